@@ -1,4 +1,4 @@
-# The service. Build: docker build -t fawn .    Run: docker run -v fawn:/var/lib/fawn --env-file .env fawn
+# The service. Build: docker build -t fawn .    Run: docker run --init -v fawn:/var/lib/fawn --env-file .env fawn
 # Settings: mount a config.yaml as /var/lib/fawn/config.yaml, or pass environment variables only.
 ARG BASE_IMAGE=python:3.12-slim
 FROM ${BASE_IMAGE}
@@ -6,6 +6,11 @@ FROM ${BASE_IMAGE}
 RUN command -v bwrap || { apt-get update \
     && apt-get install -y --no-install-recommends bubblewrap \
     && rm -rf /var/lib/apt/lists/*; }
+
+LABEL org.opencontainers.image.title=fawn \
+    org.opencontainers.image.description="An agent service for a team's chats" \
+    org.opencontainers.image.version=0.1.0 \
+    org.opencontainers.image.licenses=MIT
 
 WORKDIR /opt/fawn
 COPY requirements.lock ./
@@ -18,7 +23,7 @@ COPY catalogue catalogue
 COPY channels channels
 COPY sandbox sandbox
 RUN .venv/bin/pip install --no-cache-dir --no-compile --no-deps --no-build-isolation -e . \
-    && { .venv/bin/python -m compileall -q -j 0 .venv/lib agent bot catalogue channels sandbox || true; } \
+    && { .venv/bin/python -m compileall -q -j 0 -x lark_oapi/api .venv/lib agent bot catalogue channels sandbox || true; } \
     && useradd --uid 10001 --home-dir /var/lib/fawn --create-home fawn
 
 USER fawn

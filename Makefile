@@ -4,6 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := bot channels agent sandbox catalogue
+SHARE = $(HOME)/.local/share
 
 .PHONY: help install run setup dev check quick test bench docs schema words lock clean
 
@@ -13,8 +14,12 @@ run: setup ## set everything up, then chat on this terminal (and run every confi
 help: ## list what make can do
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 10
 
-install: setup ## put `fawn` on your PATH: a link in ~/.local/bin
-	@mkdir -p $(HOME)/.local/bin && ln -sf "$(CURDIR)/$(BIN)/fawn" $(HOME)/.local/bin/fawn
+install: setup ## put `fawn` on your PATH, with its completion and man page: files in ~/.local
+	@mkdir -p $(HOME)/.local/bin $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions
+	@ln -sf "$(CURDIR)/$(BIN)/fawn" $(HOME)/.local/bin/fawn
+	@$(BIN)/fawn completion man >$(SHARE)/man/man1/fawn.1
+	@$(BIN)/fawn completion bash >$(SHARE)/bash-completion/completions/fawn
+	@$(BIN)/fawn completion zsh >$(SHARE)/zsh/site-functions/_fawn
 	@case ":$(PATH):" in *:$(HOME)/.local/bin:*) echo "fawn is on your PATH.";; \
 		*) echo "Add $(HOME)/.local/bin to your PATH: export PATH=\"\$$HOME/.local/bin:\$$PATH\"";; esac
 
@@ -35,7 +40,7 @@ dev: setup .venv/.dev .venv/.clients ## and install what the tests need
 	@echo "Installing Fawn into .venv (once; about a minute) …"
 	@packaging/install requirements.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m compileall -q -j 0 $(CODE) >/dev/null
+	@$(BIN)/python -m compileall -q -j 0 $(CODE)
 	@echo "Done. The program is .venv/bin/fawn; make install puts it on your PATH."
 	@touch $@
 
@@ -61,7 +66,7 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py
 
-quick: dev ## the unit tests that take no seconds and start neither a service nor a sandbox
+quick: dev ## run the fast unit tests; they start neither a service nor a sandbox
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels
 
 test: check ## check, then every test, four at a time (most of them wait)

@@ -14,6 +14,10 @@ from agent.stored_json import build_dataclass, raise_damaged
 from catalogue import N_, _
 
 APPROVAL_OPTIONS = (N_("Approve"), N_("Deny"))
+MAX_SHOWN_CALL_CHARS = 1500
+CALL_FILE_NAME = "call.txt"
+FIRST_KEPT_STEPS, LATEST_KEPT_STEPS = 12, 28  # of a final
+MAX_PLAN_ITEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +31,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A tool call as shown to people; a later block with the same id updates it."""
+    """A tool call as shown to people; a later block with the same id updates it.
+
+    `title` says in words what it does, `detail` is the raw call, and `progress` how far a running one has come.
+    """
 
     id: str
     title: str
     state: Literal["running", "done", "failed", "stopped"] = "running"
     detail: str = ""
+    progress: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +58,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to the person. A click or an answer refers to its `id`."""
+    """A question to the person. A click or an answer refers to its `id`. Channels show when it expires."""
 
     id: str
     question: str
     options: tuple[str, ...] = ()
     free_text: bool = True
     hours: float = 0.0  # after which it expires; 0: never
+    until: float = 0.0  # the Unix time when it expires; 0: never
+    approval: bool = False  # the options are APPROVAL_OPTIONS
 
     def match_option(self, text: str) -> str | None:
         """Return the option with this text or number."""
@@ -65,11 +75,8 @@ class Ask:
         return next((option for option in self.options if option.casefold() == wanted), numbered.get(wanted))
 
     def to_question(self) -> Ask:
-        """Return the question as shown: with the time when it expires."""
-        if not self.hours:
-            return self
-        note = _("_Without an answer within {hours} h I'll continue without it._", hours=f"{self.hours:g}")
-        return replace(self, question=f"{self.question}\n\n{note}")
+        """Return the question as shown."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,7 @@ class Approve:
     detail: str = ""
     call: str = ""
     hours: float = 0.0  # after which it expires; 0: never
+    until: float = 0.0  # the Unix time when it expires; 0: never
 
     @property
     def call_hash(self) -> str:
@@ -91,14 +99,23 @@ class Approve:
         return sha256(self.call.encode()).hexdigest()
 
     def to_question(self) -> Ask:
-        """Return the question as shown: with the call as a block of code, and the time when it expires."""
-        fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", self.call))])
-        call = f"{fence}\n{self.call}\n{fence}" if self.call else ""
-        note = ""
-        if self.hours:
-            note = _("_Without an answer within {hours} h it counts as denied._", hours=f"{self.hours:g}")
-        text = "\n\n".join(part for part in (self.question, self.detail, call, note) if part)
-        return Ask(self.id, text, tuple(map(_, APPROVAL_OPTIONS)), free_text=False)
+        """Return the question as shown: with the call as a block of code, of which a long one shows the beginning."""
+        shown = self.call[:MAX_SHOWN_CALL_CHARS]
+        fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", shown))])
+        call, rest = f"{fence}\n{shown}\n{fence}" if shown else "", ""
+        if self.has_long_call:
+            rest = _(
+                "**The call continues.** The whole call has {n} characters; it is in the file {file}: read it first.",
+                n=len(self.call),
+                file=CALL_FILE_NAME,
+            )
+        text = "\n\n".join(part for part in (self.question, self.detail, call, rest) if part)
+        return Ask(self.id, text, tuple(map(_, APPROVAL_OPTIONS)), False, self.hours, self.until, approval=True)
+
+    @property
+    def has_long_call(self) -> bool:
+        """Whether the question does not show the whole call, so that a file must."""
+        return len(self.call) > MAX_SHOWN_CALL_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +170,7 @@ class Done:
     usage: Usage = field(default_factory=Usage)
 
 
+NOTED_STEP = "heard:"  # begins the id of a step that is no tool call: it shows that a message arrived
 ANSWERED_PART = "answered"  # of a Text that lists the answers while other questions stay open
 _COMMAND_HINT = re.compile("\ufdd0([^\ufdd0]+)\ufdd0")  # a noncharacter, which no text of a person or model contains
 
@@ -175,12 +193,19 @@ class Final:
     """The final reply of a turn: Markdown `text`, which includes a single question, and the open questions.
 
     `mention` is the platform's id of a user to notify by a native mention before the text; direct chats ignore it.
+    `steps` are the first and the latest of `step_count` steps, which channels fold away together with the plan.
+    `seconds` and `tokens` are those of the turn.
     """
 
     text: str
     asks: tuple[Ask, ...] = ()
     mention: str = ""
     state: Literal["done", "waiting", "stopped", "failed"] = "done"
+    steps: tuple[Step, ...] = ()
+    step_count: int = 0
+    plan: tuple[PlanItem, ...] = ()
+    seconds: float = 0.0
+    tokens: int = 0
 
     def messages(self) -> list[tuple[str, Ask | None]]:
         """Return Markdown and question of each message; several questions get a message with buttons each."""
@@ -197,7 +222,11 @@ class Final:
         """Load what `dump` returned, even in a newer version. Raises Damaged."""
         with raise_damaged():
             raw: dict[str, Any] = orjson.loads(data)
-            return build_dataclass(cls, raw, asks=tuple(build_dataclass(Ask, ask) for ask in raw.get("asks", ())))
+            kinds: dict[str, Any] = {"asks": Ask, "steps": Step, "plan": PlanItem}
+            lists = {
+                name: tuple(build_dataclass(kind, each) for each in raw.get(name, ())) for name, kind in kinds.items()
+            }
+            return build_dataclass(cls, raw, **lists)
 
 
 SEVERAL_QUESTIONS_TEXT = N_("_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._")
@@ -243,6 +272,12 @@ class View:
             case Done():
                 self.done = block
 
+    def blocks(self) -> list[Block]:
+        """Return blocks that build the same view."""
+        texts = [Text(text, part) for part, text in self.texts.items()]
+        latest = [block for block in (self.plan, self.notice, self.failed) if block]
+        return [*self.steps.values(), *texts, *self.asks, *self.files, *latest]
+
     @property
     def text(self) -> str:
         """The latest text that is not blank."""
@@ -254,7 +289,7 @@ class View:
         return not (self.text or self.steps or self.plan or self.notice or self.asks or self.failed)
 
     def final(self) -> Final:
-        """Return the final reply: answer, questions and failure, without steps and plan."""
+        """Return the final reply: answer, questions and failure; steps and plan for channels to fold away."""
         asks = tuple(block.to_question() for block in self.asks)
         parts = [
             self.text.strip(),
@@ -269,4 +304,22 @@ class View:
         text = "\n\n".join(part for part in parts if part)
         if not text:
             text = "" if self.files else _("I got no answer from my model. Please rephrase, or ask again.")
-        return Final(text, asks, state="failed" if self.failed else self.done.state if self.done else "done")
+        state = "failed" if self.failed else self.done.state if self.done else "done"
+        return Final(
+            text,
+            asks,
+            state=state,
+            steps=self._kept_steps(state),
+            step_count=len(self.steps),
+            plan=self.plan.items[:MAX_PLAN_ITEMS] if self.plan else (),
+        )
+
+    def _kept_steps(self, state: str) -> tuple[Step, ...]:
+        """Return the first and the latest steps. What still runs was stopped, unless it waits for an answer."""
+        steps = [*self.steps.values()]
+        if len(steps) > FIRST_KEPT_STEPS + LATEST_KEPT_STEPS:
+            steps = [*steps[:FIRST_KEPT_STEPS], *steps[-LATEST_KEPT_STEPS:]]
+        ended = [
+            replace(step, state="stopped") if step.state == "running" and state != "waiting" else step for step in steps
+        ]
+        return tuple(replace(step, progress="") for step in ended)

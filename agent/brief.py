@@ -25,5 +25,8 @@ def read_prompt(prompt: PromptConfig) -> str:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise AgentConfigError(f"prompt: file: {prompt.file!r} cannot be read: {reason}") from error
+        wrong = f"{prompt.file!r} cannot be read: {reason}"
+        raise AgentConfigError(
+            ("prompt", "file"), wrong, "check the path; it starts at the folder of the file"
+        ) from error
     return join_parts(text, prompt.extend)

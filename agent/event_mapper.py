@@ -19,11 +19,12 @@ from agent.context import TurnContext
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
 from agent.tools.tool import ToolTraits
-from catalogue import _, ngettext
+from catalogue import N_, _, ngettext
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
-TITLE_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
-MAX_TITLE_CHARS = 80
+DETAIL_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
+MAX_TITLE_CHARS, MAX_DETAIL_CHARS = 80, 200
+UNKNOWN_TOOL_TITLE = N_("Using {tool}")
 
 
 class EventMapper:
@@ -32,6 +33,7 @@ class EventMapper:
     def __init__(self, context: TurnContext, traits: Mapping[str, ToolTraits]) -> None:
         self.asks: list[Ask | Approve] = []
         self._context = context
+        self._traits = traits
         self._needs_sandbox = {name for name, each in traits.items() if each.needs_sandbox}
         self._asking = {name for name, each in traits.items() if each.asks}  # not shown as steps
         self._texts: dict[str, str] = {}
@@ -58,7 +60,7 @@ class EventMapper:
         """Show tool calls as running. Call ids are unique within their graph only: `scope` tells graphs apart."""
         for call in calls:
             if call["name"] not in self._asking:
-                step = Step(f"{scope}{call['id']}", step_title(call["name"], call["args"]))
+                step = make_step(f"{scope}{call['id']}", call, self._traits)
                 self._steps[step.id] = step
                 yield step
 
@@ -94,9 +96,7 @@ class EventMapper:
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in self._asking:
                 id_ = f"{scope}{message.tool_call_id}"
-                known = self._steps.get(id_)
-                name = known.title if known else str(message.name)
-                yield Step(id_, name, "failed" if message.status == "error" else "done")
+                yield end_step(id_, message, self._steps.get(id_))
 
     def map_interrupts(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask | Approve]:
         """Yield a question for each interrupt."""
@@ -120,9 +120,8 @@ class EventMapper:
         step = self._steps.get(call)
         if step:
             lines = self._lines[call] = self._lines.get(call, 0) + text.count("\n")
-            yield Step(
-                call, step.title, "running", ngettext("{n} line of output so far", "{n} lines of output so far", lines)
-            )
+            progress = ngettext("{n} line of output so far", "{n} lines of output so far", lines)
+            yield replace(step, progress=progress)
 
 
 def presented_files(messages: Iterable[Any]) -> Iterator[File]:
@@ -147,21 +146,40 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
 def _describe_call(name: str, args: Mapping[str, Any]) -> str:
     """Return the exact call as text. Characters that a reader cannot see are escaped."""
     text = f"{name}\n{json.dumps(args, ensure_ascii=False, indent=2, sort_keys=True, default=str)}"
+    text = text.replace("```", r"\u0060" * 3)  # platforms would end the block of code there; it is the same JSON
     return "".join(each if each.isprintable() or each == "\n" else f"\\u{ord(each):04x}" for each in text)
 
 
-def step_title(name: str, args: Mapping[str, Any]) -> str:
-    """Return one short line, such as "bash: pip list"."""
-    value = next((args[key] for key in TITLE_ARGUMENTS if args.get(key)), None)
+def make_step(id: str, call: ToolCall, traits: Mapping[str, ToolTraits]) -> Step:
+    """Return the step of a call: what it does in words, and the raw call as its detail."""
+    name, args = call["name"], call["args"]
+    describe = traits[name].describe if name in traits else None
+    title = describe(args) if describe else _(UNKNOWN_TOOL_TITLE, tool=name.replace("_", " "))
+    return Step(id, _one_line(title, MAX_TITLE_CHARS), detail=raw_call_line(name, args))
+
+
+def end_step(id: str, result: ToolMessage, begun: Step | None) -> Step:
+    """Return the step with its end; one that nobody saw begin has the tool's name."""
+    step = begun or Step(id, _(UNKNOWN_TOOL_TITLE, tool=str(result.name).replace("_", " ")))
+    return replace(step, state="failed" if result.status == "error" else "done", progress="")
+
+
+def raw_call_line(name: str, args: Mapping[str, Any]) -> str:
+    """Return a call on one line, such as "bash: pip list"."""
+    value = next((args[key] for key in DETAIL_ARGUMENTS if args.get(key)), None)
     if value is None:
         value = next((text for text in args.values() if isinstance(text, str) and text.strip()), "")
     if isinstance(value, Sequence) and not isinstance(value, str):
         value = ", ".join(str(item.get("path", item) if isinstance(item, dict) else item) for item in value)
-    line = " ".join(str(value).split())
+    line = _one_line(str(value), MAX_DETAIL_CHARS)
+    return f"{name}: {line}" if line else name
+
+
+def _one_line(text: str, max_chars: int) -> str:
+    line = " ".join(text.split())
     for root in PATH_PREFIXES:
         line = line.replace(root, "")
-    line = line if len(line) <= MAX_TITLE_CHARS else f"{line[: MAX_TITLE_CHARS - 1]}…"
-    return f"{name}: {line}" if line else name
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
 def _update_parts(update: Any) -> Iterator[Mapping[str, Any]]:

@@ -67,7 +67,8 @@ def _assemble_agent(
     for role, value in asdict(roles).items():
         for name in [value] if isinstance(value, str) else value:
             if name and name not in models:
-                raise AgentConfigError(f"roles: {role}: there is no model {name!r}; configured are {', '.join(models)}")
+                wrong = f"there is no model {name!r}; configured are {', '.join(models)}"
+                raise AgentConfigError(("roles", role), wrong)
     lead = roles.lead or entries[0].name
     formatter = MessageFormatter(settings.time_zone)
     summary_model = models[roles.summary].model if roles.summary else None

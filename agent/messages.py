@@ -98,7 +98,8 @@ class Message:
     `id` is the platform's message id. `addressed` is False for a group message that is not meant for the bot, and
     `follow_up` True for a message that is meant for the bot if it already takes part in the thread. `private` marks a
     direct chat. `group` joins the parts of an album or a long paste; `long` is True if more parts may follow. `to_bot`
-    is True for a reply to the bot's message `reply_to`. `native` marks a command whose platform waits for an answer.
+    is True for a reply to the bot's message `reply_to`. The `target` of a command is the reply whose button sent it.
+    `native` marks a command whose platform waits for an answer.
     """
 
     thread: Thread

@@ -18,9 +18,10 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 
 from agent.blocks import Approve, Block, File, Step, Text
 from agent.context import Turn, TurnContext
-from agent.event_mapper import interrupt_question, presented_files, step_title
+from agent.event_mapper import end_step, interrupt_question, make_step, presented_files
 from agent.permissions.rules import is_permission_question
 from agent.repair import CUT_KEY, repair_state
+from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter, format_body
 
 Graph = CompiledStateGraph[Any, TurnContext, Any, Any]
@@ -148,20 +149,21 @@ def _latest_turn(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
     return messages[earlier[-1] if earlier else 0 :]
 
 
-def recall_blocks(messages: Sequence[AnyMessage], keys: Collection[str], hidden: Collection[str]) -> Iterator[Block]:
-    """Yield the texts and the ended steps of the latest turn, without steps of `hidden` tools.
+def recall_blocks(
+    messages: Sequence[AnyMessage], keys: Collection[str], tools: Mapping[str, ToolTraits]
+) -> Iterator[Block]:
+    """Yield the texts and the ended steps of the latest turn, without steps of tools that ask.
 
     It began with the first message of `keys`, if that one is present.
     """
     begin = next((number for number, message in enumerate(messages) if message.id in keys), None)
-    titles: dict[str, str] = {}
+    begun: dict[str, Step] = {}
     for message in _latest_turn(messages) if begin is None else messages[begin:]:
         if isinstance(message, AIMessage) and not message.additional_kwargs.get(CUT_KEY):
             yield Text(message.text, message.id or "")
-            titles |= {str(call["id"]): step_title(call["name"], call["args"]) for call in message.tool_calls}
-        elif isinstance(message, ToolMessage) and message.name not in hidden:
-            title = titles.get(message.tool_call_id, str(message.name))
-            yield Step(message.tool_call_id, title, "failed" if message.status == "error" else "done")
+            begun |= {str(call["id"]): make_step(str(call["id"]), call, tools) for call in message.tool_calls}
+        elif isinstance(message, ToolMessage) and not (message.name in tools and tools[str(message.name)].asks):
+            yield end_step(message.tool_call_id, message, begun.get(message.tool_call_id))
 
 
 def _finished_entry(messages: Sequence[AnyMessage], answer: AIMessage) -> TurnEntry:

@@ -47,7 +47,7 @@ class Agent:
     ) -> None:
         self.graph = graph
         self.prompt = prompt
-        self._models = models
+        self.models = models
         self._route = route
         self._checkpoints = checkpoints
         self._formatter = formatter
@@ -84,12 +84,12 @@ class Agent:
 
     async def _run_graph(self, turn: Turn, context: TurnContext, mapper: EventMapper) -> AsyncGenerator[Block, None]:
         lead, *fallbacks = self._route
-        if turn.model and turn.model not in self._models:
+        if turn.model and turn.model not in self.models:
             gone = _("The model {name} is no longer configured; {other} answers instead.", name=turn.model, other=lead)
             yield Notice("model", gone)
         elif turn.model:
             lead = turn.model
-        context.route = [self._models[name] for name in dict.fromkeys([lead, *fallbacks])]
+        context.route = [self.models[name] for name in dict.fromkeys([lead, *fallbacks])]
         config = _graph_config(turn.conversation)
         match await enter_turn(self.graph, config, turn, self._formatter):
             case AlreadyFinished(answer, files):
@@ -129,8 +129,7 @@ class Agent:
     async def recall(self, conversation: str, keys: Collection[str]) -> list[Block]:
         """Return the texts and steps in the checkpoint of the latest turn, which the messages `keys` began."""
         state = await self.graph.aget_state(_graph_config(conversation))
-        asking = {name for name, traits in self._tools.items() if traits.asks}
-        return list(recall_blocks(state.values.get("messages", []), keys, asking))
+        return list(recall_blocks(state.values.get("messages", []), keys, self._tools))
 
     async def forget(self, conversation: str) -> None:
         """Delete the checkpoint of a conversation."""
@@ -146,7 +145,7 @@ class Agent:
 
     async def close(self) -> None:
         """Close the connections to the models."""
-        for model in self._models.values():
+        for model in self.models.values():
             await model.close()
 
 

@@ -1,4 +1,4 @@
-"""The command line: `fawn run`, `chat`, `check`, `setup`, `status`, `dead`, `pair`, `backup`, `export`, `sandbox`, …"""
+"""The command line: `fawn run`, `chat`, `ask`, and what operators use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import channels
 from agent.models.settings import AgentConfigError
@@ -25,6 +25,9 @@ from bot.config.loader import ConfigError, load_config, secret_texts
 from bot.config.schema import Config
 from bot.version import VERSION
 from sandbox.base import SandboxUnavailable
+
+if TYPE_CHECKING:  # not before they are needed: a command must start at once
+    from bot.app import App
 
 OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4
 MAX_DESCRIPTORS = 65_536  # where the system does not set a hard limit
@@ -51,15 +54,16 @@ def main(argv: list[str] | None = None) -> int:
     except (OSError, sqlite3.Error) as error:
         from bot.admin.local_checks import describe_system_error
 
-        return _fail(describe_system_error(error), FAULT)
+        return _fail(" → ".join(describe_system_error(error)), FAULT)
     return code
 
 
 def command_line_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = argparse.ArgumentParser(prog="fawn", description="An agent service for a team's chats.")
-    top.add_argument("--version", action="version", version=f"fawn {VERSION}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top.add_argument("-V", "--version", action="version", version=f"fawn {VERSION}")
+    top.set_defaults(do=None, print="help")
+    commands = top.add_subparsers(metavar="COMMAND")
 
     def add(name: str, text: str, do: Callable[[argparse.Namespace, Config], int], **more: Any) -> Any:
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
@@ -76,7 +80,7 @@ def command_line_parser() -> argparse.ArgumentParser:
         alone=False,
         accounts=True,
     )
-    add("chat", "run the console alone", _run_service, alone=True, accounts=True)
+    _add_console_commands(add)
     add(
         "check",
         "test the configuration, tokens, models and sandbox; explain how to fix each fault",
@@ -106,11 +110,29 @@ def command_line_parser() -> argparse.ArgumentParser:
     box.add_argument("--libreoffice", action="store_true", help="include LibreOffice (500 MB)")
     for name, text in {"help": "show this text", "version": "print the version"}.items():
         commands.add_parser(name, help=text).set_defaults(do=None, print=name)
+    completion = commands.add_parser("completion", help="print the completion script for a shell, or the manual page")
+    completion.add_argument("print", choices=("bash", "zsh", "man"), help="where it goes: docs/operations.md")
+    completion.set_defaults(do=None)
     text = "print the app manifest, to paste at api.slack.com/apps"
     slack = commands.add_parser("slack", help=text, description=f"P{text[1:]}.")
     slack.add_argument("action", choices=("manifest",))
     slack.set_defaults(do=None, print="manifest")
     return top
+
+
+def _add_console_commands(add: Callable[..., Any]) -> None:
+    text = "chat in the terminal: with the running service, or else alone"
+    chat = add("chat", text, _run_service, alone=True, accounts=True).add_mutually_exclusive_group()
+    chat.add_argument("--new", action="store_true", help="begin a conversation beside yours; the default in a pipe")
+    chat.add_argument("--continue", dest="old", action="store_true", help="use your conversation also in a pipe")
+    ask = add("ask", "ask one thing: answer on stdout, the rest on stderr, exit code 1 on failure", _ask, accounts=True)
+    ask.add_argument("words", nargs="*", metavar="TEXT", help="the request; text from a pipe is added to it")
+    ask.add_argument("--file", action="append", default=[], type=Path, metavar="FILE", help="file to send; repeatable")
+    ask.add_argument("--json", action="store_true", help="print text, files, seconds, tokens, state and steps as JSON")
+    ask.add_argument("--quiet", action="store_true", help="print no progress on stderr")
+    ask.add_argument(
+        "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
+    )
 
 
 def _add_setup(add: Callable[..., Any]) -> None:
@@ -137,35 +159,77 @@ def _fail(error: object, code: int) -> int:
 
 
 def _run_service(arguments: argparse.Namespace, config: Config) -> int:
-    from bot import log
-    from bot.admin.local_checks import check_machine
-    from bot.data_dir import close_to_others
-    from bot.storage.database import DataDirLocked, DataLock
-    from bot.storage.migrate import DatabaseFault
+    from bot.storage.database import DataDirLocked
 
     if not arguments.alone and not config.channels and _stdin_is_empty():
         return _fail(_nothing_to_serve(config), CONFIG)
-    connects = _channel_connectors(config, alone=arguments.alone)
+    connects = _channel_connectors(config, arguments)
     console = "console" in connects
+    try:
+        run = partial(_run_app, config, connects, banner=console)
+        return _with_data_dir(config, run, log_to_file=console)
+    except DataDirLocked as error:
+        if arguments.alone:
+            return _chat_with_service(config, arguments)
+        return _fail(f"{config.data_dir}: {error} `fawn chat` talks to a service that runs there.", TAKEN)
+
+
+def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], *, log_to_file: bool) -> int:
+    """Run a service that owns data_dir. Raises DataDirLocked."""
+    import uvloop
+
+    from bot import log
+    from bot.admin.local_checks import check_machine
+    from bot.data_dir import close_to_others
+    from bot.storage.database import DataLock
+    from bot.storage.migrate import DatabaseFault
+
     with ExitStack() as stack:
         try:
             config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(DataLock(config.data_dir))
-        except DataDirLocked as error:
-            return _fail(f"{config.data_dir}: {error}", TAKEN)
         except OSError as error:
             return _fail(f"data_dir cannot be used: {error}", FAULT)
-        log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if console else None)
+        log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if log_to_file else None)
         close_to_others(config.data_dir)
         _raise_descriptor_limit()
         if faults := [finding for finding in check_machine(config) if not finding.ok]:
             return _fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
-            return _run_app(config, connects, banner=console)
-        except (AgentConfigError, SandboxUnavailable) as error:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return run(runner)
+        except AgentConfigError as error:
+            return _fail(config.locate(error.place, error.wrong, error.fix).render(), CONFIG)
+        except SandboxUnavailable as error:
             return _fail(error, CONFIG)
         except DatabaseFault as error:
             return _fail(error, FAULT)
+
+
+def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
+    from bot.admin.operations import NotRunning
+    from bot.console_client import NO_ANSWER, attach_chat, console_settings
+
+    try:
+        whole = asyncio.run(attach_chat(config.data_dir, *console_settings(config, arguments, _has_terminal())))
+        return OK if whole else FAULT
+    except NotRunning:
+        return _fail(f"{config.data_dir}: {NO_ANSWER}", TAKEN)
+
+
+def _ask(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.console_client import NO_ANSWER, AskError, answer_for_script, ask_own_service
+
+    def serve(asking: Any) -> int:
+        def run(runner: asyncio.Runner) -> int:
+            return runner.run(ask_own_service(_make_app(runner, config, {}), asking))
+
+        return _with_data_dir(config, run, log_to_file=True)
+
+    try:
+        return answer_for_script(config, arguments, serve)
+    except AskError as error:
+        return _fail(error, TAKEN if str(error) == NO_ANSWER else CONFIG)
 
 
 def _stdin_is_empty() -> bool:
@@ -191,21 +255,29 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _run_app(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
-    import uvloop
+def _run_app(config: Config, connects: dict[str, Any], runner: asyncio.Runner, *, banner: bool) -> int:
+    app = _make_app(runner, config, connects)
+    if banner:
+        text = runner.run(_render_banner(app.config))
+        print(text, file=sys.stdout if _has_terminal() else sys.stderr, flush=True)
+    return runner.run(app.run())
 
+
+def _make_app(runner: asyncio.Runner, config: Config, connects: dict[str, Any]) -> App:
     from bot.app import App
     from bot.model_discovery import name_models
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        if not all(model.model for model in config.models):  # a local server names its own
-            config = replace(config, models=runner.run(name_models(config.models)))
-        if banner:
-            print(runner.run(_print_banner(config)), flush=True)
-        return runner.run(App(config, connects).run())
+    if not all(model.model for model in config.models):  # a local server names its own
+        config = replace(config, models=runner.run(name_models(config.models)))
+    return App(config, connects)
 
 
-async def _print_banner(config: Config) -> str:
+def _has_terminal() -> bool:
+    """Whether a person reads and writes at a terminal."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+async def _render_banner(config: Config) -> str:
     """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
     from bot.app import folders, sandbox_settings
     from bot.current import Current
@@ -216,18 +288,17 @@ async def _print_banner(config: Config) -> str:
     return f"Fawn {VERSION} · model: {next(iter(Current(config).models.values()))} · {config.source}\n{sandbox}"
 
 
-def _channel_connectors(config: Config, *, alone: bool) -> dict[str, Any]:
+def _channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return channel name → connect function. Adds the console on a terminal, or if nothing else is configured."""
     connects: dict[str, Any] = {}
-    for entry in () if alone else config.channels:
-        connects[entry.name] = partial(importlib.import_module(f"channels.{entry.name}").connect, entry.settings)
-    if "console" not in connects and (not connects or (sys.stdin and sys.stdin.isatty())):
+    for entry in () if arguments.alone else config.channels:
+        if entry.name != "console":
+            connects[entry.name] = partial(importlib.import_module(f"channels.{entry.name}").connect, entry.settings)
+    if not connects or (sys.stdin and sys.stdin.isatty()):
+        from bot.console_client import console_settings
         from channels import console
 
-        given = next(
-            (entry.settings for entry in config.channels if entry.name == "console"), console.ConsoleSettings()
-        )
-        connects["console"] = partial(console.connect, given)
+        connects["console"] = partial(console.connect, *console_settings(config, arguments, _has_terminal()))
     return connects
 
 
@@ -250,15 +321,22 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
         report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
         return _fail(error, NOT_RUNNING)
+    if "error" in report:
+        return _fail(report["error"], FAULT)
     if arguments.json:
         print(json.dumps(report))
         return OK if report["healthy"] else FAULT
     state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
     print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
-    print(f"model: {report['model']}\n{report['sandbox']}")
+    print(f"process: {report['pid']}, data_dir: {report['data_dir']}, configuration: {report['config']}")
+    print(f"model: {report['model']}")
+    if trouble := report["model_error"]:
+        print(f"last model error, {trouble['age']:.0f} s ago: {trouble['model']}: {trouble['text']}")
+    print(report["sandbox"])
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
     print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
+    print(f"people who wait to be paired: {report['unpaired']}{' (`fawn pair list`)' if report['unpaired'] else ''}")
     print(
         f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}\n"
         f"{FeedbackCounts(**report['feedback'])}"
@@ -271,6 +349,11 @@ def _print_text(name: str) -> int:
         from channels.slack import app_manifest
 
         print(app_manifest())
+    elif name in ("bash", "zsh", "man"):
+        from bot.admin import shell
+
+        parser = command_line_parser()
+        print(shell.manual_page(parser) if name == "man" else shell.completion_script(parser, name), end="")
     elif name == "version":
         print(f"fawn {VERSION}")
     else:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from agent.blocks import File
-from catalogue import _, ngettext
+from agent.blocks import CALL_FILE_NAME, Approve, Ask, File, Final, View
+from catalogue import _, list_items, ngettext
 from channels.base import OutgoingFile
 from sandbox import base
 from sandbox.disk import safe_files
@@ -42,6 +43,35 @@ async def collect_artifacts(
     `limit` is the size (bytes) of the largest file that the channel accepts.
     """
     return await run_file_work(_collect, folder / "outputs", spool, seen, presented, limit)
+
+
+async def add_long_calls(collected: Artifacts, asks: Sequence[Ask | Approve], spool: Path) -> Artifacts:
+    """Add a file for each call that needs approval and is too long to be shown."""
+    calls = [ask.call for ask in asks if isinstance(ask, Approve) and ask.has_long_call]
+    files = await asyncio.to_thread(_write_calls, spool, calls) if calls else ()
+    return replace(collected, files=(*files, *collected.files))
+
+
+def _write_calls(spool: Path, calls: Sequence[str]) -> list[OutgoingFile]:
+    spool.mkdir(parents=True, exist_ok=True)
+    files = []
+    for number, call in enumerate(calls):
+        path = spool / f"call-{number}"
+        files.append(OutgoingFile(path, CALL_FILE_NAME, path.write_bytes(call.encode("utf-8", "replace"))))
+    return files
+
+
+def make_final(view: View, collected: Artifacts) -> Final:
+    """Return the final reply of a turn, which names its files if it has no words, and what cannot be sent."""
+    final = view.final()
+    text = final.text
+    if collected.files and not (view.text.strip() or view.failed or view.asks):
+        text = _("Created: {files}", files=list_items(file.name for file in collected.files))
+        if view.done and view.done.state == "stopped":
+            text += "\n\n" + _("_Stopped._")
+    if collected.notes:
+        text = f"{text}\n\n" + "\n".join(collected.notes)
+    return replace(final, text=text.strip())
 
 
 def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Artifacts:

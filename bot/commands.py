@@ -7,7 +7,7 @@ outside (cancelling a task) follow the commit and can be repeated safely.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -35,6 +35,8 @@ WHAT_I_DO = N_(
 
 MAX_NAMED_THREADS = 10  # in an answer
 MAX_FOUND, SNIPPET_CHARS = 10, 160
+ALREADY_ENDED = N_("That work has ended already, so there is nothing to stop.")
+NOT_LATEST = N_("That request is not the latest one here any more. Send it again to repeat it.")
 MAX_LINE_CHARS = 60  # of a title or a question in an answer
 
 
@@ -48,6 +50,7 @@ class CommandService:
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     wake_scheduler: Callable[[], None]
     channel: Callable[[str], Channel | None]
+    channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,12 @@ def _new_command(call: CommandCall) -> str:
 
 
 def _stop_command(call: CommandCall) -> str:
-    """Stop every run at this address that this person may stop."""
+    """Stop every run at this address that this person may stop. A button stops the run of its reply only."""
     stoppable = runs.stoppable_runs(call.execute, call.thread)
+    if pressed := call.message.target:
+        stoppable = [run for run in stoppable if f"r{run.id}" == pressed]
+        if not stoppable:
+            return _(ALREADY_ENDED)
     person = call.message.author
     allowed = call.is_operator
     emptied = inbox.withdraw_pending(call.execute, call.message, everybody=allowed)  # no turn has begun with them
@@ -166,6 +173,9 @@ def _threads_here(call: CommandCall) -> str:
 def _retry_command(call: CommandCall) -> str:
     """Offer the messages of the last run again."""
     run = runs.latest_run(call.execute, call.conversation)
+    pressed = call.message.target
+    if pressed and (run is None or f"r{run.id}" != pressed):
+        return _(NOT_LATEST)
     if run and run.state in (RunState.QUEUED, RunState.RUNNING):
         return _("I'm still working on it.")
     if run and run.state == RunState.WAITING:  # the next message is the answer
@@ -182,7 +192,7 @@ def _retry_command(call: CommandCall) -> str:
     if not rows:
         return _("Nothing to retry in this conversation yet.")
     for number, row in enumerate(rows):
-        key = f"retry:{call.message.key}:{number}"
+        key = f"retry:{pressed or call.message.key}:{number}"  # a button counts once
         again = replace(row.message, key=key, author=call.message.author, time=call.now)
         inbox.store_message(call.execute, again, call.conversation, ready=call.now, received=call.now)
     conversations.refresh_pending(call.execute, call.conversation)
@@ -191,9 +201,12 @@ def _retry_command(call: CommandCall) -> str:
 
 
 def _status_command(call: CommandCall) -> str:
-    """Say whether all is well and what goes on here. Operators also see the state of the service."""
-    words = _describe_health(call)
-    return "\n".join([words, "", call.service.status(), str(count_jobs(call.execute))]) if call.is_operator else words
+    """Say whether all is well and what goes on here. Operators, and the console, also see the state of the service."""
+    words, on_console = _describe_health(call), call.thread.channel == "console"
+    if not (call.is_operator or on_console):
+        return words
+    channels = call.service.channel_states() if on_console else ()
+    return "\n".join([words, "", call.service.status(), *channels, str(count_jobs(call.execute))])
 
 
 def _describe_health(call: CommandCall) -> str:

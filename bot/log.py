@@ -39,6 +39,9 @@ _QUIET_LOGGERS = (
     "markdown_it",
     "alembic",
     "aiosqlite",
+    "docker",
+    "langsmith",
+    "urllib3",
 )
 _SECRET_PATTERNS = (
     re.compile(r"\d{6,12}:[A-Za-z0-9_-]{30,}"),  # a Telegram bot token, in URLs after "bot"

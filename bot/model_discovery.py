@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Sequence
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -36,13 +37,16 @@ async def offered_models(settings: ModelSettings) -> list[str]:
         answer.raise_for_status()
         try:
             return [str(item["id"]) for item in orjson.loads(await answer.read())["data"]]
-        except (KeyError, TypeError) as error:
-            raise ValueError("the answer is no list of models") from error
+        except (KeyError, TypeError, orjson.JSONDecodeError) as error:
+            raise ValueError("the answer is not a list of models; is it an OpenAI-compatible server?") from error
 
 
 async def name_models(models: Sequence[ModelSettings]) -> tuple[ModelSettings, ...]:
-    """`models`, those without a name of the provider's with the first that their server offers. One that cannot be
-    asked stays as it is: the first turn will say what is wrong."""
+    """Return `models`, those without the provider's name with the first model that their server offers.
+
+    A URL without a path gets `/v1` if the server answers only there. A model whose server cannot be asked stays as it
+    is: the first turn reports the error.
+    """
     return tuple([await _name_model(settings) for settings in models])
 
 
@@ -52,9 +56,20 @@ async def _name_model(settings: ModelSettings) -> ModelSettings:
     try:
         ids = await offered_models(settings)
     except (OSError, TimeoutError, aiohttp.ClientError, ValueError) as error:
-        log.warning("model.unnamed name=%s reason=%s", settings.name, error or type(error).__name__)
+        if urlsplit(settings.base_url).path in ("", "/"):
+            found = await _name_model(replace(settings, base_url=f"{settings.base_url.rstrip('/')}/v1"))
+            if found.model:
+                log.warning("model.base_url name=%s: the server answers at %s", settings.name, found.base_url)
+                return found
+        log.warning("model.unnamed name=%s reason=%s", settings.name, _describe_refusal(error))
         return settings
     if not ids:
         log.warning("model.unnamed name=%s reason=the server offers no model", settings.name)
         return settings
     return replace(settings, model=ids[0], display_name=settings.display_name or ids[0])
+
+
+def _describe_refusal(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"the server answered with status {error.status}"
+    return str(error) or type(error).__name__

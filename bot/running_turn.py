@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from agent.blocks import Step
+from agent.blocks import NOTED_STEP, Step
 from agent.context import LedgerEntry, Meter, T, UserInput
 from agent.messages import Message
 from bot import claims
@@ -22,8 +22,6 @@ from bot.storage.database import Database, Execute
 from catalogue import _, use_language
 from channels.base import Channel, Reply
 
-NOTED_STEP = "heard:"  # before the key of a message: the id of the step that shows its arrival
-
 
 @dataclass(slots=True)
 class RunningTurn:
@@ -33,6 +31,7 @@ class RunningTurn:
     reply: Reply
     feed: RunFeed
     started: float = field(default_factory=time.monotonic)
+    meter: Meter = field(default_factory=Meter)
     work: asyncio.Task[None] | None = None
     working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
     has_unread: bool = False  # there may be messages that it has not read
@@ -66,10 +65,10 @@ class RunningTurn:
 class Account:
     """The database as a running turn uses it: each commit also records the usage since the last one."""
 
-    def __init__(self, store: Database, job: ClaimedRun) -> None:
+    def __init__(self, store: Database, job: ClaimedRun, meter: Meter) -> None:
         self._store = store
         self._job = job
-        self.meter = Meter()
+        self.meter = meter
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """Run `work` and record the usage since the last commit, in one transaction."""

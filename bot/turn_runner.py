@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Approve, Ask, Done, Failed, Final, Usage, View, command_hint, internal_fault
+from agent.blocks import Approve, Ask, Done, Failed, Final, Step, Usage, View, command_hint, internal_fault
 from agent.context import Turn, TurnContext, UserInput
 from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
@@ -157,7 +157,7 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, account, limits = live.job, Account(self._store, live.job), self._current.limits
+        job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
         uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
@@ -197,7 +197,7 @@ class TurnRunner:
             async for block in work.agent.run(turn, context):
                 if isinstance(block, Ask | Approve):
                     hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
-                    block = replace(block, hours=hours)
+                    block = replace(block, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
                 live.feed.publish(block)
         work.clean = True
 
@@ -263,21 +263,20 @@ class TurnRunner:
             answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
             answered = {answer.id for answer in {*answers} - {*job.answers}}
         view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
-        final = _final_reply(view, collected)
-        ending = RunEnding(
-            state=state,
-            asks=tuple(asks),
-            title=work.title,
-            clean=work.clean or not work.begun,
-        )
+        collected = await artifacts.add_long_calls(collected, view.asks, self._data_dir / "spool" / str(job.run))
+        final = artifacts.make_final(view, collected)
+        ending = RunEnding(state, tuple(asks), work.title, clean=work.clean or not work.begun)
         return RunResult(ending, final, collected, before, work.title_text, work.transcript)
 
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
-        """Add to the transcript what earlier attempts of the run did."""
+        """Add to the transcript, and to the steps of the final, what earlier attempts of the run did."""
         try:
             if job.resumed:
                 keys = {each.key for each in job.messages}
-                work.transcript.recall(await work.agent.recall(job.conversation, keys))
+                blocks = await work.agent.recall(job.conversation, keys)
+                work.transcript.recall(blocks)
+                if not job.answers:  # else an earlier run did them
+                    work.view.steps = {b.id: b for b in blocks if isinstance(b, Step)} | work.view.steps
         except Exception:  # then the transcript has this attempt only
             log.exception("turn.not_recalled")
 
@@ -302,7 +301,9 @@ class TurnRunner:
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
-            rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
+            used = usage.usage_of_run(execute, job.run)
+            final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
+            rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
             if ping := self._make_ping(execute, job, ending.state, collected, now):
@@ -310,7 +311,7 @@ class TurnRunner:
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
-            return items, usage.usage_of_run(execute, job.run)
+            return items, used
 
         self._outbox.adopt_reply(job.run, live.reply)
         try:
@@ -385,18 +386,6 @@ def _exhausted(attempts: int) -> Failed:
         attempts,
     )
     return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))
-
-
-def _final_reply(view: View, collected: Artifacts) -> Final:
-    final = view.final()
-    text = final.text
-    if collected.files and not (view.text.strip() or view.failed or view.asks):
-        text = _("Created: {files}", files=list_items(file.name for file in collected.files))
-        if view.done and view.done.state == "stopped":
-            text += "\n\n" + _("_Stopped._")
-    if collected.notes:
-        text = f"{text}\n\n" + "\n".join(collected.notes)
-    return replace(final, text=text.strip())
 
 
 def _run_state(view: View) -> RunState:

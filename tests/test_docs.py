@@ -15,10 +15,13 @@ from bot.__main__ import command_line_parser
 from bot.commands import COMMANDS, REGISTRY
 from bot.config.loader import channel_modules, environment_names, load_config
 from bot.config.reference import settings_page, settings_table
+from bot.version import VERSION
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NOT_OURS = {
+    "quit",
+    "steps",
     "fawn",
     "invite",
     "newbot",
@@ -81,6 +84,10 @@ def test_the_architecture_lists_exactly_the_tools() -> None:
     assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {
         tool.name for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True))
     }
+
+
+def test_the_image_is_labelled_with_the_version() -> None:
+    assert f"org.opencontainers.image.version={VERSION} " in text("Dockerfile")
 
 
 def test_the_readme_is_short_and_starts_with_a_command() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -12,6 +14,7 @@ from langchain_openai import ChatOpenAI
 
 from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import AgentConfigError, ModelSettings
+from agent.near_misses import suggest
 
 CHAT_OPENAI_CLASS_PATH = "langchain_openai:ChatOpenAI"
 # Our argument names, and those of model classes: the first one that a class has is used.
@@ -26,12 +29,24 @@ ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
 OPTIONAL_ARGUMENTS = ("timeout", "max_retries", "stream_usage")  # not set by the operator: a class may lack them
 
 
+@dataclass(slots=True)
+class ModelTrouble:
+    """The last error of a model's calls, and when it was (unix seconds); 0 before the first one."""
+
+    text: str = ""
+    at: float = 0.0
+
+    def record(self, text: str) -> None:
+        self.text, self.at = text, time.time()
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A chat model and its settings."""
 
     settings: ModelSettings
     model: BaseChatModel
+    trouble: ModelTrouble = field(default_factory=ModelTrouble, compare=False)
 
     @property
     def wants_json_schemas(self) -> bool:
@@ -52,26 +67,32 @@ def load_model(settings: ModelSettings) -> BaseChatModel:
         is_openai = settings.use == CHAT_OPENAI_CLASS_PATH
         model = make_chat_openai(settings, dict(settings.options)) if is_openai else cls(**arguments)
     except Exception as error:  # noqa: BLE001  # a third-party class may raise anything
-        raise AgentConfigError(
-            f"models: {settings.name}: {settings.use} refused its settings: {_refusal_reason(error)}"
-        ) from None
+        wrong = f"{settings.use} refused its settings: {_refusal_reason(error)}"
+        raise AgentConfigError(("models", settings.name), wrong) from None
     model.name = settings.name  # the usage of its calls is recorded under this name
     return model
 
 
 def _import_class(settings: ModelSettings) -> type[BaseChatModel]:
-    place = f"models: {settings.name}: use: {settings.use!r}"
+    place = ("models", settings.name, "use")
     module_name, colon, class_name = settings.use.partition(":")
     if not (module_name and colon and class_name):
-        raise AgentConfigError(f'{place} is not of the form "package.module:Class"')
+        raise AgentConfigError(place, f'{settings.use!r} is not of the form "package.module:Class"')
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise AgentConfigError(f"{place} cannot be imported: {error}. Install the package it belongs to.") from error
+        wrong = f"{settings.use!r} cannot be imported: {error}"
+        raise AgentConfigError(place, wrong, "install the package it belongs to") from error
     cls = getattr(module, class_name, None)
     if not (isinstance(cls, type) and issubclass(cls, BaseChatModel)):
-        raise AgentConfigError(f"{place}: {module_name} has no chat model of that name")
+        wrong = f"{settings.use!r}: {module_name} has no chat model of that name"
+        raise AgentConfigError(place, wrong, suggest(class_name, _chat_models(module)))
     return cls
+
+
+def _chat_models(module: ModuleType) -> list[str]:
+    values = {name: getattr(module, name, None) for name in dir(module) if not name.startswith("_")}
+    return [name for name, cls in values.items() if isinstance(cls, type) and issubclass(cls, BaseChatModel)]
 
 
 def _class_arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[str, Any]:
@@ -93,12 +114,15 @@ def _class_arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[
         if name:
             arguments[name] = value
         elif argument not in OPTIONAL_ARGUMENTS:
-            raise AgentConfigError(f"models: {settings.name}: {settings.use} has no setting {argument!r}")
+            wrong = f"{settings.use} has no setting {argument!r}"
+            raise AgentConfigError(("models", settings.name, argument), wrong)
     for name in settings.options:
         if name not in known:
+            near = suggest(name, known)
+            server = "put a parameter of the server itself below `extra_body`" if "extra_body" in known else ""
+            fix = near if near.startswith("did") else server
             raise AgentConfigError(
-                f"models: {settings.name}: {settings.use} has no setting {name!r}"
-                + (" (a parameter of the server itself goes below `extra_body`)" if "extra_body" in known else "")
+                ("models", settings.name, "options", name), f"{settings.use} has no such setting", fix
             )
     return {**arguments, **settings.options}
 

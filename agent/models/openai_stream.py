@@ -28,7 +28,7 @@ from agent.models.reasoning import REASONING_FIELDS, ThinkingOpenAI
 from agent.models.settings import ModelSettings
 
 MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
-"""How long the text deltas of a new stream are merged; set by the turn."""
+"""Seconds for which a new stream collects text deltas before it passes them on. The turn sets it."""
 
 OPENAI_URL = "https://api.openai.com/v1"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")

@@ -42,4 +42,9 @@ class ModelSettings:
 
 
 class AgentConfigError(Exception):
-    """The agent cannot use its configuration; the text names the entry and the fault."""
+    """The agent cannot use its configuration: the place (model entries by name), what is wrong, and how to fix it."""
+
+    def __init__(self, place: tuple[str | int, ...], wrong: str, fix: str = "") -> None:
+        where = "".join(f"[{part}]" if isinstance(part, int) else f": {part}" for part in place).removeprefix(": ")
+        super().__init__(f"{where}: {wrong}" + (f" → {fix}" if fix else ""))
+        self.place, self.wrong, self.fix = place, wrong, fix

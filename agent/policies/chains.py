@@ -21,6 +21,7 @@ from agent.policies.route import RoutePolicy
 from agent.policies.steering import SteeringPolicy
 from agent.policies.summarization import SummarizationPolicy
 from agent.policies.tool_errors import ToolErrorPolicy
+from agent.policies.tool_log import ToolLogPolicy
 from agent.policies.truncation import TruncationPolicy
 from agent.sections import AgentSettings
 from agent.user_message import MessageFormatter
@@ -54,6 +55,7 @@ def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None
             LedgerPolicy(),  # stores what the model received
             TruncationPolicy(settings.context.output_chars),
             loop_detection,  # compares whole outputs
+            ToolLogPolicy(),
             ToolErrorPolicy(),
         ),
     )

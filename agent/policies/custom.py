@@ -23,38 +23,39 @@ def place_policies(chain: PolicyChain, entries: Sequence[PolicySettings]) -> Pol
     """Return the chain with the configured policies, in the order of the entries. Raises AgentConfigError."""
     model, tool = list(chain.model), list(chain.tool)
     for number, entry in enumerate(entries):
-        at = f"policies[{number}]"
+        at = ("policies", number)
         policy = _load_policy(entry, at)
         wraps = [
             chain for chain, method in ((model, "wrap_model_call"), (tool, "wrap_tool_call")) if hasattr(policy, method)
         ]
         if not wraps:
-            raise AgentConfigError(f"{at}: {entry.use} has neither wrap_model_call nor wrap_tool_call")
+            raise AgentConfigError(at, f"{entry.use} has neither wrap_model_call nor wrap_tool_call")
         for policies in wraps:
             _insert(policies, policy, entry, at)
         if tool and policy_name(tool[0]) != FIXED_FIRST:
-            raise AgentConfigError(f"{at}: a policy around the tools must come after `{FIXED_FIRST}`")
+            raise AgentConfigError(at, f"a policy around the tools must come after `{FIXED_FIRST}`")
     return PolicyChain(model, tool)
 
 
-def _insert(policies: list[Any], policy: ModelPolicy | ToolPolicy, entry: PolicySettings, at: str) -> None:
+def _insert(policies: list[Any], policy: ModelPolicy | ToolPolicy, entry: PolicySettings, at: tuple[str, int]) -> None:
     names = [policy_name(each) for each in policies]
     for name in filter(None, (entry.before, entry.after)):
         if name not in names:
-            raise AgentConfigError(f"{at}: there is no policy {name!r} here; there are {', '.join(names)}")
+            raise AgentConfigError(at, f"there is no policy {name!r} here; there are {', '.join(names)}")
     first = names.index(entry.after) + 1 if entry.after else 0
     last = names.index(entry.before) if entry.before else len(names)
     if first > last:
         raise AgentConfigError(
-            f"{at}: {entry.use} cannot come after `{entry.after}` and before `{entry.before}`:"
-            f" the order is {', '.join(names)}"
+            at,
+            f"{entry.use} cannot come after `{entry.after}` and before `{entry.before}`:"
+            f" the order is {', '.join(names)}",
         )
     policies.insert(first if entry.after else last, policy)
 
 
-def _load_policy(entry: PolicySettings, at: str) -> Any:
+def _load_policy(entry: PolicySettings, at: tuple[str, int]) -> Any:
     module, _, name = entry.use.partition(":")
     try:
         return getattr(importlib.import_module(module), name)(**entry.options)
     except Exception as error:  # noqa: BLE001  # the operator's code may raise anything
-        raise AgentConfigError(f"{at}: {entry.use} cannot be made: {type(error).__name__}: {error}") from None
+        raise AgentConfigError(at, f"{entry.use} cannot be made: {type(error).__name__}: {error}") from None

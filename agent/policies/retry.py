@@ -36,7 +36,10 @@ class RetryPolicy:
                 verdict = classify_error(error)
                 if verdict is None:
                     raise
-                log.warning("model call failed: %s, %s", type(error).__name__, verdict.what)
+                model = request.runtime.context.route[0]
+                what = _describe_for_operator(error)
+                log.warning("model.failed model=%s error=%s", model.settings.name, what)
+                model.trouble.record(what)
                 emit(TakeBack())
                 if verdict.action == "shorten":
                     raise ContextOverflow(verdict.what) from error
@@ -60,3 +63,9 @@ class RetryPolicy:
         """Return what the server asks for plus a little jitter, or the backoff."""
         backoff = backoff_seconds(attempt + 1, self._max_seconds / 2, self._first_seconds)
         return backoff if retry_after is None else min(retry_after, self._max_seconds) + backoff / 10
+
+
+def _describe_for_operator(error: Exception) -> str:
+    """Return the error's type with its status and code: its text can repeat what people wrote."""
+    details = (getattr(error, "status_code", None), getattr(error, "code", None))
+    return " ".join([type(error).__name__, *(str(each) for each in details if each)])

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
+from agent.bash_words import describe_command
 from agent.context import ToolServices
 from agent.permissions.rules import Subject
 from agent.sections import AgentSettings
@@ -42,7 +43,14 @@ class LiveOutput:
         self._write({"type": "output", "call": self._call, "text": text})
 
 
-@make_tool(ToolTraits(needs_sandbox=True, permission="allow", subject=Subject("command", "shell")))
+@make_tool(
+    ToolTraits(
+        describe=describe_command,
+        needs_sandbox=True,
+        permission="allow",
+        subject=Subject("command", "shell"),
+    )
+)
 async def bash(
     command: Annotated[str, "The bash command or script."],
     runtime: Runtime,

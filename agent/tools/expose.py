@@ -6,7 +6,8 @@ from typing import Annotated
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool
+from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from catalogue import N_
 from sandbox.base import SandboxError
 
 
@@ -16,7 +17,11 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
     if make_link is None or not services.runs_commands:
         return None
 
-    @make_tool(ToolTraits(needs_sandbox=True, permission="allow"))
+    @make_tool(
+        ToolTraits(
+            describe=describe_as(N_("Starting a preview of port {port}")), needs_sandbox=True, permission="allow"
+        )
+    )
     async def expose(
         port: Annotated[int, "The port on which your server listens in the sandbox, on 127.0.0.1 or all addresses."],
         runtime: Runtime,

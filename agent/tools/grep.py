@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Annotated
 
 from agent.permissions.rules import Subject
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, join_lines, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, join_lines, make_tool
+from catalogue import N_
 from sandbox.base import ROOT
 
 MAX_LINES = 100
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect="none", permission="allow", subject=Subject("path", "path")))
+@make_tool(
+    ToolTraits(
+        describe=describe_as(N_("Searching for {pattern}")),
+        needs_sandbox=True,
+        effect="none",
+        permission="allow",
+        subject=Subject("path", "path"),
+    )
+)
 async def grep(
     pattern: Annotated[str, "A Python regular expression."],
     runtime: Runtime,

@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Annotated
 
 from agent.permissions.rules import Subject
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, join_lines, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, join_lines, make_tool
+from catalogue import N_
 from sandbox.base import WORKSPACE
 
 MAX_ENTRIES = 500
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect="none", permission="allow", subject=Subject("path", "path")))
+@make_tool(
+    ToolTraits(
+        describe=describe_as(N_("Listing {name}")),
+        needs_sandbox=True,
+        effect="none",
+        permission="allow",
+        subject=Subject("path", "path"),
+    )
+)
 async def ls(
     runtime: Runtime,
     path: Annotated[str, "Absolute path of a folder."] = WORKSPACE,

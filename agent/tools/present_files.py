@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
+from catalogue import N_
 from sandbox.base import OUTPUTS, Sandbox, SandboxError
 
 
@@ -17,7 +18,11 @@ class PresentedFile(BaseModel):
     caption: str = Field(default="", description="A short caption for the file.")
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect="none", permission="allow"))
+@make_tool(
+    ToolTraits(
+        describe=describe_as(N_("Choosing the files to send")), needs_sandbox=True, effect="none", permission="allow"
+    )
+)
 async def present_files(
     files: Annotated[list[PresentedFile], "The files in the order to send them."],
     runtime: Runtime,

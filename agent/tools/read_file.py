@@ -8,7 +8,8 @@ from contextlib import aclosing
 from typing import Annotated
 
 from agent.permissions.rules import Subject
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
+from catalogue import N_
 from sandbox.base import Sandbox, SandboxFileError
 
 MAX_CHARS = 80_000  # in one result
@@ -17,7 +18,14 @@ MAX_BYTES = 64 << 20  # read before giving up
 
 
 @make_tool(
-    ToolTraits(needs_sandbox=True, effect="none", paged=True, permission="allow", subject=Subject("path", "path"))
+    ToolTraits(
+        describe=describe_as(N_("Reading {name}")),
+        needs_sandbox=True,
+        effect="none",
+        paged=True,
+        permission="allow",
+        subject=Subject("path", "path"),
+    )
 )
 async def read_file(
     path: Annotated[str, "Absolute path."],

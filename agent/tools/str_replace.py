@@ -7,7 +7,8 @@ from typing import Annotated
 from weakref import WeakValueDictionary
 
 from agent.permissions.rules import Subject
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
+from catalogue import N_
 from sandbox.base import SandboxFileError
 
 MAX_FILE_BYTES = 4 << 20
@@ -15,7 +16,14 @@ MAX_FILE_BYTES = 4 << 20
 _locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
 
-@make_tool(ToolTraits(needs_sandbox=True, permission="allow", subject=Subject("path", "path")))
+@make_tool(
+    ToolTraits(
+        describe=describe_as(N_("Editing {name}")),
+        needs_sandbox=True,
+        permission="allow",
+        subject=Subject("path", "path"),
+    )
+)
 async def str_replace(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     old: Annotated[str, "The exact text to replace, including whitespace and line ends."],

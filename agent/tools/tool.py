@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
 from langchain.tools import ToolException, ToolRuntime
@@ -22,6 +24,7 @@ from pydantic import ConfigDict, Field, create_model
 from agent.context import ToolServices, TurnContext
 from agent.permissions.rules import Subject, Verdict
 from agent.sections import AgentSettings
+from catalogue import _
 from sandbox.base import WORKSPACE, SandboxError
 
 P = ParamSpec("P")
@@ -34,10 +37,12 @@ Effect = Literal["none", "once", "resumable"]
 class ToolTraits:
     """The properties of a tool that policies and the event mapper read.
 
-    `effect` says what a second run of a call does, after a crash: `none` changes nothing, `once` must not happen, and
-    `resumable` continues the first run. A function decides by the arguments.
+    `describe` says in a few words what a call does, such as "Reading report.pdf". `effect` says what a second run of a
+    call does, after a crash: `none` changes nothing, `once` must not happen, and `resumable` continues the first run. A
+    function decides by the arguments.
     """
 
+    describe: Callable[[Mapping[str, Any]], str] | None = None
     needs_sandbox: bool = False  # it starts while the model still writes the arguments
     effect: Effect | Callable[[Mapping[str, Any]], Effect] = "once"
     asks: bool = False  # shown as a question, not as a step
@@ -109,6 +114,17 @@ def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], Agent
         )
 
     return decorate
+
+
+def describe_as(title: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return a `describe` that fills in a title such as "Reading {name}": an argument, or the file name of `path`."""
+
+    def describe(args: Mapping[str, Any]) -> str:
+        values = {name: str(value) for name, value in args.items()}
+        values["name"] = PurePosixPath(values.get("path", "")).name or "/"
+        return _(title).format_map(defaultdict(str, values))
+
+    return describe
 
 
 def absolute_path(path: str) -> str:

@@ -6,14 +6,23 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from agent.permissions.rules import Subject
-from agent.tools.tool import Effect, Runtime, ToolTraits, absolute_path, always, make_tool
+from agent.tools.tool import Effect, Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
+from catalogue import N_
 
 
 def _effect_of(args: Mapping[str, Any]) -> Effect:
     return "once" if args.get("append", False) else "none"
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect=_effect_of, permission="allow", subject=Subject("path", "path")))
+@make_tool(
+    ToolTraits(
+        describe=describe_as(N_("Writing {name}")),
+        needs_sandbox=True,
+        effect=_effect_of,
+        permission="allow",
+        subject=Subject("path", "path"),
+    )
+)
 async def write_file(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     content: Annotated[str, "The text."],

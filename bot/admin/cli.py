@@ -105,8 +105,12 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
             return f"Revoked the access of {answer['person']} on {answer['channel']}."
         case _:
             left = "".join(f"\nLEFT OUT: {words}" for words in answer["left_out"])
-            size = f"{answer['bytes'] / 1e6:.1f} MB"
+            size = _format_bytes(answer["bytes"])
             return f"Wrote {answer['file']} ({size}). To restore it, unpack it into an empty data_dir.{left}"
+
+
+def _format_bytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1_000_000 else f"{count / 1e3:.1f} KB"
 
 
 def _describe_dead_letter(row: Answer) -> str:

@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from agent.models.settings import AgentConfigError, ModelSettings
 from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded, is_served
 from bot.app import folders, sandbox_settings
-from bot.config.loader import secret_texts
+from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
 from bot.log import Redactor
 from bot.model_discovery import name_models
@@ -63,7 +64,7 @@ async def _check_everything(config: Config) -> AsyncIterator[Finding]:
             "note", "model", "not configured: the built-in demo model answers", "set OPENAI_API_KEY or `models:`"
         )
     for settings in await name_models(config.models):
-        yield await _check_model(settings)
+        yield await _check_model(config, settings)
     if not config.channels:
         fix = "set the token of a platform (see docs/configuration.md) or `channels:`"
         yield Finding("note", "channels", "not configured: only the console is available", fix)
@@ -82,7 +83,12 @@ async def _check_sandbox(config: Config) -> Finding:
     try:
         provider, sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     except (SandboxUnavailable, OSError) as error:
-        return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to run without commands")
+        return Finding(
+            "fault",
+            "sandbox",
+            str(error),
+            "or set `sandbox: {provider: auto}`: bubblewrap if it is installed, otherwise no commands",
+        )
     await provider.close()
     sentence = sentence.removeprefix("Sandbox: ")
     if provider.name == "bubblewrap" and (groups := supplementary_groups()):
@@ -94,14 +100,15 @@ async def _check_sandbox(config: Config) -> Finding:
 # ---------------------------------------------------------------- models
 
 
-async def _check_model(settings: ModelSettings) -> Finding:
+async def _check_model(config: Config, settings: ModelSettings) -> Finding:
     """Send a real, tiny request through the class that the service uses."""
     subject = f"model {settings.name}"
     try:
         await asyncio.to_thread(importlib.import_module, "agent.models.loader")
         text = await _call_model(settings)
     except AgentConfigError as error:
-        return Finding("fault", subject, str(error), "see `models:` in the configuration")
+        fault = config.locate(error.place, error.wrong, "")
+        return Finding("fault", subject, fault.render(), error.fix or "see `models:` in the configuration")
     except Exception as error:  # noqa: BLE001  # any class can be configured: whatever it raises is the finding
         what, fix = _explain_model_error(error, settings)
         return Finding("fault", subject, what, fix)
@@ -129,11 +136,14 @@ def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str
             return f"{where} refused the key ({status})", "check `api_key` and the variable it names"
         case 404:
             model = settings.model or settings.name
-            return f"{where} does not know {model!r} (404)", "check `model`, and that `base_url` ends in /v1"
+            near = "add /v1 to `base_url`" if _has_no_path(settings.base_url) else "check `model` and `base_url`"
+            return f"{where} does not know {model!r} (404)", near
         case 429:
             return "too many requests, or no credit left (429)", "check the limits and the credit of the account"
         case int():
             return f"{where} answered with status {status}", "check the server's log, or try again later"
+    if settings.use == OPENAI and isinstance(error, TypeError | ValueError):  # what langchain raises for a web page
+        return f"{where} is not an OpenAI-compatible server", "check `base_url`; it usually ends in /v1"
     cause = _innermost_error(error)
     if isinstance(cause, TimeoutError):
         return f"no answer from {where} in {MODEL_TIMEOUT_SECONDS:.0f} s", "check `base_url`, `proxy` and the network"
@@ -141,6 +151,10 @@ def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str
         f"{where} cannot be reached: {cause or type(cause).__name__}",
         "check `base_url`, `proxy`, `ca_file`, and that the server is running",
     )
+
+
+def _has_no_path(url: str) -> bool:
+    return bool(url) and urlsplit(url).path in ("", "/")
 
 
 def _innermost_error(error: BaseException) -> BaseException:

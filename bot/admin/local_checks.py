@@ -1,6 +1,6 @@
 """Checks of this machine and its files: `fawn check` reports them, and `fawn run` refuses to start on a fault.
 
-None of them imports the agent or a platform's SDK, or uses the network beyond this machine.
+None of them imports the agent's graph or a platform's SDK, or uses the network beyond this machine.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from agent.brief import read_prompt
+from agent.models.settings import AgentConfigError
 from bot.config.schema import Config
 from bot.data_dir import open_to_others
 from bot.storage.database import DataDirLocked, DataLock
@@ -37,12 +39,13 @@ class Finding:
         return self.state != "fault"
 
 
-def describe_system_error(error: Exception) -> str:
-    """Return what the operating system or the database refused, where, and what to do."""
+def describe_system_error(error: Exception) -> tuple[str, str]:
+    """Return what the operating system or the database refused and where, and what to do."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror or error} → check the path, its permissions and the free space"
-    return f"database: {error} → check the free space and the owner of the files; restore a backup if one is damaged"
+        return f"{place}{error.strerror or error}", "check the path, its permissions and the free space"
+    fix = "check the free space and the owner of the files; restore a backup if one is damaged"
+    return f"database: {error}", fix
 
 
 def guarded(subject: str, check: Callable[[], Finding]) -> Finding:
@@ -50,8 +53,7 @@ def guarded(subject: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except (OSError, sqlite3.Error) as error:
-        text, _, fix = describe_system_error(error).partition(" → ")
-        return Finding("fault", subject, text, fix)
+        return Finding("fault", subject, *describe_system_error(error))
 
 
 def check_machine(config: Config, *, served: bool = False) -> Iterator[Finding]:
@@ -70,6 +72,8 @@ def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
             file.write(b"x" * 4096)
             file.flush()
         free = shutil.disk_usage(data_dir).free
+    except FileExistsError:
+        return Finding("fault", "data_dir", f"{data_dir} is a file, not a folder", "remove it, or set `data_dir`")
     except OSError as error:
         return Finding("fault", "data_dir", f"cannot write to {data_dir}: {error.strerror}", fix)
     if free < MIN_FREE_BYTES:
@@ -100,14 +104,11 @@ def is_served(data_dir: Path) -> bool:
 
 
 def _check_prompt(config: Config) -> Finding:
-    if not config.prompt.file:
-        return Finding("ok", "prompt", "the built-in one")
     try:
-        Path(config.prompt.file).read_text("utf-8")
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        return Finding("fault", "prompt", f"{config.prompt.file} cannot be read: {why}", "check `prompt: {file: …}`")
-    return Finding("ok", "prompt", config.prompt.file)
+        read_prompt(config.prompt)
+    except AgentConfigError as error:
+        return Finding("fault", "prompt", error.wrong, error.fix)
+    return Finding("ok", "prompt", config.prompt.file or "the built-in one")
 
 
 def _check_limits(config: Config) -> Finding:
@@ -115,7 +116,7 @@ def _check_limits(config: Config) -> Finding:
     cpus, memory = os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     limits = {"cpus": (config.sandbox.cpus, cpus), "memory_mb": (config.sandbox.memory_mb, memory)}
     if wrong := [
-        f"`{n}` is {given:g}, this machine has {there}" for n, (given, there) in limits.items() if given > there
+        f"`{n}` is {given:,}, this machine has {there:,}" for n, (given, there) in limits.items() if given > there
     ]:
         return Finding("note", "sandbox limits", "; ".join(wrong), "set them below what the machine has")
     return Finding("ok", "sandbox limits", f"{config.sandbox.cpus:g} processors, {config.sandbox.memory_mb} MB")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from typing import Any
 
 from bot.current import Current
 from bot.scheduler import Scheduler
-from bot.storage import conversations, outbox
+from bot.storage import conversations, outbox, people
 from bot.storage.database import Database, Execute
 from bot.storage.feedback import FEEDBACK_DAYS, count_feedback
 from bot.storage.jobs import count_jobs
@@ -18,6 +19,10 @@ from bot.version import VERSION
 from catalogue import _, ngettext
 from channels.base import Channel, Health
 
+START_SECONDS = 10.0  # in which a channel may not have begun to connect
+CHANNEL_READY = "{name}: connected."
+CHANNEL_READY_AS = "{name}: connected as {detail}."
+CHANNEL_DOWN = "{name}: not connected. {detail}"
 SLOW_SECONDS = 30.0  # how long a message may wait while the service is healthy
 
 
@@ -37,7 +42,7 @@ class ServiceStatus:
         self._channels = channels
         self._configured = configured
         self._current = current
-        self._started = time.time()
+        self._started = time.monotonic()
         self.is_ready = False
         self.sandbox = "Sandbox: being chosen."
 
@@ -45,7 +50,7 @@ class ServiceStatus:
         """Return a few lines for a chat."""
         live = len(self._scheduler.running_turns)
         model = next(iter(self._current.models.values()))
-        up = _format_seconds(time.time() - self._started)
+        up = _format_seconds(time.monotonic() - self._started)
         running = ngettext("{n} turn running", "{n} turns running", live)
         return "\n".join(
             [
@@ -68,14 +73,38 @@ class ServiceStatus:
         return {
             "version": VERSION,
             "healthy": self.health() is Health.READY and counts["oldest"] < SLOW_SECONDS,
-            "uptime": time.time() - self._started,
+            "uptime": time.monotonic() - self._started,
             "ready": self.is_ready,
+            "pid": os.getpid(),
+            "data_dir": str(self._current.config.data_dir),
+            "config": self._current.config.source,
             "model": next(iter(self._current.models.values())),
+            "model_error": self._last_model_error(),
             "sandbox": self.sandbox,
             "channels": channels,
             "live": len(self._scheduler.running_turns),
             **counts,
         }
+
+    def _last_model_error(self) -> dict[str, Any] | None:
+        models = self._current.agent.models.values() if self.is_ready else ()
+        last = max(models, key=lambda model: model.trouble.at, default=None)
+        if last is None or not last.trouble.at:
+            return None
+        age = max(0.0, time.time() - last.trouble.at)
+        return {"model": last.settings.name, "text": last.trouble.text, "age": age}
+
+    def describe_channels(self) -> dict[str, tuple[str, bool]]:
+        """Return a sentence for each channel whose state is known, and whether it is connected."""
+        lines = {}
+        for name in self._configured:
+            state = self._channel_state(name)
+            is_ready, detail = state["health"] == Health.READY, state["detail"]
+            starting = name not in self._channels and time.time() - self._started < START_SECONDS
+            if name != "console" and state["health"] != Health.STARTING and not starting:
+                form = (CHANNEL_READY_AS if detail else CHANNEL_READY) if is_ready else CHANNEL_DOWN
+                lines[name] = form.format(name=name.capitalize(), detail=detail), is_ready
+        return lines
 
     def _channel_state(self, name: str) -> dict[str, Any]:
         channel = self._channels.get(name)
@@ -94,6 +123,7 @@ def _row_counts(execute: Execute) -> dict[str, Any]:
         "oldest": max(0.0, now - ready) if ready else 0.0,
         "undelivered": counts[OutboxState.NEW] + counts[OutboxState.CLAIMED],
         "dead": counts[OutboxState.DEAD],
+        "unpaired": people.count_waiting(execute, now),
         "jobs": asdict(count_jobs(execute)),
         "feedback": asdict(count_feedback(execute, now - FEEDBACK_DAYS * 86400)),
     }

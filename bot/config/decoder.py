@@ -7,12 +7,11 @@ constraints (`ge`), `help` (the sentence in the docs), `path` (a relative path s
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import Field, fields, is_dataclass, replace
 from functools import cache, reduce
 from operator import getitem
 from pathlib import Path
@@ -22,7 +21,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from bot.config.document import Document, Location
+from agent.near_misses import suggest
+from bot.config.document import Document
+from bot.config.excerpt import Location
 
 T = TypeVar("T")
 
@@ -67,8 +68,11 @@ def validate(document: Document, kind: type[T], data: Any, at: Location = (), ex
     for error in errors:
         where = (*at, *error["loc"])
         if where not in document.faulty:
-            wrong, fix = _explain(error, where in document.variables, [*_names_at(kind, error["loc"][:-1]), *extra])
-            document.fault(where, wrong, fix)
+            siblings = _fields_at(kind, error["loc"][:-1])
+            wrong, fix = _explain(error, where in document.variables, siblings, extra)
+            if error["type"] == "dataclass_type" and (inner := _fields_at(kind, error["loc"])):
+                fix = f"such as `{next(iter(inner))}: …`"
+            document.fault(where, wrong, fix, on_key=error["type"] == "unexpected_keyword_argument")
     return None
 
 
@@ -114,19 +118,26 @@ def _in_unit(name: str, text: str) -> float | None:
     return int(number) if number.is_integer() else number
 
 
-def _explain(error: Mapping[str, Any], hidden: bool, names: Sequence[str]) -> tuple[str, str]:
+def _explain(
+    error: Mapping[str, Any], hidden: bool, siblings: Mapping[str, Field[Any]], extra: Sequence[str]
+) -> tuple[str, str]:
     """Return what is wrong and how to fix it. Never repeats a value that can be a secret."""
     value, name = error["input"], str(error["loc"][-1]) if error["loc"] else ""
     match error["type"]:
         case "missing":
             return "is missing", f"add `{name}: …`"
         case "unexpected_keyword_argument":
-            return "unknown setting", "put a space after the colon" if ":" in name else suggest(name, names)
+            return "unknown setting", "put a space after the colon" if ":" in name else suggest(
+                name, [*siblings, *extra]
+            )
         case "literal_error":
             written = "this" if hidden or not re.fullmatch(r"[\w-]{1,20}", str(value)) else repr(value)
-            return f"{written} is not a valid value", suggest(
-                str(value), re.findall(r"'(.*?)'", error["ctx"]["expected"])
-            )
+            options = re.findall(r"'(.*?)'", error["ctx"]["expected"])
+            default = siblings[name].default if name in siblings else None
+            choices = ", ".join(f"{option} (default)" if option == default else option for option in options)
+            near = suggest(str(value), options) if not hidden else ""
+            choices = f"one of: {choices}"
+            return f"{written} is not a valid value", f"{near} {choices.capitalize()}" if "?" in near else choices
         case "greater_than_equal":
             return f"must be at least {error['ctx']['ge']}", ""
         case "value_error":  # from a type of ours: what is wrong, a colon, and how to fix it
@@ -144,10 +155,10 @@ def _explain(error: Mapping[str, Any], hidden: bool, names: Sequence[str]) -> tu
     return error["msg"], ""
 
 
-def _names_at(kind: Any, way: Location) -> list[str]:
+def _fields_at(kind: Any, way: Location) -> dict[str, Field[Any]]:
     for part in way:
         kind = get_args(kind)[0] if isinstance(part, int) else get_type_hints(kind)[part]
-    return [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    return {field.name: field for field in fields(kind)} if is_dataclass(kind) else {}
 
 
 def absolute_paths(section: Any, folder: Path) -> Any:
@@ -162,15 +173,6 @@ def absolute_paths(section: Any, folder: Path) -> Any:
         elif value and (isinstance(value, Path) or field.metadata.get("path") or field.name.endswith("_file")):
             changes[field.name] = type(value)(folder / Path(value).expanduser())
     return replace(section, **changes)
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean …?", or the list of what there is."""
-    names = {option.lower(): option for option in sorted(known)}
-    close = difflib.get_close_matches(name.lower(), names, 1, 0.6)
-    if close:
-        return f"did you mean {names[close[0]]!r}?"
-    return f"one of: {', '.join(names.values())}" if names and len(names) <= 30 else ""
 
 
 def describe(value: object) -> str:

@@ -8,34 +8,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 
-Location = tuple[str | int, ...]
+from bot.config.excerpt import HIDDEN, VARIABLE, Location, Mark, may_be_shown, render_excerpt, split_lines
+from bot.config.syntax import explain_syntax_error
 
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 URL_FIX = "write it with its scheme, such as https://host:port/path"
 _URL_SCHEMES = ("http", "https", "ws", "wss", "socks5")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFault:
-    """One fault of the configuration: where it is (file, line, setting), what is wrong, how to fix it."""
+    """One fault of the configuration: where it is (file, line, setting), what is wrong, how to fix it.
+
+    `mark` is its place in the line, `excerpt` that line with a caret below the place.
+    """
 
     file: str
     line: int  # 0 where there is none
     place: str
     wrong: str
     fix: str = ""
+    mark: Mark | None = None
+    excerpt: str = ""
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
         head = ": ".join(part for part in (where, self.place) if part) or "configuration"
         return f"{head}: {self.wrong}" + (f" → {self.fix}" if self.fix else "")
+
+    def render(self) -> str:
+        """Return the fault with its excerpt."""
+        return f"{self}\n{self.excerpt}" if self.excerpt else str(self)
 
 
 class Document:
@@ -47,14 +56,35 @@ class Document:
         self.faulty: set[Location] = set()
         self.variables: dict[Location, str] = {}  # texts that came from the environment, which may be secrets
         self._nodes: dict[Location, yaml.Node] = {}
-        self._lines: dict[Location, int] = {}
+        self._keys: dict[Location, Mark] = {}  # where each setting or item of a list begins
+        self._lines: list[str] = []
+        self._spans: dict[int, dict[int, tuple[int, str]]] = {}  # the scalars of each line, as they may be shown
+        self._parsed = False
 
-    def fault(self, at: Location, wrong: str, fix: str = "") -> None:
-        """Record a fault at a setting, or at the section that lacks it."""
-        line = self._lines.get(at) or self._lines.get(at[:-1], 0)
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{shown(part)}" for part in at).lstrip(".")
-        self.faults.append(ConfigFault(self.file, line, place, wrong, fix))
+    def fault(self, at: Location, wrong: str, fix: str = "", *, on_key: bool = False) -> None:
+        """Record a fault at a setting, or at the section that lacks it. `on_key`: its name is wrong, not its value."""
+        self.faults.append(self.locate(at, wrong, fix, on_key=on_key))
         self.faulty.add(at)
+
+    def locate(self, at: Location, wrong: str, fix: str = "", *, on_key: bool = False) -> ConfigFault:
+        """Return a fault at a setting without recording it."""
+        mark = self._keys.get(at) or self._keys.get(at[:-1])
+        value = self._nodes.get(at)
+        if isinstance(value, yaml.ScalarNode) and mark and not on_key and value.start_mark.line == mark.line:
+            mark = self._mark(value)
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{shown(part)}" for part in at).lstrip(".")
+        return ConfigFault(self.file, mark.line + 1 if mark else 0, place, wrong, fix, mark)
+
+    def with_excerpt(self, fault: ConfigFault) -> ConfigFault:
+        """Return the fault with its line and a caret. Needs the whole document, to hide what may be a secret."""
+        if not fault.mark or fault.mark.line >= len(self._lines):
+            return fault
+        line, spans = self._lines[fault.mark.line], self._spans.get(fault.mark.line, {})
+        return replace(fault, excerpt=render_excerpt(line, fault.mark, spans, parsed=self._parsed))
+
+    def locations(self, *names: str) -> list[Location]:
+        """Return every place below these sections."""
+        return [at for at in self._keys if at and at[0] in names]
 
     def written(self, at: Location) -> str:
         """Return a scalar as it stands in the file."""
@@ -62,20 +92,20 @@ class Document:
 
     def read(self, text: str) -> Any:
         """Return the values of a YAML text; None where it has none, or where it is broken, which is a fault."""
-        line, fix = 0, ""
+        mark, fix = None, ""
+        self._lines = split_lines(text)
         try:
             node = yaml.compose(text, yaml.SafeLoader)
+            self._parsed = True
             return self._value(node, ()) if node else None
         except yaml.MarkedYAMLError as error:
-            mark, problem = error.problem_mark or error.context_mark, error.problem or error.context or "not valid"
-            if isinstance(error, yaml.composer.ComposerError):  # its text repeats what was written
-                problem = re.sub(r" '.*", "", problem)
-            line, fix = mark.line + 1 if mark else 0, "check quotes, colons and indentation"
+            mark, problem, fix = explain_syntax_error(error, self._lines)
         except yaml.YAMLError:
             problem = "a character that YAML does not allow"
         except RecursionError:
             problem = "nested too deeply"
-        self.faults.append(ConfigFault(self.file, line, "", f"YAML syntax: {problem}", fix))
+        line = mark.line + 1 if mark else 0
+        self.faults.append(ConfigFault(self.file, line, "", f"YAML syntax: {problem}", fix, mark))
         return None
 
     def _value(self, node: yaml.Node, at: Location) -> Any:
@@ -83,12 +113,15 @@ class Document:
             self.fault(at, "contains itself")
             return None
         self._nodes[at] = node
-        self._lines.setdefault(at, node.start_mark.line + 1)
+        self._keys.setdefault(at, self._mark(node))
         if isinstance(node, yaml.MappingNode):
             return self._section(node, at)
         if isinstance(node, yaml.SequenceNode):
             return [self._value(item, (*at, i)) for i, item in enumerate(node.value)]
-        match str(node.tag).rpartition(":")[2]:
+        kind = str(node.tag).rpartition(":")[2]
+        readable = may_be_shown(at, str(node.value), number=kind in ("int", "float"))
+        self._remember(node, None if readable else HIDDEN)
+        match kind:
             case "str":
                 return self._checked(self.substitute(node.value, at), at)
             case "int" | "float" | "bool" | "null":
@@ -102,9 +135,12 @@ class Document:
     def _section(self, node: yaml.MappingNode, at: Location) -> dict[str, Any]:
         names: set[str] = set()
         for key, _ in node.value:
-            self._lines[*at, name := _key_text(key)] = key.start_mark.line + 1
-            if name in names:
-                self.fault((*at, name), "duplicate key", "remove one")
+            name = _key_text(key)
+            before = self._keys.get((*at, name))
+            self._keys[*at, name] = self._mark(key)
+            self._remember(key, shown(name))
+            if name in names and before:
+                self.fault((*at, name), f"duplicate key, also in line {before.line + 1}", "remove one", on_key=True)
             names.add(name)
         try:
             yaml.SafeLoader("").flatten_mapping(node)  # "<<: *anchor": merged keys come first, own keys win
@@ -114,12 +150,32 @@ class Document:
         node.value = list(pairs.values())  # an alias reads it again
         return {name: self._value(value, (*at, name)) for name, (_, value) in pairs.items()}
 
+    def _remember(self, node: yaml.Node, text: str | None) -> None:
+        """Note how a scalar may be shown in its line: as `text`, or (None) as it is written."""
+        mark = self._mark(node)
+        spans = self._spans.setdefault(mark.line, {})
+        if spans.get(mark.start, ("", ""))[1] != HIDDEN:  # an alias can use it as a secret and as something else
+            spans[mark.start] = (mark.end, self._lines[mark.line][mark.start : mark.end] if text is None else text)
+
+    def _mark(self, node: yaml.Node) -> Mark:
+        """Return the first line of a scalar, or the first character of a section or list."""
+        start, end = node.start_mark, node.end_mark
+        if not isinstance(node, yaml.ScalarNode):
+            return Mark(start.line, start.column, start.column + 1)
+        column = end.column if end.line == start.line else len(self._lines[start.line])
+        return Mark(start.line, start.column, column)
+
     def substitute(self, text: str, at: Location) -> str | None:
         """Return `text`, or the value of the variable that it names; one that is not set is a fault."""
         if text.startswith("$$"):
             return text[1:]
-        named = _VARIABLE.fullmatch(text)
+        named = VARIABLE.fullmatch(text)
         if not named:
+            inner = VARIABLE.search(text)
+            if inner and not re.search(r"\s", text) and self.environ.get(inner[1] or inner[2]):
+                wrong = f"{inner[0]} is not replaced inside a longer value"
+                self.fault(at, wrong, "make it the whole value: put the whole text into the variable")
+                return None
             return text
         name = named[1] or named[2]
         if not self.environ.get(name):

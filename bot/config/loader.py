@@ -11,6 +11,7 @@ import pkgutil
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,10 +20,12 @@ from zoneinfo import ZoneInfo, available_timezones
 from dotenv import dotenv_values
 
 import channels
+from agent.near_misses import suggest
 from agent.setting import Secret
-from bot.config.decoder import describe, suggest, validate
-from bot.config.document import URL_FIX, ConfigFault, Document, Location, is_url
-from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig
+from bot.config.decoder import describe, validate
+from bot.config.document import URL_FIX, ConfigFault, Document, is_url
+from bot.config.excerpt import Location
+from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 OPENAI = "langchain_openai:ChatOpenAI"
@@ -34,7 +37,7 @@ class ConfigError(Exception):
     """The configuration cannot be used; `faults` lists every reason."""
 
     def __init__(self, faults: list[ConfigFault]) -> None:
-        super().__init__("\n".join(str(fault) for fault in faults))
+        super().__init__("\n".join(fault.render() for fault in faults))
         self.faults = faults
 
 
@@ -66,7 +69,8 @@ def load_config(
         sections = _without_accounts(document, sections)
     config = _read_config(document, sections)
     if config is None or document.faults:
-        raise ConfigError(sorted(document.faults, key=lambda fault: fault.line))
+        faults = sorted(document.faults, key=lambda fault: fault.line)
+        raise ConfigError([document.with_excerpt(fault) for fault in faults])
     return config
 
 
@@ -117,14 +121,15 @@ def _read_document(document: Document, path: Path) -> dict[str, Any] | None:
     if sections is None and document.faults:
         return None
     if not isinstance(sections, dict | None):
-        document.fault((), f"expected a section (name: value), found {describe(sections)}")
+        fix = f"begin with `config_version: {CONFIG_VERSION}`, then one `name: value` a line"
+        document.fault((), f"expected a section (name: value), found {describe(sections)}", fix)
         return None
     sections = sections or {}
     at, version = ("config_version",), sections.pop("config_version", None)
     if version is None:
         document.fault(at, "is missing", f"add `config_version: {CONFIG_VERSION}` as the first line")
     elif type(version) is not int:
-        document.fault(at, f"expected a whole number, found {describe(version)}")
+        document.fault(at, f"expected a whole number, found {describe(version)}", f"write {CONFIG_VERSION}")
     elif version != CONFIG_VERSION:
         document.faults.clear()  # they may be right in that version
         fix = "upgrade Fawn, or write the file for this version"
@@ -152,7 +157,17 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
         source=source,
         variables=frozenset(document.variables.values()),
         hints=tuple(environment_hints(document.environ, {entry.name for entry in entries})),
+        systemd=_read_systemd(document.environ),
+        places={
+            at: document.with_excerpt(document.locate(at, "", on_key="options" in at))
+            for at in document.locations("models", "policies")
+        },
     )
+
+
+def _read_systemd(environ: Mapping[str, str]) -> SystemdConfig:
+    microseconds = environ.get("WATCHDOG_USEC", "")
+    return SystemdConfig(environ.get("NOTIFY_SOCKET", ""), int(microseconds) / 1e6 if microseconds.isdecimal() else 0.0)
 
 
 def _check_time_zone(document: Document, name: object) -> None:
@@ -231,6 +246,7 @@ def _check_roles(document: Document, sections: Mapping[str, Any]) -> None:
 # ---------------------------------------------------------------- channels
 
 
+@cache
 def channel_modules() -> dict[str, ModuleType]:
     """Import every channel: a module of `channels` with Settings and connect."""
     names = [info.name for info in pkgutil.iter_modules(channels.__path__) if info.name not in ("base", "shared")]
@@ -262,11 +278,12 @@ def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...
     """Return the channels of the file, and of the environment where the file does not name them. `name: false` turns
     one off."""
     if not isinstance(section, dict | None):
-        document.fault(("channels",), f"expected a section (name: value), found {describe(section)}")
+        wrong = f"expected a section (name: value), found {describe(section)}"
+        document.fault(("channels",), wrong, "write the name of a channel, a colon, and its settings")
         return ()
     modules, section = channel_modules(), section or {}
     for name in section.keys() - modules.keys():
-        document.fault(("channels", name), "there is no such channel", suggest(name, modules))
+        document.fault(("channels", name), "there is no such channel", suggest(name, modules), on_key=True)
     for name, module in modules.items():
         variables = environment_names(module)
         if name not in section and variables and all(map(document.environ.get, variables.values())):
@@ -288,9 +305,19 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
             inner = " (a $NAME is replaced only where it is the whole value)" if "$" in text else ""
             wrong = f"does not look like one{inner}"
             document.fault(where, wrong, f"copy it again: {field.metadata['looks']}")
+    _check_ids(document, module, access, at)
     settings = validate(document, module.Settings, section, at, ("access",))
     rights = validate(document, AccessConfig, access, (*at, "access"))
     return ChannelConfig(name, settings, rights) if settings and rights else None
+
+
+def _check_ids(document: Document, module: ModuleType, access: Any, at: Location) -> None:
+    """Compare the ids of people with their form on this platform, where the channel knows it."""
+    shape, fix = getattr(module, "ID_SHAPE", ("", ""))
+    for name in ("allow", "operators") if shape and isinstance(access, dict) else ():
+        for i, person in enumerate(access[name] if isinstance(access.get(name), list) else ()):
+            if isinstance(person, str) and not re.fullmatch(shape, person):
+                document.fault((*at, "access", name, i), "is not an id of this platform", fix)
 
 
 # ---------------------------------------------------------------- secrets

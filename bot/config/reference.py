@@ -16,10 +16,12 @@ _WORDS = {str: "text", Secret: "secret", Path: "path", int: "whole number", floa
 _HEAD = """# Settings
 
 `make docs` generates this page from the code. Fawn reads one YAML file, `config.yaml`, at start. It reports every fault
-at once, with its line and its fix, and exits with code 2. An unknown name is a fault.
+at once, with its line, a mark below the place, and a fix, and exits with code 2. An unknown name is a fault. Values
+that may be secrets are hidden in these lines.
 
 - A value `$NAME` or `${{NAME}}` comes from the environment, or from a `.env` file beside the config file or in the
   working directory (the real environment wins). Put secrets there. `$$` at the start of a value is a plain dollar sign.
+  A name inside a longer value is not replaced; it is a fault if such a variable is set.
 - A size or a time may have a unit: `1G` for `memory_mb`, `2h` for `turn_seconds`.
 - Relative paths start at the folder of the config file, or at the working directory when there is no file.
 - Without `models:`, `OPENAI_API_KEY` (with `OPENAI_BASE_URL` and `OPENAI_MODEL`, if set) configures a model called

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
 from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
+from bot.config.document import ConfigFault
+from bot.config.excerpt import Location
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
 
@@ -119,6 +122,14 @@ class LogConfig:
     format: Literal["text", "json"] = setting("text", "`text` for people, `json` for machines; one line per event")
 
 
+@dataclass(frozen=True, slots=True)
+class SystemdConfig:
+    """What systemd passes to a service of `Type=notify`: its socket, and how often it wants to be notified."""
+
+    socket: str = ""
+    watchdog_seconds: float = 0.0  # 0: no watchdog
+
+
 @dataclass(frozen=True, slots=True, repr=False)  # a text that came from the environment may be a secret
 class FileConfig:
     """The sections of config.yaml, but for `channels`, whose settings each channel defines."""
@@ -143,9 +154,25 @@ class Config(FileConfig):
     """The whole configuration.
 
     `source` is the file, `variables` are the texts that came from the environment, `hints` what looks wrong there.
+    `places` are the settings of models and policies in the file, for faults that only their classes can find.
     """
 
     channels: tuple[ChannelConfig, ...] = ()
     source: str = ""
     variables: frozenset[str] = frozenset()
     hints: tuple[str, ...] = ()
+    systemd: SystemdConfig = SystemdConfig()
+    places: Mapping[Location, ConfigFault] = field(default_factory=dict)
+
+    def locate(self, place: Location, wrong: str, fix: str) -> ConfigFault:
+        """Return a fault of the agent at its line. `place` has the names of models, the file their numbers."""
+        numbers = {model.name: i for i, model in enumerate(self.models)}
+        at = place
+        if place[0] == "models" and place[1] in numbers:
+            at = ("models", numbers[str(place[1])], *place[2:])
+        known = self.places.get(at)
+        return (
+            replace(known, wrong=wrong, fix=fix)
+            if known
+            else ConfigFault("", 0, ": ".join(map(str, place)), wrong, fix)
+        )

@@ -30,6 +30,7 @@ class QuestionRow:
     until: float | None
     answer: str
     answer_key: str  # of the message that answered
+    call: str = ""  # that needs approval
 
     def accept(self, text: str) -> str | None:
         """Return the answer that `text` gives; None when the question does not accept it."""
@@ -70,7 +71,7 @@ def store_question(
         "who": who,
         "state": QuestionState.OPEN,
         "asked": now,
-        "until": now + ask.hours * 3600 if ask.hours else None,
+        "until": (ask.until or now + ask.hours * 3600) if ask.hours else None,
         "answer": "",
         "answered_by": "",
         "answer_key": "",

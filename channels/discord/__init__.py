@@ -38,6 +38,7 @@ class DiscordSettings:
 
 
 Settings = DiscordSettings  # the configuration loader looks for this name
+ID_SHAPE = (r"\d+", "ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot")
 
 
 def connect(settings: DiscordSettings) -> AbstractAsyncContextManager[Channel]:

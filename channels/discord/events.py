@@ -13,6 +13,7 @@ from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, T
 from catalogue import N_
 from channels.base import parse_command_text
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
+from channels.shared.buttons import as_command
 from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
 
 STOP_EMOJI = "❌"
@@ -158,7 +159,8 @@ def parse_interaction(event: Event, thread: Thread, me: DiscordAccount) -> Messa
     shown, chosen = event["message"], (data.get("values") or [index])[0]
     where, text = _thread_of_post(thread, me), _option_text(shown, chosen)
     message = _make_message(event, where, author, text=text, kind=Kind.CLICK, key=key)
-    return replace(message, id=shown["id"], target=ask, reply_to=shown["id"], to_bot=True)
+    message = replace(message, id=shown["id"], target=ask, reply_to=shown["id"], to_bot=True)
+    return as_command(message, data["custom_id"]) or message
 
 
 # ---------------------------------------------------------------- parts

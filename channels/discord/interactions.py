@@ -6,11 +6,13 @@ import asyncio
 import logging
 from typing import Any
 
+from agent.blocks import APPROVAL_OPTIONS
 from agent.messages import Kind, Message
 from catalogue import N_, _
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.api import DiscordApi, InteractionAnswered
-from channels.shared.texts import click_answer, shorten
+from channels.shared.buttons import is_stop, press_refusal
+from channels.shared.texts import choice_line, shorten
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +23,9 @@ MAX_LABEL_CHARS = 80  # of a button
 
 # Types of a response (discord.com/developers/docs/interactions/receiving-and-responding)
 RESPOND_MESSAGE, DEFER_MESSAGE, DEFER_UPDATE, RESPOND_UPDATE = 4, 5, 6, 7
+APPLICATION_COMMAND = 2  # a type of interaction
 EPHEMERAL_FLAG = 1 << 6
+GREEN, RED = 3, 4  # styles of a button
 NOT_ALLOWED = N_("You can't use this here. If I don't know you yet, send me a direct message first.")
 NOT_STORED = N_("I can't save this right now. Please try again in a moment.")
 
@@ -61,7 +65,7 @@ class Interactions:
         """Store and answer one interaction; `message` is what it was parsed to."""
         if self._api.token_shared:
             return
-        is_command = message.kind is Kind.COMMAND
+        is_command = event["type"] == APPLICATION_COMMAND
         defer = {"type": DEFER_MESSAGE if is_command else DEFER_UPDATE}
         deferred = False
         token = self._expect_token(message.id) if is_command else None
@@ -77,17 +81,20 @@ class Interactions:
             return
         finally:
             storing.cancel()
-        if not is_command and (refusal := click_answer(receipt)):
+        if not is_command and (refusal := press_refusal(message, receipt)):
             await self._respond_privately(event, refusal, deferred)
         elif receipt is Receipt.IGNORED:
             await self._respond_privately(event, _(NOT_ALLOWED), deferred)
         elif token:
             waiting = deferred or await self._respond(event, defer, receipt is Receipt.ACCEPTED)
             token.set_result(_response_token(event) if waiting else "")
+        elif is_stop(message):
+            if not deferred:
+                await self._respond(event, defer, True)
         elif deferred:
-            await self._api.edit_response(_response_token(event), _chosen_button(message.text))
+            await self._api.edit_response(_response_token(event), _after_press(message))
         else:
-            await self._respond(event, {"type": RESPOND_UPDATE, "data": _chosen_button(message.text)}, True)
+            await self._respond(event, {"type": RESPOND_UPDATE, "data": _after_press(message)}, True)
 
     async def acknowledge_foreign(self, event: dict[str, Any]) -> None:
         """Acknowledge a click on a button that is not Fawn's, unless the program that posted it answers first."""
@@ -127,8 +134,11 @@ def _response_token(event: dict[str, Any]) -> str:
     return f"{event['application_id']}/{event['token']}"
 
 
-def _chosen_button(text: str) -> dict[str, Any]:
-    """Return a message body that shows the choice in place of the buttons."""
-    label = shorten(f"✓ {text}", MAX_LABEL_CHARS)
-    button = {"type": 2, "style": 3, "label": label, "custom_id": "chosen", "disabled": True}
+def _after_press(message: Message) -> dict[str, Any]:
+    """Return a message body that shows the choice in place of the buttons, or nothing in place of a command's."""
+    if message.kind is Kind.COMMAND:
+        return {"components": []}
+    label = shorten(choice_line(message.text, message.author.name), MAX_LABEL_CHARS)
+    style = RED if message.text == APPROVAL_OPTIONS[1] else GREEN
+    button = {"type": 2, "style": style, "label": label, "custom_id": "chosen", "disabled": True}
     return {"components": [{"type": 1, "components": [button]}]}

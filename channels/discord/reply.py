@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import io
 import logging
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,8 @@ from channels.discord.interactions import Interactions
 from channels.discord.markdown import to_discord_markdown, without_previews
 from channels.discord.texts import REST_FOLLOWS, REST_IN_FILE
 from channels.discord.threads import DiscordThreads
-from channels.shared import texts
+from channels.shared import progress, texts
+from channels.shared.buttons import button_label, command_data, final_command, live_command
 from channels.shared.markdown_split import split_markdown, utf16_length
 from channels.shared.reply_writer import ReplyWriter
 
@@ -31,11 +33,15 @@ MAX_MESSAGE_CHARS = 2000  # discord.com/developers/docs/resources/message#create
 CHUNK_UNITS = 1950  # UTF-16 units (the strictest way to count) of Markdown: leaves room for a mention
 MAX_MESSAGES, DOCUMENT_NAME = 4, "answer.md"  # of an answer; the file has the rest
 MAX_PROGRESS_CHARS = 2000  # of plan and steps (an embed takes 4,096)
+MAX_SUMMARY_CHARS = 80  # of the line below an answer, for which every answer leaves room
+MAX_STEPS_CHARS = 400  # of the steps below that
 MAX_SHOWN_STEPS = 10  # the latest
 MAX_BUTTONS, BUTTONS_PER_ROW, MAX_LABEL_CHARS = 25, 5, 80
 MAX_MENUS, MAX_MENU_OPTIONS, MAX_OPTION_CHARS = 5, 25, 100
 SUPPRESS_EMBEDS_FLAG = 1 << 2  # hides link previews, and the bot's own embeds too
 EMBED_COLOUR = 0x5865F2
+GREY, APPROVAL_STYLES = 2, (3, 4)  # discord.com/developers/docs/components/reference#button-button-styles
+_FORMATTING = re.compile(r"[\\`*_~|<>\[\]()@#]")
 
 Json = dict[str, Any]  # Discord defines the shape
 
@@ -44,13 +50,16 @@ Json = dict[str, Any]  # Discord defines the shape
 class DiscordMessage:
     """One message: text, an embed with the progress, an open question, and the user to mention.
 
-    The `document` is the rest of a long answer, a file below the text.
+    The `document` is the rest of a long answer, a file below the text. The `fold` is small grey text below an answer,
+    the `command` the data of a button that sends one.
     """
 
     text: str
     document: str = ""
     progress: str = ""
+    fold: str = ""
     ask: Ask | None = None
+    command: str = ""
     mention: str = ""
 
 
@@ -78,27 +87,30 @@ class DiscordRenderer:
 
     def render(self, view: View) -> list[DiscordMessage]:
         """Render the running turn: the text; below it plan, latest steps and notice."""
-        lines = texts.progress_lines(view, MAX_SHOWN_STEPS)
+        lines = progress.live_lines(view, MAX_SHOWN_STEPS)
         if view.notice:
             lines.append(f"⏳ {texts.shorten(view.notice.text, 300)}")
-        while len("\n".join(lines)) > MAX_PROGRESS_CHARS:
-            del lines[0]
         parts = self._bounded(_split_text(view.text), REST_FOLLOWS)
         if lines:
             parts = parts or [DiscordMessage("")]
-            parts[-1] = replace(parts[-1], progress="\n".join(lines))
+            shown = progress.join_latest(lines, MAX_PROGRESS_CHARS)
+            parts[-1] = replace(parts[-1], progress=shown, command=self._command_data(live_command(view)))
         return parts
 
     def render_final(self, final: Final) -> list[DiscordMessage]:
         """Render the answer; the options of an open question are under its last message."""
         parts: list[DiscordMessage] = []
+        summary = progress.summary_line(final)
         for text, ask in final.messages():
             hint = _question_hint(ask) if ask else ""
-            messages = _split_text(f"{text}\n\n{hint}" if hint else text)
+            room = CHUNK_UNITS - (MAX_SUMMARY_CHARS if summary else 0)
+            messages = _split_text(f"{text}\n\n{hint}" if hint else text, room)
             if not ask:  # a question stays readable
                 messages = self._bounded(messages, REST_IN_FILE, as_file=True)
             if messages:
-                messages[-1] = replace(messages[-1], ask=ask)
+                fold = _fold(final, summary, messages[-1].text) if summary else ""
+                command = "" if ask else self._command_data(final_command(final))
+                messages[-1], summary = replace(messages[-1], ask=ask, fold=fold, command=command), ""
             parts += messages
         if parts and final.mention and self._thread.workspace != DIRECT_WORKSPACE:
             parts[0] = replace(parts[0], mention=final.mention)
@@ -119,7 +131,12 @@ class DiscordRenderer:
 
     def plain(self, part: DiscordMessage) -> DiscordMessage:
         text = texts.with_options(part.text, part.ask.options) if part.ask else part.text or part.progress
-        return DiscordMessage(text[: MAX_MESSAGE_CHARS - len(f"<@{part.mention}> ")], mention=part.mention)
+        fold = part.fold.partition("\n")[0]
+        text = text[: MAX_MESSAGE_CHARS - len(f"<@{part.mention}> ") - len(fold) - 1]
+        return DiscordMessage(text, fold=fold, mention=part.mention)
+
+    def _command_data(self, command: str) -> str:
+        return command_data(command, self._key) if command else ""
 
     # ------------------------------------------------------------ calls
 
@@ -229,11 +246,20 @@ def message_content(part: DiscordMessage) -> str:
     text = without_previews(part.text) if part.progress else part.text
     if len(text) > MAX_MESSAGE_CHARS:
         text = part.text
+    text = f"{text}\n{part.fold}" if part.fold else text
     return f"<@{part.mention}> {text}" if part.mention else text
 
 
-def _split_text(text: str) -> list[DiscordMessage]:
-    return [DiscordMessage(chunk) for chunk in split_markdown(to_discord_markdown(text), CHUNK_UNITS, utf16_length)]
+def _split_text(text: str, room: int = CHUNK_UNITS) -> list[DiscordMessage]:
+    return [DiscordMessage(chunk) for chunk in split_markdown(to_discord_markdown(text), room, utf16_length)]
+
+
+def _fold(final: Final, summary: str, text: str) -> str:
+    """Return the summary as small grey text, and below it the steps in one line: Discord cannot fold."""
+    room = min(CHUNK_UNITS - utf16_length(f"{text}{summary}") - 2 * len("\n-# "), MAX_STEPS_CHARS)
+    lines = [_FORMATTING.sub(r"\\\g<0>", line) for line in progress.folded_lines(final, details=False)]
+    steps = progress.join_latest([f"{line} · " for line in lines], room, utf16_length)
+    return f"-# {summary}" + (f"\n-# {steps.replace(chr(10), '').removesuffix(' · ')}" if steps else "")
 
 
 def _message_body(part: DiscordMessage) -> Json:
@@ -241,7 +267,7 @@ def _message_body(part: DiscordMessage) -> Json:
     return document | {
         "content": message_content(part),
         "embeds": [{"description": part.progress, "color": EMBED_COLOUR}] if part.progress else [],
-        "components": _question_components(part.ask) if part.ask else [],
+        "components": _question_components(part.ask) if part.ask else _command_components(part.command),
         "flags": 0 if part.progress else SUPPRESS_EMBEDS_FLAG,
         "allowed_mentions": {"parse": [], "users": [part.mention] if part.mention else [], "replied_user": False},
     }
@@ -262,7 +288,15 @@ def _fits_menus(ask: Ask) -> bool:
 
 def _question_hint(ask: Ask) -> str:
     label = MAX_LABEL_CHARS if _fits_buttons(ask) else MAX_OPTION_CHARS
-    return texts.question_hint(ask, has_buttons=_fits_menus(ask), max_label_chars=label)
+    when = f"<t:{ask.until:.0f}:R>" if ask.until else ""  # discord.com/developers/docs/reference#message-formatting
+    return texts.question_hint(ask, has_buttons=_fits_menus(ask), max_label_chars=label, when=when)
+
+
+def _command_components(command: str) -> list[Json]:
+    if not command:
+        return []
+    button = {"type": 2, "style": GREY, "label": button_label(command), "custom_id": command}
+    return [{"type": 1, "components": [button]}]
 
 
 def _question_components(ask: Ask) -> list[Json]:
@@ -274,7 +308,7 @@ def _question_components(ask: Ask) -> list[Json]:
         buttons = [
             {
                 "type": 2,
-                "style": 2,
+                "style": APPROVAL_STYLES[n] if ask.approval else GREY,
                 "label": texts.shorten(option, MAX_LABEL_CHARS) or "…",
                 "custom_id": f"{ask.id}|{n}",
             }

@@ -6,7 +6,7 @@ open.feishu.cn/document/feishu-cards/card-json-v2-structure
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,10 @@ import orjson
 from markdown_it import MarkdownIt
 
 from agent.blocks import Final, View
-from channels.shared import texts
+from agent.messages import Kind, Message
+from catalogue import N_, _
+from channels.shared import progress, texts
+from channels.shared.buttons import PRESSED, button_label, command_data, final_command, live_command
 from channels.shared.markdown_images import images_as_links
 from channels.shared.markdown_split import split_markdown
 
@@ -26,6 +29,8 @@ MAX_LABEL_CHARS = 100  # of a button
 MAX_SHOWN_STEPS = 30  # the latest
 MAX_SUMMARY_CHARS = 80  # in the list of chats
 CHOICES = "choices"  # id of the element with the buttons
+APPROVAL_STYLES = ("primary", "danger")
+STEPS_TITLE = N_("Steps")
 
 _MENTION_TAG = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)
 _CODE_OR_TAG = re.compile(  # code within a line, which stays as it is, or the start of a mention
@@ -41,18 +46,27 @@ Json = dict[str, Any]
 class FeishuMessage:
     """One card: Markdown, above it a panel with the progress, below it a notice, and the buttons of a question.
 
+    The panel of an ended turn is folded, and its `summary` the title. `command` is the data of a button that sends one.
     A `final` card no longer streams. `mention` is the open id of a person. A `quote` refers to the message it answers.
     """
 
     text: str
     progress: str = ""
+    summary: str = ""
     notice: str = ""
     mention: str = ""
     ask_id: str = ""
     options: tuple[str, ...] = ()
+    approval: bool = False  # the options are "Approve" and "Deny"
+    command: str = ""
     final: bool = False
     quote: bool = False
     plain: bool = False  # bare text in a card, or a rich message
+
+    @property
+    def keeps_buttons(self) -> bool:
+        """Whether it has buttons that a press replaces, for which each names its card."""
+        return bool(self.options or (self.command and self.final))
 
     @property
     def text_with_mention(self) -> str:
@@ -64,22 +78,20 @@ def card_bytes(text: str) -> int:
     return len(orjson.dumps(text)) - 2
 
 
-def render_live(view: View) -> list[FeishuMessage]:
+def render_live(view: View, reply: str) -> list[FeishuMessage]:
     """Render the running turn: plan and steps in a panel, the text, the notice."""
-    lines = [without_mentions(line) for line in texts.progress_lines(view, MAX_SHOWN_STEPS)]
-    while card_bytes("\n".join(lines)) > MAX_PROGRESS_BYTES:
-        del lines[0]
-    progress = "\n".join(lines)
+    shown = _panel_text(progress.live_lines(view, MAX_SHOWN_STEPS))
     notice = f"⏳ {without_mentions(texts.shorten(view.notice.text, 300))}" if view.notice else ""
-    if not (progress or notice or view.text):
+    if not (shown or notice or view.text):
         return []
     parts = [FeishuMessage(chunk) for chunk in _split_for_cards(view.text)] or [FeishuMessage("")]
-    parts[0] = replace(parts[0], progress=progress)
-    parts[-1] = replace(parts[-1], notice=notice)
+    parts[0] = replace(parts[0], progress=shown)
+    command = live_command(view)
+    parts[-1] = replace(parts[-1], notice=notice, command=command_data(command, reply) if command else "")
     return parts
 
 
-def render_final_cards(final: Final, *, direct: bool) -> list[FeishuMessage]:
+def render_final_cards(final: Final, reply: str, *, direct: bool) -> list[FeishuMessage]:
     """Render the answer; the options of an open question are buttons on its last card.
 
     In a `direct` chat nobody is mentioned: every message notifies the person.
@@ -90,11 +102,20 @@ def render_final_cards(final: Final, *, direct: bool) -> list[FeishuMessage]:
         hint = texts.question_hint(ask, has_buttons=bool(options), max_label_chars=MAX_LABEL_CHARS) if ask else ""
         cards = [FeishuMessage(chunk, final=True) for chunk in _split_for_cards(f"{text}\n\n{hint}" if hint else text)]
         if cards and ask and options:
-            cards[-1] = replace(cards[-1], ask_id=ask.id, options=options)
+            cards[-1] = replace(cards[-1], ask_id=ask.id, options=options, approval=ask.approval)
         parts += cards
+    if parts:
+        folded = _panel_text(progress.folded_lines(final))
+        parts[0] = replace(parts[0], progress=folded, summary=progress.summary_line(final))
+        command = final_command(final)
+        parts[-1] = replace(parts[-1], command=command_data(command, reply) if command else "")
     if parts and final.mention:
         parts[0] = replace(parts[0], mention="" if direct else final.mention, quote=True)
     return parts
+
+
+def _panel_text(lines: Iterable[str]) -> str:
+    return progress.join_latest(map(without_mentions, lines), MAX_PROGRESS_BYTES, card_bytes)
 
 
 def card_json(part: FeishuMessage, topic: str, card_id: str) -> Json:
@@ -111,15 +132,20 @@ def card_json(part: FeishuMessage, topic: str, card_id: str) -> Json:
     return {"schema": "2.0", "config": config, "body": {"elements": list(_card_elements(part, topic, card_id))}}
 
 
-def choice_element(option: str) -> Json:
-    """Return the element that shows the choice in place of the buttons."""
-    return {"tag": "markdown", "element_id": CHOICES, "content": f"✓ {without_mentions(option)}"}
+def choice_element(press: Message) -> Json:
+    """Return the element that shows the choice in place of the buttons. It names a person without notifying them."""
+    if press.kind is Kind.COMMAND:
+        line = _(PRESSED[press.text])
+    else:  # open.feishu.cn/document/feishu-cards/card-json-v2-components/content-components/rich-text
+        person = f"<person id='{press.author.id}' show_name=true show_avatar=false style='normal'></person>"
+        line = texts.choice_line(without_mentions(press.text), person)
+    return {"tag": "markdown", "element_id": CHOICES, "content": line}
 
 
-def answered_card(card: Json, option: str) -> Json:
+def answered_card(card: Json, press: Message) -> Json:
     """Return a card with the choice in place of the buttons."""
     elements = card["body"]["elements"]
-    shown = [choice_element(option) if each.get("element_id") == CHOICES else each for each in elements]
+    shown = [choice_element(press) if each.get("element_id") == CHOICES else each for each in elements]
     return {**card, "body": {"elements": shown}}
 
 
@@ -131,36 +157,46 @@ def without_mentions(text: str) -> str:
 def rich_message(part: FeishuMessage) -> Json:
     """Return the part as a rich message, for apps that may not send cards."""
     options = "\n".join(f"- {without_mentions(option)}" for option in part.options)
-    lines = [part.progress, part.text_with_mention, part.notice, options]
+    lines = [part.text_with_mention, part.notice, options, part.summary]
     return {"zh_cn": {"content": [[{"tag": "md", "text": line}] for line in lines if line]}}
 
 
 def _card_elements(part: FeishuMessage, topic: str, card_id: str) -> Iterator[Json]:
     if part.plain:
-        yield {"tag": "div", "element_id": "text", "text": {"tag": "plain_text", "content": part.text}}
+        yield _plain_element("text", f"{part.text}\n\n{part.summary}" if part.summary else part.text)
         return
     if part.progress:
         yield {
             "tag": "collapsible_panel",
             "element_id": "panel",
-            "expanded": True,
-            "header": {"title": {"tag": "plain_text", "content": "Steps"}},
-            "elements": [{"tag": "markdown", "element_id": "steps", "content": part.progress}],
+            "expanded": not part.summary,
+            "header": {"title": {"tag": "plain_text", "content": part.summary or _(STEPS_TITLE)}},
+            "elements": [_plain_element("steps", part.progress)],
         }
+    elif part.summary:
+        yield _plain_element("panel", part.summary)
     if part.text_with_mention:
         yield {"tag": "markdown", "element_id": "text", "content": part.text_with_mention}
     if part.notice:
         yield {"tag": "markdown", "element_id": "foot", "content": part.notice}
-    if part.options:
-        value = {"ask": part.ask_id, "topic": topic, "card": card_id}
-        buttons = [_option_button(option, value) for option in part.options]
+    value = {"topic": topic, "card": card_id}
+    styles = APPROVAL_STYLES if part.approval else ("default",) * len(part.options)
+    asked = zip(part.options, styles, strict=False)
+    buttons = [_button(option, style, {**value, "ask": part.ask_id, "option": option}) for option, style in asked]
+    if part.command:
+        buttons.append(_button(button_label(part.command), "default", {**value, "command": part.command}))
+    if buttons:
         column = {"tag": "column", "width": "weighted", "weight": 1, "elements": buttons}
         yield {"tag": "column_set", "element_id": CHOICES, "columns": [column]}
 
 
-def _option_button(option: str, value: Json) -> Json:
-    label = {"tag": "plain_text", "content": texts.shorten(option, MAX_LABEL_CHARS) or "…"}
-    return {"tag": "button", "text": label, "behaviors": [{"type": "callback", "value": {**value, "option": option}}]}
+def _plain_element(element_id: str, text: str) -> Json:
+    return {"tag": "div", "element_id": element_id, "text": {"tag": "plain_text", "content": text}}
+
+
+def _button(text: str, style: str, value: Json) -> Json:
+    label = {"tag": "plain_text", "content": texts.shorten(text, MAX_LABEL_CHARS) or "…"}
+    return {"tag": "button", "text": label, "type": style, "behaviors": [{"type": "callback", "value": value}]}
 
 
 # ---------------------------------------------------------------- text

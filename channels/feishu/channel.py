@@ -44,10 +44,11 @@ from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
 from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
 from channels.shared.background import BackgroundTasks
+from channels.shared.buttons import is_stop, press_refusal, press_toast
 from channels.shared.outage_notices import OutageNotices
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
-from channels.shared.texts import NOT_STORED, click_answer
+from channels.shared.texts import NOT_STORED
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ CALL_BURST = 3
 REDELIVERY_SECONDS = 60.0  # after a shorter absence the platform redelivers all events
 MAX_BACKOFF_SECONDS = 30.0
 MAX_WORKING = 1_000  # messages with the sign of work
+MAX_TOAST_CHARS = 100
 CLICK_ANSWER_SECONDS = 1.0  # after the answer to a click: Feishu undoes earlier changes of its card
 
 
@@ -201,7 +203,7 @@ class FeishuChannel:
             return None
         if event.private and not event.thread.topic:
             self._direct_chats[event.author.id] = event.thread.chat
-        return self._answer_click(event, receipt) if event.kind is Kind.CLICK else None
+        return self._answer_press(event, receipt) if b"card.action.trigger" in raw else None
 
     async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
         """Parse an entry of the bot's menu: its event names the person, but not the chat."""
@@ -225,21 +227,23 @@ class FeishuChannel:
         answer = await self._api("POST", "im/v1/messages", body, query={"receive_id_type": "open_id"})
         return str(answer["chat_id"])
 
-    def _answer_click(self, click: Message, receipt: Receipt) -> object:
+    def _answer_press(self, press: Message, receipt: Receipt) -> object:
         """Return the answer that ends the spinner, with the card that shows the choice in place of the buttons."""
-        if refusal := click_answer(receipt):
-            return {"toast": {"type": "info", "content": refusal}}
-        answer: dict[str, object] = {"toast": {"type": "success", "content": f"✓ {click.text}"[:100]}}
-        card_id = click.id.partition("/")[2]
+        refusal = press_refusal(press, receipt)
+        toast = {"type": "info" if refusal else "success", "content": press_toast(press, receipt)[:MAX_TOAST_CHARS]}
+        answer: dict[str, object] = {"toast": toast}
+        card_id = press.id.partition("/")[2]
+        if refusal or is_stop(press):
+            return answer
         if card := self._cards.take_question(card_id):
-            answer["card"] = {"type": "raw", "data": answered_card(card, click.text)}
+            answer["card"] = {"type": "raw", "data": answered_card(card, press)}
         elif card_id:  # a card of an earlier process
-            self._background.start_best_effort(self._close_buttons(card_id, click.text), f"feishu click {click.key}")
+            self._background.start_best_effort(self._close_buttons(card_id, press), f"feishu click {press.key}")
         return answer
 
-    async def _close_buttons(self, card_id: str, option: str) -> None:
+    async def _close_buttons(self, card_id: str, press: Message) -> None:
         await asyncio.sleep(CLICK_ANSWER_SECONDS)
-        await self._cards.replace_element(card_id, CHOICES, choice_element(option))
+        await self._cards.replace_element(card_id, CHOICES, choice_element(press))
 
     async def _react(self, message_id: str, emoji: str) -> str:
         """Add a reaction and return its id."""

@@ -14,6 +14,7 @@ import orjson
 from agent.messages import ANYWHERE, Author, Kind, Message, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
+from channels.shared.buttons import as_command
 
 NAME = "feishu"
 STOP_EMOJI = frozenset({"CrossMark", "No", "Cross"})  # reactions that stop the work
@@ -146,14 +147,16 @@ def _parse_reaction(event: Json, me: FeishuAccount, header: Json, kind: Kind) ->
 def _parse_click(event: Json, me: FeishuAccount, header: Json) -> Message | None:
     """Parse a click on a button of the bot, whose value contains everything needed. The id is "message/card"."""
     value = event["action"].get("value")
-    if not isinstance(value, dict) or "ask" not in value:
+    if not isinstance(value, dict) or not ("ask" in value or "command" in value):
         return None
     person, context, topic = str(event["operator"]["open_id"]), event["context"], str(value.get("topic", ""))
     thread = Thread(NAME, me.app_id, str(context["open_chat_id"]), topic)
     message = _make_message(me, header, "click", thread, Author(person, person), Kind.CLICK)
-    option, ask, card_id = str(value["option"]), str(value["ask"]), str(value.get("card", ""))
+    option, ask, card_id = str(value.get("option", "")), str(value.get("ask", "")), str(value.get("card", ""))
     shown = f"{context['open_message_id']}/{card_id}" if card_id else str(context["open_message_id"])
-    return replace(message, id=shown, text=option, target=ask, private=not topic)
+    click = replace(message, id=shown, text=option, target=ask, private=not topic)
+    press = replace(click, reply_to=str(context["open_message_id"]), to_bot=True)
+    return as_command(press, str(value.get("command", ""))) or (click if "ask" in value else None)
 
 
 def parse_menu(raw: Json, me: FeishuAccount, chat: str, command_names: frozenset[str]) -> Message | None:

@@ -72,15 +72,16 @@ class FeishuRenderer:
         self._api = api
         self._cards = cards
         self._topic = thread.topic
+        self._key = posts.key
         self._sender = MessageSender(api, thread, posts.key, to)
         self._unknown = {post.index for post in posts.known if post.id is None}
         self._shown: dict[str, FeishuMessage] = {}  # stored id → what its card shows
 
     def render(self, view: View) -> list[FeishuMessage]:
-        return card_renderer.render_live(view)
+        return card_renderer.render_live(view, self._key)
 
     def render_final(self, final: Final) -> list[FeishuMessage]:
-        return card_renderer.render_final_cards(final, direct=not self._topic)
+        return card_renderer.render_final_cards(final, self._key, direct=not self._topic)
 
     def placeholder(self) -> FeishuMessage:
         return FeishuMessage("…")
@@ -93,7 +94,7 @@ class FeishuRenderer:
 
     def plain(self, part: FeishuMessage) -> FeishuMessage:
         text = with_options(part.text, part.options)
-        return replace(part, text=text, ask_id="", options=(), plain=True)
+        return replace(part, text=text, progress="", ask_id="", options=(), approval=False, command="", plain=True)
 
     # ------------------------------------------------------------ calls
 
@@ -139,15 +140,16 @@ class FeishuRenderer:
 
     async def _create_card(self, part: FeishuMessage) -> str:
         """Create the card of a part. Buttons come in a second call, because each has the card's id."""
-        card_id = await self._cards.create_card(card_json(replace(part, options=()), self._topic, ""))
-        if part.options:
+        first = replace(part, options=(), command="") if part.keeps_buttons else part
+        card_id = await self._cards.create_card(card_json(first, self._topic, ""))
+        if part.keeps_buttons:
             await self._replace_card(card_id, part)
         return card_id
 
     async def _replace_card(self, card_id: str, part: FeishuMessage) -> None:
         json = card_json(part, self._topic, card_id)
         await self._cards.replace_card(card_id, json)
-        if part.options:
+        if part.keeps_buttons:
             self._cards.remember_question(card_id, json)
 
     async def edit(self, message_id: str, part: FeishuMessage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.blocks import Block, Done, Final, View
@@ -145,7 +146,9 @@ class ReplyWriter(Generic[P]):
         found: dict[int, str] = {}
         begin = 0
         for text, ask in final.messages():
-            end = begin + len(self._renderer.render_final(Final(text, (ask,) if ask else ())))
+            shown = replace(final, text=text, asks=(ask,)) if ask else replace(final, text=text, asks=())
+            shown = replace(shown, steps=(), plan=(), state="waiting") if begin else shown  # the first has them
+            end = begin + len(self._renderer.render_final(shown))
             found |= dict.fromkeys(range(begin, end), ask.id) if ask else {}
             begin = end
         return found

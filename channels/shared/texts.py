@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent.blocks import Ask, Plan, Step, View
-from catalogue import N_, _, ngettext
-from channels.base import Receipt
+from agent.blocks import APPROVAL_OPTIONS, Ask
+from catalogue import LANGUAGES, N_, _, use_language
 
 NOT_STORED = N_(
     "I can't save messages right now. Yours isn't lost: I'll pick it up by myself, no need to send it again."
@@ -15,26 +14,12 @@ NOT_STORED = N_(
 NOT_YOURS = N_("Only the person I asked can answer.")
 ANSWERED = N_("This is already answered or closed.")
 REPEAT_MARK = N_("↻ You may have seen this already:")  # before a message that may be visible twice
-_STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
-_ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
-
-
-def click_answer(receipt: Receipt) -> str:
-    """Return why a click had no effect, or "" if it had one."""
-    if receipt is Receipt.ACCEPTED:
-        return ""
-    return _(NOT_YOURS) if receipt is Receipt.IGNORED else _(ANSWERED)
 
 
 def shorten(text: str, max_chars: int) -> str:
     """Return the text on one line, cut to `max_chars` characters."""
     text = " ".join(text.split())
     return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
-
-
-def progress_lines(view: View, max_steps: int) -> list[str]:
-    """Return the plan and the latest steps, a line each."""
-    return [*_plan_lines(view.plan), *_step_lines(list(view.steps.values()), max_steps)]
 
 
 def remove_bot_mention(text: str) -> str:
@@ -50,8 +35,36 @@ def option_in_full(label: str, index: str, text: str) -> str:
     return next((full for full in reversed(listed) if full.startswith(label[:-1].rstrip())), label)
 
 
-def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int) -> str:
-    """Return the text below a question: the options that its buttons do not show in full, and how to answer."""
+def expiry_note(ask: Ask, when: str = "") -> str:
+    """Return when a question expires, "" for never. `when` is the time as the platform shows it to each reader."""
+    if not ask.hours:
+        return ""
+    when = when or expiry_in_hours(ask)
+    if ask.approval:
+        return _("_Expires {when}: without an answer it counts as denied._", when=when)
+    return _("_Expires {when}: then I'll continue without an answer._", when=when)
+
+
+def expiry_in_hours(ask: Ask) -> str:
+    """Return when a question expires, seen from the time when it was asked."""
+    return _("in {hours} h", hours=f"{ask.hours:g}")
+
+
+def choice_line(option: str, name: str) -> str:
+    """Return what replaces the buttons of an answered question, in the language of the buttons of an approval."""
+    for language in LANGUAGES:
+        with use_language(language):
+            approve, deny = map(_, APPROVAL_OPTIONS)
+            if option == approve:
+                return _("✅ Approved by {name}", name=name)
+            if option == deny:
+                return _("❌ Denied by {name}", name=name)
+    return f"✓ {option} ({name})"
+
+
+def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int, when: str = "") -> str:
+    """Return the text below a question: the options that its buttons do not show in full, how to answer, and until
+    `when`."""
     lines = []
     if not has_buttons or any(len(option) > max_label_chars for option in ask.options):
         lines += numbered_options(ask.options)
@@ -59,6 +72,7 @@ def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int) -> str:
         lines += ["", _("_Choose, or answer in your own words._") if has_buttons else _("_Answer in your own words._")]
     elif ask.options and not has_buttons:
         lines += ["", _("_Answer with one of these._")]
+    lines += ["", note] if (note := expiry_note(ask, when)) else []
     return "\n".join(lines).strip()
 
 
@@ -71,20 +85,6 @@ def with_options(text: str, options: Sequence[str]) -> str:
     """Return the text of a question that cannot show buttons, with its options unless it lists them already."""
     lines = numbered_options(options)
     return text if all(line in text for line in lines) else "\n".join([text, "", *lines])
-
-
-def _plan_lines(plan: Plan | None) -> list[str]:
-    return [f"{_ITEM[item.state]} {shorten(item.title, 100)}" for item in plan.items[:15]] if plan else []
-
-
-def _step_lines(steps: Sequence[Step], max_steps: int) -> list[str]:
-    lines = [
-        f"{_STEP[step.state]} {shorten(step.title, 80)}" + (f": {shorten(step.detail, 80)}" if step.detail else "")
-        for step in steps[-max_steps:]
-    ]
-    if len(steps) <= max_steps:
-        return lines
-    return [ngettext("… {n} earlier step", "… {n} earlier steps", len(steps) - max_steps), *lines]
 
 
 def feedback_of(emoji: str) -> str:

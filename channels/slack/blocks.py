@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agent.blocks import Ask, Plan, Step
+from agent.blocks import Ask, Final, PlanItem, Step, View
 from catalogue import _
 from channels.shared import texts
+from channels.shared.buttons import button_label
 from channels.shared.markdown_split import split_markdown
 from channels.slack.events import QUESTION_PREFIX
 
@@ -16,7 +18,7 @@ MAX_MARKDOWN_CHARS = 12_000  # of a message (docs.slack.dev/reference/block-kit/
 CHUNK_CHARS = 11_800  # …of which a part uses so many; the rest is for marks
 # A streamed message holds about 10,600 bytes of text, titles and twice the details of its tasks (measured in
 # github.com/openclaw/openclaw/pull/143882). These and the tasks below come to 9,000.
-STREAM_TEXT_BYTES = 6800
+STREAM_TEXT_BYTES = 5500
 MAX_FALLBACK_BYTES = 1000  # of the plain text that notifications show; chat.update takes 4,000
 MAX_CONTEXT_CHARS = 2000  # of a context block
 MAX_LABEL_CHARS = 75  # of a button or an option (…/block-elements/button-element)
@@ -27,6 +29,9 @@ MAX_SHOWN_STEPS = 8  # in a message: earlier ones share a line
 MAX_PLAN_ITEMS = 20
 MAX_STREAM_STEPS, MAX_STREAM_ITEMS = 12, 6  # in a stream, which cannot remove one: later ones share the last
 MAX_TITLE_BYTES = 110  # of a task
+MAX_DETAIL_BYTES = 60  # of a task
+APPROVAL_STYLES = ("primary", "danger")
+DATE_FORMAT = "{date_short_pretty}, {time}"  # docs.slack.dev/messaging/formatting-message-text#date-formatting
 
 Status = Literal["pending", "in_progress", "complete", "error"]
 _STEP: dict[str, Status] = {"running": "in_progress", "done": "complete", "failed": "error", "stopped": "error"}
@@ -36,21 +41,27 @@ _MARK = {"pending": "☐", "in_progress": "▸", "complete": "✓", "error": "�
 
 @dataclass(frozen=True, slots=True)
 class SlackTask:
-    """A step of the turn, or an item of the plan. It has no details, because Slack appends new ones to the old."""
+    """A step of the turn, or an item of the plan. Slack appends new details to the old, so they are sent once."""
 
     id: str
     title: str
     status: Status
+    details: str = ""
 
     @property
     def line(self) -> str:
         return f"{_MARK[self.status]} {self.title}"
 
     def chunk(self) -> dict[str, str]:
-        return {"type": "task_update", "id": self.id, "title": self.title, "status": self.status}
+        details = {"details": self.details} if self.details else {}
+        return {"type": "task_update", "id": self.id, "title": self.title, "status": self.status, **details}
 
-    def card(self) -> dict[str, str]:
-        return {"type": "task_card", "task_id": self.id, "title": self.title, "status": self.status}
+    def card(self) -> dict[str, Any]:
+        card: dict[str, Any] = {"type": "task_card", "task_id": self.id, "title": self.title, "status": self.status}
+        if self.details:
+            section = {"type": "rich_text_section", "elements": [{"type": "text", "text": self.details}]}
+            card["details"] = {"type": "rich_text", "elements": [section]}
+        return card
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +70,11 @@ class SlackMessage:
 
     text: str = ""
     tasks: tuple[SlackTask, ...] = ()
-    plan: str = ""  # title above the tasks
+    plan: str = ""  # title above the tasks, or the summary of a turn without any
     notice: str = ""
     mark: str = ""
     ask: Ask | None = None
+    command: str = ""  # the data of a button that sends one
     mention: str = ""
     session: str = ""  # status of its thread's session after it; "" leaves it unchanged
     live: bool = field(default=False, compare=False)
@@ -117,16 +129,31 @@ def cut_fallback(escaped: str) -> str:
     return cut if cut == escaped else re.sub(r"&\w{0,4}…$", "…", cut)
 
 
-def progress_tasks(plan: Plan | None, steps: list[Step], *, streamed: bool) -> tuple[SlackTask, ...]:
-    """Return plan and steps."""
-    items = [
-        SlackTask(f"plan{i}", _task_title(p.title), _ITEM[p.state]) for i, p in enumerate(plan.items if plan else ())
+def live_tasks(view: View, *, streamed: bool) -> tuple[SlackTask, ...]:
+    """Return plan and steps of a running turn."""
+    steps = [*view.steps.values()]
+    return _progress_tasks(view.plan.items if view.plan else (), steps, len(steps), streamed=streamed)
+
+
+def folded_tasks(final: Final, *, streamed: bool) -> tuple[SlackTask, ...]:
+    """Return plan and steps of an ended turn, none of which is in progress any more."""
+    tasks = _progress_tasks(final.plan, final.steps, final.step_count, streamed=streamed)
+    return tuple(replace(task, status="pending") if task.status == "in_progress" else task for task in tasks)
+
+
+def _progress_tasks(
+    plan: Sequence[PlanItem], steps: Sequence[Step], count: int, *, streamed: bool
+) -> tuple[SlackTask, ...]:
+    items = [SlackTask(f"plan{i}", _task_title(p.title), _ITEM[p.state]) for i, p in enumerate(plan)]
+    rows = [
+        SlackTask(s.id, _task_title(s.title, s.progress), _STEP[s.state], cut_bytes(s.detail, MAX_DETAIL_BYTES))
+        for s in steps
     ]
-    rows = [SlackTask(s.id, _task_title(s.title, s.detail), _STEP[s.state]) for s in steps]
     if streamed:
-        return (*_share_last_row(items, MAX_STREAM_ITEMS), *_share_last_row(rows, MAX_STREAM_STEPS))
-    if len(rows) > MAX_SHOWN_STEPS:
-        earlier = SlackTask("earlier", f"{len(rows) - MAX_SHOWN_STEPS} earlier", "complete")
+        shared = _share_last_row(rows, MAX_STREAM_STEPS, count - len(steps))
+        return (*_share_last_row(items, MAX_STREAM_ITEMS), *shared)
+    if count > MAX_SHOWN_STEPS:
+        earlier = SlackTask("earlier", f"{count - MAX_SHOWN_STEPS} earlier", "complete")
         rows = [earlier, *rows[-MAX_SHOWN_STEPS:]]
     return (*items[:MAX_PLAN_ITEMS], *rows)
 
@@ -136,14 +163,14 @@ def _task_title(title: str, detail: str = "") -> str:
     return (cut_bytes(texts.shorten(title, 100), MAX_TITLE_BYTES - byte_size(detail)) or "…") + detail
 
 
-def _share_last_row(rows: list[SlackTask], max_rows: int) -> list[SlackTask]:
+def _share_last_row(rows: list[SlackTask], max_rows: int, omitted: int = 0) -> list[SlackTask]:
     """Return at most `max_rows`, the last of which shows the latest of those without a row."""
     if len(rows) <= max_rows:
         return rows
     rest = rows[max_rows - 1 :]
     current = next((row for row in reversed(rest) if row.status != "pending"), rest[0])
-    title = cut_bytes(f"{len(rest)} more, now: {current.title}", MAX_TITLE_BYTES)
-    return [*rows[: max_rows - 1], SlackTask(rest[0].id, title, current.status)]
+    title = cut_bytes(f"{len(rest) + omitted} more: {current.title}", MAX_TITLE_BYTES)
+    return [*rows[: max_rows - 1], SlackTask(rest[0].id, title, current.status, rest[0].details)]
 
 
 def message_arguments(part: SlackMessage) -> dict[str, Any]:
@@ -157,17 +184,18 @@ def message_arguments(part: SlackMessage) -> dict[str, Any]:
         _plan_block(part),
         *_markdown_block(part),
         context_block(f"⏳ {part.notice}" if part.notice else ""),
+        *controls(part),
     ]
     text = " ".join(piece for piece in (part.mark, head, part.notice) if piece)
     fallback = cut_fallback(notification_text(" ".join((part.text or text or "…").split())))
     if part.mention:
         fallback = f"<@{part.mention}> {fallback}"
-    return {"blocks": [b for b in blocks if b] + question_controls(part.ask), "text": fallback}
+    return {"blocks": [block for block in blocks if block], "text": fallback}
 
 
 def _plan_block(part: SlackMessage) -> dict[str, Any]:
     if part.live or not part.tasks:
-        return {}
+        return context_block("" if part.live else part.plan)
     return {"type": "plan", "title": part.plan, "tasks": [task.card() for task in part.tasks]}
 
 
@@ -182,14 +210,35 @@ def _markdown_block(part: SlackMessage) -> list[dict[str, Any]]:
     return [{"type": "markdown", "text": part.markdown}] if part.markdown.strip() else []
 
 
-def question_controls(ask: Ask | None) -> list[dict[str, Any]]:
+def controls(part: SlackMessage) -> list[dict[str, Any]]:
+    """Return the blocks below a message: the options of its question and when it expires, or its button."""
+    if part.ask:
+        return [*_question_controls(part.ask), *_expiry_block(part.ask)]
+    if not part.command:
+        return []
+    name = part.command.split("|")[1]
+    button = {"type": "button", "action_id": name, "text": _option_label(button_label(part.command)), "value": name}
+    return [{"type": "actions", "block_id": part.command, "elements": [button]}]
+
+
+def _expiry_block(ask: Ask) -> list[dict[str, Any]]:
+    """Return when a question expires, in the time zone of each reader. Markdown blocks do not know such a date."""
+    fallback = texts.expiry_in_hours(ask)
+    when = f"<!date^{ask.until:.0f}^{DATE_FORMAT}|{fallback}>" if ask.until else ""
+    note = texts.expiry_note(ask, when)
+    element = {"type": "mrkdwn", "text": note}
+    return [{"type": "context", "block_id": f"{QUESTION_PREFIX}{ask.id}:expiry", "elements": [element]}] if note else []
+
+
+def _question_controls(ask: Ask) -> list[dict[str, Any]]:
     """Return the options of a question as buttons, or many as a list. A value is the option in full."""
-    if not ask or not ask.options or not fits_controls(ask):
+    if not ask.options or not fits_controls(ask):
         return []
     options = [{"text": _option_label(option), "value": option} for option in ask.options]
     if len(options) <= BUTTONS_PER_ROW or any(len(option) > MAX_OPTION_VALUE_CHARS for option in ask.options):
         elements: list[dict[str, Any]] = [
-            {"type": "button", "action_id": f"choice:{index}", **option} for index, option in enumerate(options)
+            {"type": "button", "action_id": f"choice:{index}", **option, **_style(ask, index)}
+            for index, option in enumerate(options)
         ]
     else:
         hint = {"type": "plain_text", "text": "Choose", "emoji": False}
@@ -205,6 +254,10 @@ def feedback_buttons() -> list[dict[str, Any]]:
     return [{"type": "context_actions", "elements": [buttons]}]
 
 
+def _style(ask: Ask, index: int) -> dict[str, str]:
+    return {"style": APPROVAL_STYLES[index]} if ask.approval else {}
+
+
 def fits_controls(ask: Ask) -> bool:
     """Return whether buttons or a list can show the options."""
     longest = max((len(option) for option in ask.options), default=0)
@@ -217,7 +270,8 @@ def question_hint_for(ask: Ask | None) -> str:
     """Return the text below a question."""
     if not ask or not ask.options:
         return ""
-    return texts.question_hint(ask, has_buttons=fits_controls(ask), max_label_chars=MAX_LABEL_CHARS)
+    bare = replace(ask, hours=0.0)  # a block of its own shows the time
+    return texts.question_hint(bare, has_buttons=fits_controls(ask), max_label_chars=MAX_LABEL_CHARS)
 
 
 def _option_label(option: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import orjson
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from catalogue import N_
 from channels.base import parse_command_text
+from channels.shared.buttons import as_command
 from channels.shared.texts import remove_bot_mention
 from channels.slack.manifest import MESSAGE_SHORTCUT
 
@@ -232,24 +233,24 @@ def _parse_slash_command(payload: Json, account: SlackAccount) -> Message:
 def _parse_click(payload: Json, account: SlackAccount) -> Message | None:
     """Convert a pressed button or a chosen list entry: its value is the option in full, or the feedback."""
     action, where = payload["actions"][0], payload["container"]  # an ephemeral message has no other address
-    is_feedback = action["type"] == "feedback_buttons"
-    if not is_feedback and not action.get("block_id", "").startswith(QUESTION_PREFIX):
-        return None
+    block_id, is_feedback = str(action.get("block_id", "")), action["type"] == "feedback_buttons"
     channel, ts, root = payload["channel"]["id"], where["message_ts"], where.get("thread_ts") or ""
     private = _is_private({"channel": channel})
-    return Message(
+    click = Message(
         thread=Thread(NAME, account.team_id, channel, root or ("" if private else ANYWHERE)),
         key=f"{message_key(account, channel, ts)}:click:{action['action_ts']}",
         id=ts,
         author=Author(payload["user"]["id"], payload["user"].get("name") or payload["user"]["id"]),
-        text=(action.get("selected_option") or action)["value"],
+        text=str((action.get("selected_option") or action).get("value", "")),
         time=float(action["action_ts"]),
         kind=Kind.FEEDBACK if is_feedback else Kind.CLICK,
-        target="" if is_feedback else action["block_id"].removeprefix(QUESTION_PREFIX),
+        target="" if is_feedback else block_id.removeprefix(QUESTION_PREFIX),
         private=private,
         to_bot=True,
         reply_to=ts,
     )
+    known = is_feedback or block_id.startswith(QUESTION_PREFIX)
+    return as_command(click, block_id) or (click if known else None)
 
 
 def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:

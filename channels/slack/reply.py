@@ -15,11 +15,13 @@ from typing import Any
 
 from agent.blocks import Final, View
 from agent.messages import Thread
-from catalogue import _, format_duration, ngettext
+from catalogue import N_, _
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
+from channels.shared.buttons import command_data, final_command, live_command
+from channels.shared.progress import summary_line
 from channels.shared.rate_limit import Priority
 from channels.shared.reply_writer import MessageMissing
-from channels.shared.texts import REPEAT_MARK, with_options
+from channels.shared.texts import REPEAT_MARK, expiry_note, with_options
 from channels.slack.api import StreamEnded, thread_arguments
 from channels.slack.blocks import (
     MAX_TITLE_BYTES,
@@ -27,11 +29,13 @@ from channels.slack.blocks import (
     SlackMessage,
     SlackTask,
     byte_size,
+    context_block,
+    controls,
     cut_bytes,
     feedback_buttons,
+    folded_tasks,
+    live_tasks,
     message_arguments,
-    progress_tasks,
-    question_controls,
     question_hint_for,
     split_for_slack,
     stable_prefix,
@@ -41,6 +45,7 @@ from channels.slack.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
+WORKING = N_("Working…")  # above the tasks of a running turn
 METADATA_TYPE = "fawn_reply"
 SEARCH_SECONDS = 86_400.0  # back in the history, for a message of unknown outcome
 MAX_SEARCHED_MESSAGES = 1000
@@ -67,8 +72,9 @@ class StreamState:
         for name, task in self.tasks.items():  # a task that disappeared has ended
             if name not in wanted and task.status in ("pending", "in_progress"):
                 wanted[name] = replace(task, status="complete")
-        chunks: list[Json] = [task.chunk() for name, task in wanted.items() if self.tasks.get(name) != task]
-        if part.tasks and part.plan != self.plan:
+        changed = [task for name, task in wanted.items() if self.tasks.get(name) != task]
+        chunks: list[Json] = [replace(t, details="" if t.id in self.tasks else t.details).chunk() for t in changed]
+        if (wanted or self.plan) and part.plan not in ("", self.plan):
             chunks.append({"type": "plan_update", "title": part.plan})
         if rest := text[len(self.text) :]:
             chunks.append({"type": "markdown_text", "text": rest})
@@ -82,7 +88,9 @@ class StreamState:
                 case "plan_update":
                     self.plan = chunk["title"]
                 case _:
-                    self.tasks[chunk["id"]] = SlackTask(chunk["id"], chunk["title"], chunk["status"])
+                    known = self.tasks.get(chunk["id"])
+                    details = known.details if known else chunk.get("details", "")
+                    self.tasks[chunk["id"]] = SlackTask(chunk["id"], chunk["title"], chunk["status"], details)
 
 
 class SlackRenderer:
@@ -96,10 +104,6 @@ class SlackRenderer:
         self._asker = asker
         self._native = bool(thread.topic and asker)
         self._streamed = self._native  # how the reply is split, also after its streams have ended
-        self._began = time.monotonic()
-        self._summary = ""  # of the finished turn
-        self._tasks: tuple[SlackTask, ...] = ()  # as shown last
-        self._steps = 0
         self._reserved = ""  # the method of the next live call, for which its limit was waited for
         self._earlier_texts = ""  # that a stream shows before the latest
         self._streams: dict[str, StreamState] = {}
@@ -110,8 +114,7 @@ class SlackRenderer:
 
     def render(self, view: View) -> list[SlackMessage]:
         """Render a running turn. A stream shows every text, because it cannot remove one, and a notice as a task."""
-        shown = self._tasks = progress_tasks(view.plan, list(view.steps.values()), streamed=self._streamed)
-        self._steps = len(view.steps)
+        shown = live_tasks(view, streamed=self._streamed)
         notice = view.notice.text if view.notice else ""
         text = view.text.strip()
         if self._native:
@@ -123,8 +126,9 @@ class SlackRenderer:
         if not (text or shown or notice):
             return []
         parts = [SlackMessage(chunk, live=True) for chunk in split_for_slack(text, streamed=self._streamed) or [""]]
-        parts[0] = replace(parts[0], tasks=shown, plan="Working…")
-        parts[-1] = replace(parts[-1], notice=notice[:300])
+        parts[0] = replace(parts[0], tasks=shown, plan=_(WORKING) if shown else "")
+        command = "" if self._native else self._command_data(live_command(view))  # a session has its own button
+        parts[-1] = replace(parts[-1], notice=notice[:300], command=command)
         return parts
 
     def render_final(self, final: Final) -> list[SlackMessage]:
@@ -138,25 +142,14 @@ class SlackRenderer:
             parts += [*messages[:-1], *(replace(last, ask=ask) for last in messages[-1:])]
         if parts:
             mention = "" if self._is_direct else final.mention
-            parts[0] = replace(parts[0], mention=mention, tasks=self._ended_tasks(), plan=self._plan_title())
+            tasks = folded_tasks(final, streamed=self._streamed)
+            parts[0] = replace(parts[0], mention=mention, tasks=tasks, plan=summary_line(final))
             status = ("suspended" if final.asks else "active") if answers else ""
-            parts[-1] = replace(parts[-1], session=status)
+            parts[-1] = replace(parts[-1], session=status, command=self._command_data(final_command(final)))
         return parts
 
-    def _ended_tasks(self) -> tuple[SlackTask, ...]:
-        """Return the tasks that were shown, none of which runs any more."""
-        running = ("pending", "in_progress")
-        return tuple(replace(t, status="complete") if t.status in running else t for t in self._tasks)
-
-    def _plan_title(self) -> str:
-        """Return the title of a finished turn, such as "Worked for 3 min · 6 steps", which stays the same."""
-        if self._tasks and not self._summary:
-            seconds = round(time.monotonic() - self._began)
-            took = format_duration(seconds if seconds < 60 else round(seconds / 60) * 60)
-            self._summary = _("Worked for {time}", time=took)
-            if self._steps:
-                self._summary += " · " + ngettext("{n} step", "{n} steps", self._steps)
-        return self._summary
+    def _command_data(self, command: str) -> str:
+        return command_data(command, self._key) if command else ""
 
     def placeholder(self) -> None:
         """Show none: the status or reaction is enough, and a message would notify people."""
@@ -167,6 +160,8 @@ class SlackRenderer:
     def plain(self, part: SlackMessage) -> SlackMessage:
         lines = "\n".join(task.line for task in part.tasks)
         text = with_options(part.text or lines or part.notice or "…", part.ask.options if part.ask else ())
+        below = [expiry_note(part.ask) if part.ask else "", "" if part.live else part.plan]
+        text = "\n\n".join(filter(None, [text, *below]))
         return SlackMessage(text, session=part.session, live=part.live, plain=True)
 
     @property
@@ -242,8 +237,12 @@ class SlackRenderer:
         try:
             if not part.live:
                 final: Json = {"metadata": self._metadata(self._indexes[message_id])}
-                rated = feedback_buttons() if part.session == "active" else []
-                final |= {"blocks": blocks} if (blocks := question_controls(part.ask) or rated) else {}
+                blocks = controls(part)
+                if part.plan and not stream.tasks:
+                    blocks.insert(0, context_block(part.plan))
+                if not blocks and part.session == "active":
+                    blocks = feedback_buttons()
+                final |= {"blocks": blocks} if blocks else {}
                 await self._stop_stream(message_id, stream, chunks, part.session, **final)
                 del self._streams[message_id]
                 if part.session != "processing":

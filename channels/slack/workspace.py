@@ -16,7 +16,7 @@ import aiohttp
 from agent.messages import Kind, Message, Quote, Thread, Unreadable
 from catalogue import N_, _
 from channels.base import ChannelError, NotStored, Receipt, Refused
-from channels.shared import texts
+from channels.shared import buttons, texts
 from channels.shared.outage_notices import OutageNotices
 from channels.slack import SlackSettings, WorkspaceTokens
 from channels.slack.api import SlackApi, thread_arguments
@@ -31,6 +31,7 @@ REFUSED_SECONDS = 30.0  # …after Slack refused the lookup
 FAILED_SECONDS = 2.0  # …after Slack did not answer
 SESSION_SECONDS = 3000.0  # between two "processing" statuses (Slack's session ends after an hour)
 MAX_TITLE_CHARS = 60  # of a session
+MAX_CHOICE_CHARS = 1900
 MAX_CACHED_PEOPLE = 10_000
 
 NOT_STORED_RESEND = N_("I can't save messages right now, so I didn't get yours. Please send it again in a few minutes.")
@@ -239,7 +240,7 @@ class Workspace:
         self._outage.end()
         if isinstance(event, Unreadable):
             log.error("slack.unreadable key=%s reason=%s", event.key, event.error)
-        elif event.kind is Kind.CLICK:
+        elif payload.get("type") == "block_actions":
             await self._show_choice(event, receipt, payload)
         elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
             await self.show_working(event.thread, event)
@@ -262,10 +263,12 @@ class Workspace:
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Replace the buttons by the choice, or tell the person privately why it had no effect."""
-        if refusal := texts.click_answer(receipt):
+        if refusal := buttons.press_refusal(click, receipt):
             await self.api("chat.postEphemeral", **thread_arguments(click.thread), user=click.author.id, text=refusal)
             return
-        chosen = f"✓ {click.text}"[:1900] + f" ({click.author.name})"
+        if buttons.is_stop(click):
+            return
+        chosen = texts.choice_line(click.text[:MAX_CHOICE_CHARS], click.author.name) if click.kind is Kind.CLICK else ""
         if payload["container"].get("is_ephemeral"):
             await self.api.post_to_response_url(
                 payload["response_url"], {"replace_original": True, "text": notification_text(chosen)}
@@ -275,16 +278,16 @@ class Workspace:
         kept = [
             b
             for b in payload["message"].get("blocks") or ()
-            if not str(b.get("block_id", "")).startswith(QUESTION_PREFIX)
+            if not str(b.get("block_id", "")).startswith((QUESTION_PREFIX, buttons.PREFIX))
         ]
-        if text and not kept:  # a streamed text has no block
-            kept = [{"type": "markdown", "text": text}]
+        if text and not any(b.get("type") == "markdown" for b in kept):  # a streamed text has no block
+            kept = [{"type": "markdown", "text": text}, *kept]
         await self.api(
             "chat.update",
             channel=click.thread.chat,
             ts=click.id,
             text=cut_fallback(text or notification_text(chosen)),
-            blocks=[*kept, context_block(chosen)],
+            blocks=[*kept, *([context_block(chosen)] if chosen else [])],
         )
 
 

@@ -46,6 +46,7 @@ class TelegramSettings:
 
 
 Settings = TelegramSettings  # the name under which the configuration finds them
+ID_SHAPE = (r"-?\d+", "ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot")
 
 
 def connect(settings: TelegramSettings) -> AbstractAsyncContextManager[Channel]:

@@ -14,6 +14,7 @@ from telegram import MessageEntity as Entity
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from catalogue import N_
 from channels.base import parse_command_text
+from channels.shared.buttons import as_command
 from channels.shared.markdown_split import utf16_length
 from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
 
@@ -131,22 +132,25 @@ def _parse_edit(message: telegram.Message, account: TelegramAccount, update_id: 
 
 
 def _parse_click(query: telegram.CallbackQuery, account: TelegramAccount) -> Message | None:
-    """Convert a pressed button: its data is "<ask id>|<option index>", its label the option."""
+    """Convert a pressed button: its data is "<ask id>|<option index>", its label the option; or a command's."""
     if not query.message or not query.data:
         return None  # older than Telegram remembers, or a game
     ask, _, index = query.data.rpartition("|")
-    chat = query.message.chat
-    return Message(
+    chat, id = query.message.chat, str(query.message.message_id)
+    click = Message(
         thread=Thread(NAME, str(account.id), str(chat.id), _topic_of(query.message)),
         key=f"{NAME}:{account.id}:click:{query.id}",
-        id=str(query.message.message_id),
+        id=id,
         author=_make_author(query.from_user),
         text=_option_text(query.message, query.data, index) or query.data,
         time=query.message.date.timestamp(),
         kind=Kind.CLICK,
         target=ask,
         private=chat.type == "private",
+        to_bot=True,
+        reply_to=id,
     )
+    return as_command(click, query.data) or click
 
 
 def _option_text(message: telegram.MaybeInaccessibleMessage, data: str, index: str) -> str:

@@ -13,10 +13,11 @@ from agent.messages import Kind, Message, Unreadable
 from catalogue import _
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
+from channels.shared.buttons import is_stop, press_toast
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.outage_notices import OutageNotices
-from channels.shared.texts import NOT_STORED, click_answer
+from channels.shared.texts import NOT_STORED, choice_line
 from channels.telegram.api import PollConflict, TelegramApi, TypingActions
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
 from channels.telegram.reply import choice_arguments
@@ -87,7 +88,7 @@ class Poller:
         self._last_poll = time.monotonic()
         if not self._health.is_ready:
             self._undisturbed_since = self._last_poll
-        self._health.set_health(Health.READY)
+        self._health.set_health(Health.READY, f"@{account.username}")
         self._failures, self._standby = 0, False
         if updates:
             await self._store_updates(updates, account, receive)
@@ -157,7 +158,7 @@ class Poller:
         """Show the author that the event was received."""
         if isinstance(event, Unreadable):
             log.error("telegram.unreadable key=%s reason=%s", event.key, event.error)
-        elif event.kind is Kind.CLICK:
+        elif "callback_query" in raw:
             showing = self._show_choice(raw["callback_query"]["message"], event, receipt)
             self._background.start_best_effort(showing, f"telegram click {event.key}")
         elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
@@ -166,14 +167,15 @@ class Poller:
     async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
         """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""
         query = click.key.rpartition(":")[2]
-        toast = click_answer(receipt) or f"✓ {click.text}"[:MAX_TOAST_CHARS]
+        toast = press_toast(click, receipt)[:MAX_TOAST_CHARS]
         try:
             await self._api("answerCallbackQuery", callback_query_id=query, text=toast)
         finally:
-            chosen = choice_arguments(question, f"{click.text} ({click.author.name})")
-            if receipt is Receipt.ACCEPTED and chosen:
+            is_choice = click.kind is Kind.CLICK and receipt is Receipt.ACCEPTED
+            chosen = choice_arguments(question, choice_line(click.text, click.author.name)) if is_choice else {}
+            if chosen:
                 await self._api.call_in_thread(click.thread, "editMessageText", message_id=int(click.id), **chosen)
-            elif receipt is not Receipt.IGNORED:
+            elif receipt is not Receipt.IGNORED and not is_stop(click):  # that button goes with the end of the reply
                 await self._api.call_in_thread(click.thread, "editMessageReplyMarkup", message_id=int(click.id))
 
     # ------------------------------------------------------------ failures

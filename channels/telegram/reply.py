@@ -11,7 +11,7 @@ from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from catalogue import _
 from channels.base import Refused
-from channels.shared import texts
+from channels.shared import buttons, progress, texts
 from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
 from channels.shared.reply_writer import MessageMissing
 from channels.telegram.api import NotModified, TelegramApi, TypingActions
@@ -20,6 +20,8 @@ from channels.telegram.markdown import Entity, to_entities, without_mentions
 MAX_MESSAGE_UNITS = 4096  # UTF-16 units of a message (core.telegram.org/bots/api#sendmessage)
 CHUNK_UNITS = 4050  # …of Markdown in it; the rest is for REPEAT_MARK
 MAX_HEAD_UNITS = 2000  # …of plan and steps above the text
+MAX_FOLD_UNITS = 1500  # …of plan and steps below the answer
+MAX_SUMMARY_UNITS = 80  # …of the line above those, for which every answer leaves room
 MAX_CALLBACK_BYTES = 64  # of a button's data
 MAX_BUTTON_ROWS = 8
 MAX_BUTTONS_PER_ROW = 8
@@ -28,14 +30,22 @@ MAX_SHOWN_STEPS = 8
 NO_PREVIEW = {"is_disabled": True}
 
 
+TelegramButton = tuple[str, str, str]
+APPROVAL_STYLES = ("success", "danger")  # core.telegram.org/bots/api#inlinekeyboardbutton
+
+
 @dataclass(frozen=True, slots=True)
 class TelegramMessage:
-    """One message: plain text before and after some Markdown, and buttons as (label, data)."""
+    """One message: plain text before and after some Markdown, and buttons as (label, data, style).
+
+    The `fold` is a quote below all that, of which people see the first lines until they open it.
+    """
 
     markdown: str
     head: str = ""
     foot: str = ""
-    buttons: tuple[tuple[str, str], ...] = ()
+    fold: str = ""
+    buttons: tuple[TelegramButton, ...] = ()
     mention: str = ""  # the user id of the person to notify
     plain: bool = False  # without entities
 
@@ -46,6 +56,7 @@ class TelegramRenderer:
     def __init__(self, api: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions) -> None:
         self._api = api
         self._thread = thread
+        self._key = key
         self._group = thread.chat.startswith("-")
         self._to = to if self._group and to.isdecimal() else ""  # a private chat needs no reference to the question
         self._typing = typing
@@ -55,10 +66,7 @@ class TelegramRenderer:
 
     def render(self, view: View) -> list[TelegramMessage]:
         """Render a running turn: plan and latest steps, the text, the notice."""
-        lines = texts.progress_lines(view, MAX_SHOWN_STEPS)
-        while utf16_length("\n".join(lines)) > MAX_HEAD_UNITS:
-            del lines[0]
-        head = "\n".join(lines)
+        head = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_UNITS, utf16_length)
         foot = f"⏳ {texts.shorten(view.notice.text, 300)}" if view.notice else ""
         if not (head or foot or view.text):
             return []
@@ -68,19 +76,21 @@ class TelegramRenderer:
         ) or [""]
         parts = [TelegramMessage(chunk) for chunk in chunks]
         parts[0] = replace(parts[0], head=head)
-        parts[-1] = replace(parts[-1], foot=foot)
+        parts[-1] = replace(parts[-1], foot=foot, buttons=self._command_buttons(buttons.live_command(view)))
         return parts
 
     def render_final(self, final: Final) -> list[TelegramMessage]:
         """Render the answer, with the options of an open question as buttons under its last message."""
         parts: list[TelegramMessage] = []
+        summary = progress.summary_line(final)
         for text, ask in final.messages():
-            buttons, hint = _question_buttons(ask) if ask else ((), "")
-            messages = [
-                TelegramMessage(chunk)
-                for chunk in split_markdown(f"{text}\n\n{hint}" if hint else text, CHUNK_UNITS, self._message_units)
-            ]
-            parts += [*messages[:-1], *(replace(last, buttons=buttons) for last in messages[-1:])]
+            keys, hint = _question_buttons(ask) if ask else (self._command_buttons(buttons.final_command(final)), "")
+            text, room = f"{text}\n\n{hint}" if hint else text, CHUNK_UNITS - (MAX_SUMMARY_UNITS if summary else 0)
+            messages = [TelegramMessage(chunk) for chunk in split_markdown(text, room, self._message_units)]
+            if messages:
+                fold = self._fold(final, summary, messages[-1]) if summary else ""
+                messages[-1], summary = replace(messages[-1], fold=fold, buttons=keys), ""
+            parts += messages
         if parts and self._group and final.mention.isdecimal():
             parts[0] = replace(parts[0], mention=final.mention)
         return parts
@@ -92,8 +102,11 @@ class TelegramRenderer:
         return replace(part, head=f"{_(texts.REPEAT_MARK)} {part.head}")
 
     def plain(self, part: TelegramMessage) -> TelegramMessage:
-        text = texts.with_options(part.head + part.markdown + part.foot, [label for label, _ in part.buttons])
-        return TelegramMessage(cut_units(text, MAX_MESSAGE_UNITS), plain=True)
+        options = [label for label, data, _ in part.buttons if not data.startswith(buttons.PREFIX)]
+        text = texts.with_options(part.head + part.markdown + part.foot, options)
+        summary = part.fold.partition("\n")[0]
+        text = cut_units(text, MAX_MESSAGE_UNITS - utf16_length(summary) - 2)
+        return TelegramMessage(f"{text}\n\n{summary}".strip() if summary else text, plain=True)
 
     # ------------------------------------------------------------ calls
 
@@ -149,6 +162,16 @@ class TelegramRenderer:
             return "Psst"
         return str(member["user"]["first_name"])[:64] or "Psst"
 
+    def _command_buttons(self, command: str) -> tuple[TelegramButton, ...]:
+        data = buttons.command_data(command, self._key) if command else ""
+        return ((buttons.button_label(data), data, ""),) if data else ()
+
+    def _fold(self, final: Final, summary: str, part: TelegramMessage) -> str:
+        """Return the summary of the steps, and as many of them as the message has room for."""
+        room = min(CHUNK_UNITS - self._message_units(part.markdown + summary) - 4, MAX_FOLD_UNITS)
+        lines = progress.join_latest(progress.folded_lines(final), room, self._message_units)
+        return f"{summary}\n{lines}" if lines else summary
+
     def _message_units(self, text: str) -> int:
         """Count UTF-16 units; in a group `without_mentions` adds one to each name."""
         return utf16_length(text) + (text.count("@") if self._group else 0)
@@ -157,7 +180,7 @@ class TelegramRenderer:
 def choice_arguments(message: Mapping[str, Any], choice: str) -> dict[str, Any]:
     """Return the arguments that show a choice below the text of a question, or {} if it does not fit."""
     text, entities = str(message.get("text") or ""), list(message.get("entities") or ())
-    line, _ = without_mentions(f"✓ {choice}", [])
+    line, _ = without_mentions(choice, [])
     whole = f"{text}\n\n{line}"
     shown = {"text": whole, "entities": entities, "link_preview_options": NO_PREVIEW}
     return shown if text and utf16_length(whole) <= MAX_MESSAGE_UNITS else {}
@@ -176,29 +199,35 @@ def _message_entities(part: TelegramMessage) -> tuple[str, list[Entity]]:
     if part.plain:
         return part.markdown.encode("utf-8", "replace").decode(), []  # no lone surrogates
     text, entities = to_entities(part.markdown)
+    fold = f"\n\n{part.fold}" if part.fold else ""
     whole = part.head + text + part.foot
-    if utf16_length(whole) > MAX_MESSAGE_UNITS or (part.markdown.strip() and not text.strip()):
-        return part.head + part.markdown + part.foot, []
+    if utf16_length(whole + fold) > MAX_MESSAGE_UNITS or (part.markdown.strip() and not text.strip()):
+        whole, entities = part.head + part.markdown + part.foot, []
     if part.head and entities:
         shift = utf16_length(part.head)
         entities = [{**entity, "offset": int(entity["offset"]) + shift} for entity in entities]
-    return whole, entities
+    if fold:
+        quote = {"type": "expandable_blockquote", "offset": utf16_length(whole) + 2, "length": utf16_length(part.fold)}
+        entities = [quote, *entities]  # Telegram ignores those beyond the hundredth
+    return whole + fold, entities
 
 
-def _question_buttons(ask: Ask) -> tuple[tuple[tuple[str, str], ...], str]:
+def _question_buttons(ask: Ask) -> tuple[tuple[TelegramButton, ...], str]:
     """Return the buttons of a question and the hint below it."""
     data = [f"{ask.id}|{index}" for index in range(len(ask.options))]
     fits = len(data) <= MAX_BUTTON_ROWS * MAX_BUTTONS_PER_ROW and all(
         len(entry.encode()) <= MAX_CALLBACK_BYTES for entry in data
     )
-    buttons = tuple(
-        (texts.shorten(option, MAX_LABEL_CHARS) or "…", entry) for option, entry in zip(ask.options, data, strict=True)
-    )
-    return (buttons if fits else ()), texts.question_hint(ask, has_buttons=fits, max_label_chars=MAX_LABEL_CHARS)
+    styles = APPROVAL_STYLES if ask.approval else ("",) * len(data)
+    labels = [texts.shorten(option, MAX_LABEL_CHARS) or "…" for option in ask.options]
+    keys = tuple(zip(labels, data, styles, strict=True))
+    return (keys if fits else ()), texts.question_hint(ask, has_buttons=fits, max_label_chars=MAX_LABEL_CHARS)
 
 
-def _button_rows(buttons: tuple[tuple[str, str], ...]) -> list[list[dict[str, str]]]:
+def _button_rows(shown: tuple[TelegramButton, ...]) -> list[list[dict[str, str]]]:
     """Arrange one button per row, or more if there would be too many rows."""
-    width = -(-len(buttons) // MAX_BUTTON_ROWS)
-    keys = [{"text": label, "callback_data": data} for label, data in buttons]
+    width = -(-len(shown) // MAX_BUTTON_ROWS)
+    keys = [
+        {"text": label, "callback_data": data} | ({"style": style} if style else {}) for label, data, style in shown
+    ]
     return [keys[at : at + width] for at in range(0, len(keys), width)]

@@ -98,7 +98,7 @@ async def test_buttons_work_after_a_restart(rig: Rig) -> None:
 async def test_an_approval_has_two_buttons_and_shows_the_exact_call(rig: Rig) -> None:
     await ask(rig, Approve("ap-1", "May I run `sql`?", "It deletes data.", "sql\nDROP TABLE *users*", hours=24.0))
     shown = "\n".join(rig.visible())
-    assert all(words in shown for words in ("DROP TABLE *users*", "deletes data", "within 24 h"))
+    assert all(words in shown for words in ("DROP TABLE *users*", "deletes data", "counts as denied"))
     assert rig.buttons() == ["Approve", "Deny"]
     rig.press("Deny")
     click = await rig.box.next(kind=Kind.CLICK)

@@ -154,7 +154,7 @@ async def test_a_long_answer_without_ascii_is_streamed_and_shown(rig: Rig, topic
     question = await rig.say("说说看", topic)
     reply = rig.channel.reply(question.thread, Memory(), to=question.id, asker=question.author.id)
     for number, word in enumerate(words):
-        reply.show(Step("1", "running the tests", detail=f"{number} lines of output so far"))
+        reply.show(Step("1", "running the tests", progress=f"{number} lines of output so far"))
         reply.show(Text(word))
         await asyncio.sleep(0.01)
     reply.show(Step("1", "running the tests", "done"))

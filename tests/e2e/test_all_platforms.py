@@ -20,6 +20,7 @@ async def service(tmp_path: Path) -> AsyncIterator[AllPlatforms]:
         yield made
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_one_service_answers_on_every_platform(service: AllPlatforms) -> None:
     """A direct chat, a thread by mention, a follow-up without one, a file, a ping."""
 

@@ -168,7 +168,7 @@ async def test_a_fallback_answers_and_the_person_is_told(
 async def test_an_empty_answer_ends_in_a_visible_sentence(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(text="   \n "))
-    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE state=2"), 20)
+    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE state=2"))
     assert len(said(telegram, JANE)) == 1
     assert len(said(telegram, JANE)[0]) > 20
 

@@ -36,7 +36,7 @@ async def test_a_document_reaches_the_sandbox_and_an_output_is_sent(
 async def test_an_album_is_one_turn_with_all_its_files(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     telegram.send_album([b"one" * 9, b"two" * 9, b"six" * 9], caption="what is this?")
-    await until(lambda: model.requests(), 15)
+    await until(lambda: model.requests())
     await service.quiet()
     assert len(model.requests()) == 1
     uploads = sorted(path.read_bytes() for path in (service.folder_of() / "uploads").iterdir())
@@ -65,7 +65,7 @@ async def test_unsafe_upload_names_are_replaced(telegram: FakeTelegram, model: F
     album = telegram.new_album()
     for name, data in (("../../evil.txt", b"1"), ("a.txt", b"2"), ("a.txt", b"3"), ("报告.csv", b""), ("..", b"5")):
         telegram.send_document(name, data, caption="files" if data == b"1" else "", album=album)
-    await until(lambda: model.requests(), 15)
+    await until(lambda: model.requests())
     await service.quiet()
     names = sorted(path.name for path in (service.folder_of() / "uploads").iterdir())
     assert len(names) == 5

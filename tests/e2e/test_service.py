@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import sqlite3
 import tarfile
 import time
@@ -62,7 +64,7 @@ async def test_sigterm_lets_a_short_turn_finish(telegram: FakeTelegram, start: S
     service.forked = False
     await service.restart()
     telegram.send(ask(text="just made it", delay_ms=1000))
-    await until(lambda: service.rows("SELECT 1 FROM runs"), 10)
+    await until(lambda: service.rows("SELECT 1 FROM runs"))
     assert await service.stop() == 0
     assert said(telegram, JANE) == ["just made it"]
 
@@ -111,13 +113,24 @@ async def test_an_unusable_database_or_folder_is_reported_in_one_sentence(
     assert (code, words) == (1, f"fawn: data_dir cannot be used: [Errno 17] File exists: '{service.data}'\n")
 
 
-async def test_status_and_check_report_the_actual_state(telegram: FakeTelegram, start: Start) -> None:
+async def test_status_and_check_report_the_actual_state(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     telegram.send("wake up")
     await telegram.wait(JANE, "wake up")
     code, words = await service.fawn("status")
     assert code == 0, words
     assert "telegram: ready" in words
+    assert f"data_dir: {service.data}, configuration: config.yaml" in words
+    assert "people who wait to be paired: 0\n" in words
+    assert "last model error" not in words
+    model.fault("error", "chat", code=401)
+    telegram.send("one more")
+    await telegram.wait(JANE, "401")
+    report = json.loads((await service.fawn("status", "--json"))[1])
+    assert service.process
+    assert report["pid"] == service.process.pid
+    assert (report["model_error"]["model"], "401" in report["model_error"]["text"]) == ("main", True)
+    assert report["model_error"]["age"] >= 0
     assert "Background jobs: " in words
     assert " 0 given up." in words
     code, words = await service.fawn("check")
@@ -155,6 +168,24 @@ async def test_permissions_of_other_users_on_data_are_removed(
     assert "data_dir.closed" in service.log()
     await service.restart()
     assert service.log().count("data_dir.closed") == 1
+
+
+async def test_systemd_is_notified_of_start_and_shutdown(telegram: FakeTelegram, start: Start, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as received:
+        received.bind(str(tmp_path / "notify"))
+        received.setblocking(False)
+        service = await start()
+        await service.stop()
+        service.more_environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+        await service.start()
+        loop = asyncio.get_running_loop()
+        states = {await loop.sock_recv(received, 100) for _ in range(2)}
+        while not {b"READY=1", b"WATCHDOG=1"} <= states:
+            states.add(await loop.sock_recv(received, 100))
+        assert await service.stop() == 0
+        while b"STOPPING=1" not in states:
+            states.add(await loop.sock_recv(received, 100))
+    assert states == {b"READY=1", b"WATCHDOG=1", b"STOPPING=1"}
 
 
 async def test_chat_answers_piped_text_and_exits(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> None:

@@ -84,7 +84,7 @@ async def test_quick_messages_are_all_answered_in_order(telegram: FakeTelegram, 
     service = await start()
     for text in ("first question", "second question", "third question"):
         telegram.send(text)
-    await until(lambda: any("third question" in text for text in said(telegram, JANE)), 15)
+    await until(lambda: any("third question" in text for text in said(telegram, JANE)))
     await service.quiet()
     asked = " ".join(str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user")
     assert asked.index("first") < asked.index("second") < asked.index("third")
@@ -129,7 +129,7 @@ async def test_only_the_requester_and_operators_can_stop_a_turn(telegram: FakeTe
     service = await start(channels={"telegram": {"access": {"open": True, "operators": ["99"]}}})
     group = -100
     telegram.send("@fawn_bot " + ask(text="slow", delay_ms=30_000), chat=group, user=JANE)
-    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 10)
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"))
     telegram.send("/stop@fawn_bot", chat=group, user=BOB)
     await telegram.wait(group, "Only the person who asked")
     assert service.rows("SELECT state FROM runs") == [("running",)]
@@ -288,7 +288,7 @@ async def test_an_edit_before_the_turn_starts_counts(telegram: FakeTelegram, mod
 async def test_queued_users_are_told_their_position(telegram: FakeTelegram, start: Start) -> None:
     service = await start(limits={"live_turns": 1})
     telegram.send(ask(text="slow one", delay_ms=5000), chat=500)
-    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 10)
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"))
     telegram.send(ask(text="was kept"), chat=501)
     waiting = await telegram.wait(501, "at capacity", seconds=10)
     done = await telegram.wait(501, "was kept", seconds=15)
@@ -302,7 +302,7 @@ async def test_a_long_paste_is_one_turn(telegram: FakeTelegram, model: FakeModel
     service = await start()
     text = " ".join(f"word{n}" for n in range(1300))
     telegram.paste(text)
-    await until(lambda: model.requests(), 15)
+    await until(lambda: model.requests())
     await service.quiet(30)
     assert len(model.requests()) == 1
     asked = [m for m in model.requests()[0].messages if m["role"] == "user"]
@@ -362,7 +362,7 @@ async def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(
 async def test_a_bot_that_was_blocked_stops_trying(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(text="nobody reads this", delay_ms=500))
-    await until(lambda: service.rows("SELECT 1 FROM runs"), 10)
+    await until(lambda: service.rows("SELECT 1 FROM runs"))
     telegram.block(JANE)
     await service.quiet()
     assert service.rows("SELECT state FROM outbox") == [(4,)]
@@ -390,7 +390,7 @@ async def test_a_clarification_is_answered_after_a_restart(
     assert len(results) == 1
     assert "Köln" in results[0]
     telegram.send(ask(steps=[{"calls": [question]}], text="thanks again", id="2"))
-    await until(lambda: sum("Which city?" in text for text in said(telegram, JANE)) == 2, 15)
+    await until(lambda: sum("Which city?" in text for text in said(telegram, JANE)) == 2)
     await service.quiet()
     telegram.send("rather Aachen")
     await telegram.wait(JANE, "thanks again")

@@ -355,7 +355,10 @@ def pinged(body: Json) -> list[str]:
 
 
 def check(body: Json, files: Files, has_files: bool = False) -> None:
-    """The limits of a message (discord.com/developers/docs/resources/message#create-message)."""
+    """The limits of a message (discord.com/developers/docs/resources/message#create-message).
+
+    A button with a custom_id has one of four styles (…/docs/components/reference#button-button-styles).
+    """
     content, embeds, rows = (body.get("content") or "").strip(), body.get("embeds") or [], body.get("components") or []
     if not (content or embeds or rows or files or has_files):
         raise ApiError(400, 50006, "Cannot send an empty message")
@@ -372,6 +375,7 @@ def check(body: Json, files: Files, has_files: bool = False) -> None:
         good = good and row["type"] == 1 and 1 <= len(row["components"]) <= (1 if menus else 5)
         good = good and all(1 <= len(menu["options"]) <= 25 for menu in menus)
         labels = [part["label"] for part in row["components"] if part["type"] == 2]
+        good = good and all(part["style"] in range(1, 5) for part in row["components"] if part["type"] == 2)
         labels += [option["label"][20:] for menu in menus for option in menu["options"]]  # 100 there, 80 here
         labels += [option["value"][20:] for menu in menus for option in menu["options"]]
         good = good and all(len(label) <= 80 for label in labels)

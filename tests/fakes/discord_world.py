@@ -76,6 +76,7 @@ class Shown:
     text: str
     embed: str
     buttons: tuple[tuple[str, str], ...]  # (label, custom id), those of menus: (label, "custom id=value")
+    styles: tuple[tuple[str, int], ...]  # of the buttons, by label
     files: tuple[str, ...]
     pinged: tuple[str, ...]
     reply_to: str
@@ -257,8 +258,10 @@ def shown(message: Json) -> Shown:
     """A message on a screen: SUPPRESS_EMBEDS hides embeds, disabled buttons cannot be pressed."""
     suppressed = bool(message["flags"] & SUPPRESS)
     buttons: list[tuple[str, str]] = []
+    styles: list[tuple[str, int]] = []
     for row in message["components"]:
         for part in row["components"]:
+            styles += [(part["label"], part["style"])] if part["type"] == 2 else []
             if part["type"] == 2 and not part.get("disabled"):
                 buttons.append((part["label"], part["custom_id"]))
             for option in part.get("options", ()):
@@ -269,6 +272,12 @@ def shown(message: Json) -> Shown:
         message["content"],
         "" if suppressed else "\n".join(embed.get("description", "") for embed in message["embeds"]),
         tuple(buttons),
+        tuple(
+            (part["label"], part["style"])
+            for row in message["components"]
+            for part in row["components"]
+            if part["type"] == 2
+        ),
         tuple(file["filename"] for file in message["attachments"]),
         tuple(message.get("_pinged", ())),
         (message.get("message_reference") or {}).get("message_id", ""),

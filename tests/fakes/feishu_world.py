@@ -58,6 +58,11 @@ class Said:
     reactions: list[tuple[str, str]] = field(default_factory=list)  # (person, emoji)
 
 
+_PERSON = re.compile(r"<person id='([\w-]+)'[^<>]*></person>")  # a name that notifies nobody
+_TAGS = frozenset({"markdown", "div", "collapsible_panel", "column_set", "column", "button", "hr", "img"})
+_BUTTON_TYPES = frozenset({"default", "primary", "danger", "text", "primary_text", "danger_text", "primary_filled"})
+
+
 @dataclass(slots=True)
 class Card:
     """A card entity."""
@@ -82,6 +87,16 @@ class Card:
                 return element
         raise Refusal(300313, "element not found")
 
+    def folded(self) -> list[str]:
+        """Return title and texts of the collapsed panels."""
+        panels = [element for element in self.elements() if element["tag"] == "collapsible_panel"]
+        return [
+            text
+            for panel in panels
+            if not panel["expanded"]
+            for text in (panel["header"]["title"]["content"], *(each["text"]["content"] for each in panel["elements"]))
+        ]
+
 
 def _flat(elements: list[Json]) -> list[Json]:
     found: list[Json] = []
@@ -91,7 +106,11 @@ def _flat(elements: list[Json]) -> list[Json]:
 
 
 def checked(text: str) -> Json:
-    """Validate a card's JSON. Raises Refusal."""
+    """Validate a card's JSON. Raises Refusal.
+
+    Of the components (open.feishu.cn/document/feishu-cards/card-json-v2-components) it knows those that Fawn uses; the
+    types of a button are on the page interactive-components/button there.
+    """
     json: Json = orjson.loads(text)
     if json.get("schema") != "2.0" or not isinstance(json.get("body", {}).get("elements"), list):
         raise Refusal(200610, "body is nil")
@@ -101,6 +120,12 @@ def checked(text: str) -> Json:
         raise Refusal(200860, "card over max size")
     known: set[str] = set()
     for element in _flat(json["body"]["elements"]):
+        if element["tag"] not in _TAGS or (
+            element["tag"] == "button" and element.get("type", "default") not in _BUTTON_TYPES
+        ):
+            raise Refusal(300301, f"bad element {element['tag']}")
+        if element["tag"] == "collapsible_panel" and not element.get("header", {}).get("title", {}).get("content"):
+            raise Refusal(300301, "a panel without a title")
         if element_id := element.get("element_id"):
             if not _ELEMENT.fullmatch(element_id) or element_id in known:
                 raise Refusal(300301, f"bad element id {element_id}")
@@ -223,9 +248,10 @@ class World:
     def shown(self, said: Said) -> str:
         match said.kind:
             case "interactive":
+                folded = set(self.cards[said.card].folded())
                 elements = self.cards[said.card].elements()
                 texts = [element.get("text", element) for element in elements if element["tag"] in ("markdown", "div")]
-                lines = [str(text["content"]) for text in texts]
+                lines = [str(text["content"]) for text in texts if text["content"] not in folded]
             case "text":
                 lines = [str(said.content["text"])]
             case "post":
@@ -235,7 +261,13 @@ class World:
                 lines = [self.files[key][0]]
         text = "\n\n".join(line for line in lines if line)
         text = _AT.sub(lambda found: f"@{self.names.get(found[1], found[1])}", text)
+        text = _PERSON.sub(lambda found: self.names.get(found[1], found[1]), text)
         return text.replace("\u200b", "").strip()
+
+    def folded(self, chat: str = DIRECT, root: str = "") -> list[str]:
+        """The lines of the collapsed panels in the bot's cards, with their titles."""
+        cards = [self.cards[said.card] for said in self.bot_messages(chat, root) if said.card]
+        return [line for card in cards for text in card.folded() for line in text.split("\n")]
 
     def pinged(self, chat: str = DIRECT, root: str = "") -> list[str]:
         """Return whom the bot's messages notified by name."""

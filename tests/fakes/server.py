@@ -222,8 +222,8 @@ def dumps(value: object) -> bytes:
     return orjson.dumps(value, default=other, option=orjson.OPT_NON_STR_KEYS)
 
 
-async def until(check: Callable[[], object], seconds: float = 10.0, what: str = "the condition") -> None:
-    """Wait until `check()` is true. Raises TimeoutError with `what`."""
+async def until(check: Callable[[], object], seconds: float = 60.0, what: str = "the condition") -> None:
+    """Wait until `check()` is true. Raises TimeoutError with `what` after so long that only a fault takes it."""
     end = asyncio.get_running_loop().time() + seconds
     while not check():
         if asyncio.get_running_loop().time() > end:

@@ -16,6 +16,11 @@ SHARE_SECONDS = 0.3  # after which an uploaded file is in its conversation
 SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 
 
+BLOCK_TYPES = frozenset(
+    {"actions", "context", "context_actions", "markdown", "plan", "rich_text", "section", "divider", "task_card"}
+)
+
+
 class ApiError(Exception):
     """`ok: false` with this error; `more` are further fields."""
 
@@ -25,7 +30,11 @@ class ApiError(Exception):
 
 
 def checked(blocks: Iterable[Json]) -> list[Json]:
-    """The limits of Block Kit (docs.slack.dev/reference/block-kit)."""
+    """The limits of Block Kit (docs.slack.dev/reference/block-kit).
+
+    A button's style is "primary" or "danger" (…/block-elements/button-element), the details of a task_card are a
+    rich_text block (…/blocks/task-card-block), a context has at most ten elements (…/blocks/context-block).
+    """
     blocks = list(blocks)
     if len(blocks) > BLOCKS:
         raise ApiError("invalid_blocks", detail="too many blocks")
@@ -33,9 +42,18 @@ def checked(blocks: Iterable[Json]) -> list[Json]:
         raise ApiError("msg_blocks_too_long")
     if any(len(text) > 3000 for block in blocks if block["type"] != "markdown" for text, _ in texts([block])):
         raise ApiError("invalid_blocks", detail="text too long")
+    named = [block["block_id"] for block in blocks if "block_id" in block]
+    if len(set(named)) < len(named) or any(len(name) > 255 for name in named):
+        raise ApiError("invalid_blocks", detail="block_id")
     for block in blocks:
+        if block["type"] not in BLOCK_TYPES:
+            raise ApiError("invalid_blocks", detail=f"unsupported type: {block['type']}")
+        if block["type"] == "context" and not 1 <= len(block["elements"]) <= 10:
+            raise ApiError("invalid_blocks", detail="a context")
         if block["type"] == "plan":
             tasks = block["tasks"]
+            if any(task.get("details", {"type": "rich_text"}).get("type") != "rich_text" for task in tasks):
+                raise ApiError("invalid_blocks", detail="the details of a task")
             whole = all(task["task_id"] and task["title"] and task["status"] in TASKS for task in tasks)
             if not block["title"] or not whole or len({task["task_id"] for task in tasks}) < len(tasks):
                 raise ApiError("invalid_blocks", detail="a plan")
@@ -49,7 +67,11 @@ def checked(blocks: Iterable[Json]) -> list[Json]:
             elements = block["elements"]
             if not 1 <= len(elements) <= 25 or any(len(e.get("options", [])) > 100 for e in elements):
                 raise ApiError("invalid_blocks", detail="elements")
+            if len({element["action_id"] for element in elements}) < len(elements):
+                raise ApiError("invalid_blocks", detail="action_id")
             for element in elements:
+                if element.get("style", "primary") not in ("primary", "danger"):
+                    raise ApiError("invalid_blocks", detail="style")
                 most = 150 if "options" in element else 2000
                 for label, block_id, _, value in controls([{**block, "elements": [element]}]):
                     if not label or len(label) > 75 or not value or len(value) > most or len(block_id) > 255:

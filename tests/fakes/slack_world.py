@@ -95,6 +95,8 @@ class Shown:
     only_for: str = ""
     tasks: tuple[str, ...] = ()  # "title: status"
     plan: str = ""  # their title
+    details: dict[str, str] = field(default_factory=dict)  # of the tasks, by title
+    styles: tuple[tuple[str, str], ...] = ()  # of the buttons, by label
 
 
 @dataclass(slots=True)
@@ -135,6 +137,13 @@ def texts(blocks: Iterable[Json]) -> list[tuple[str, bool]]:
             case "context":
                 found += [(part["text"], part["type"] == "mrkdwn") for part in block["elements"]]
     return found
+
+
+def _rich_text(details: Json | str) -> str:
+    """Return the text of a task's details: text in a stream, a rich_text block in a plan block."""
+    if isinstance(details, str):
+        return details
+    return "".join(part["text"] for section in details["elements"] for part in section["elements"])
 
 
 def controls(blocks: Iterable[Json]) -> list[tuple[str, str, str, str]]:
@@ -250,6 +259,13 @@ class World:
             only_for=post.only_for,
             tasks=tasks,
             plan=plans[0]["title"] if plans else post.plan,
+            details={card["title"]: _rich_text(card.get("details") or "") for card in cards},
+            styles=tuple(
+                (button["text"]["text"], button.get("style", ""))
+                for block in post.blocks
+                for button in (block["elements"] if block["type"] == "actions" else ())
+                if button["type"] == "button"
+            ),
         )
 
     def pinged(self, channel: str = OPS, thread: str | None = None, team: str = TEAM) -> list[str]:

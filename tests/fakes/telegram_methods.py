@@ -324,7 +324,10 @@ def _put(target: Json, key: str, value: object) -> None:
 
 
 def _markup(args: Json) -> Json | None:
-    """The inline keyboard of a call, checked; None where there is none."""
+    """The inline keyboard of a call, checked; None where there is none.
+
+    Styles: core.telegram.org/bots/api#inlinekeyboardbutton, since Bot API 9.4.
+    """
     markup: Json = args.get("reply_markup") or {}
     rows = markup.get("inline_keyboard") or []
     buttons = [button for row in rows for button in row]
@@ -333,6 +336,8 @@ def _markup(args: Json) -> Json | None:
     for button in buttons:
         if not button.get("text"):
             refuse("can't parse inline keyboard button: Text buttons are unallowed in the inline keyboard")
+        if button.get("style", "primary") not in ("primary", "success", "danger"):
+            refuse("can't parse inline keyboard button: Invalid button style specified")
         if "callback_data" in button and not 1 <= len(button["callback_data"].encode()) <= 64:
             refuse("BUTTON_DATA_INVALID")
     return {"inline_keyboard": rows} if buttons else None

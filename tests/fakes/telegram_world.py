@@ -49,6 +49,7 @@ class Shown:
     file_name: str = ""
     file: bytes = b""
     entities: tuple[Json, ...] = ()
+    styles: tuple[tuple[str, str], ...] = ()  # of the buttons, by label
     buttons: tuple[tuple[str, str], ...] = ()  # (label, callback data)
     reply_to: int = 0
     edits: int = 0
@@ -213,6 +214,7 @@ class World:
             file_name=file.name if file else "",
             file=file.data if file else b"",
             entities=tuple(entities),
+            styles=tuple((b["text"], b.get("style", "")) for row in keyboard for b in row),
             buttons=tuple((b["text"], b.get("callback_data", "")) for row in keyboard for b in row),
             reply_to=message.get("reply_to_message", {}).get("message_id", 0),
             edits=chat.edits[message["message_id"]],

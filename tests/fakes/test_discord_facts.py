@@ -112,3 +112,11 @@ async def test_an_enforced_nonce_returns_the_first_message_and_is_in_its_event(c
     ]
     assert (second["id"], second["content"], second["nonce"]) == (first["id"], "a", "n1")
     assert [shown.text for shown in client.server.visible(CHANNEL)] == ["a"]
+
+
+async def test_a_button_has_one_of_four_styles_and_a_short_id(client: Client) -> None:
+    """discord.com/developers/docs/components/reference#button: styles 1 to 4, `custom_id` of 1 to 100 characters."""
+    button = {"type": 2, "style": 4, "label": "Deny", "custom_id": "x"}
+    for changed, status in (({}, 200), ({"style": 5}, 400), ({"style": 0}, 400), ({"custom_id": "x" * 101}, 400)):
+        row = {"type": 1, "components": [{**button, **changed}]}
+        assert (await client("POST", MESSAGES, {"content": "?", "components": [row]}))[0] == status

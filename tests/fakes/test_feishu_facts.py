@@ -139,3 +139,15 @@ async def test_a_card_changed_before_the_answer_to_its_click_is_restored(client:
     assert client.server.visible() == ["Which?"]
     await client("PUT", path, body)
     await until(lambda: client.server.visible() == ["Which?\n\nred"])
+
+
+async def test_a_card_has_only_known_elements(client: Client) -> None:
+    """open.feishu.cn/document/feishu-cards/card-json-v2-components: `type` of a button, `header` of a panel."""
+    button = CARD["body"]["elements"][1]
+    text = {"tag": "plain_text", "content": "Steps"}
+    panel = {"tag": "collapsible_panel", "expanded": False, "elements": [{"tag": "div", "text": text}]}
+    whole = {**panel, "header": {"title": text}}
+    cases = [({**button, "type": "danger"}, 0), ({**button, "type": "success"}, 300301), (whole, 0), (panel, 300301)]
+    for element, code in cases:
+        data = orjson.dumps({"schema": "2.0", "body": {"elements": [element]}}).decode()
+        assert (await client("POST", "cardkit/v1/cards", {"type": "card_json", "data": data}))[1]["code"] == code

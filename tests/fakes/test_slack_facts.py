@@ -172,3 +172,25 @@ async def test_a_method_has_one_limit_in_a_workspace(slack: FakeSlack) -> None:
     for number in range(40):
         await call(slack, "chat.appendStream", **streams[number % 2], chunks=[task(str(number))])
     await until(lambda: any(known.status == 429 for known in slack.calls))
+
+
+async def test_blocks_outside_of_block_kit_are_refused(slack: FakeSlack) -> None:
+    """docs.slack.dev/reference/block-kit: button-element (`style`), context-block (10 elements), task-card-block
+    (`details` is rich_text), and a `block_id` is unique in a message.
+    """
+    button = {"type": "button", "action_id": "a", "text": {"type": "plain_text", "text": "x"}, "value": "x"}
+    small = {"type": "plain_text", "text": "x"}
+    card = {"type": "task_card", "task_id": "1", "title": "x", "status": "complete"}
+    refused: list[list[dict[str, Any]]] = [
+        [{"type": "actions", "elements": [{**button, "style": "success"}]}],
+        [{"type": "actions", "elements": [button, button]}],
+        [{"type": "context", "elements": [small] * 11}],
+        [{"type": "context", "block_id": "b", "elements": [small]}] * 2,
+        [{"type": "plan", "title": "x", "tasks": [{**card, "details": {"type": "mrkdwn", "text": "x"}}]}],
+        [{"type": "panel", "elements": [small]}],
+    ]
+    for blocks in refused:
+        answer = await call(slack, "chat.postMessage", channel=OPS, text="x", blocks=blocks)
+        assert answer["error"] == "invalid_blocks"
+    danger = [{"type": "actions", "elements": [{**button, "style": "danger"}]}]
+    assert (await call(slack, "chat.postMessage", channel=OPS, text="x", blocks=danger))["ok"]

@@ -445,3 +445,14 @@ async def test_tokens_webhooks_and_floods_are_checked(telegram: FakeTelegram, bo
     assert flood.value.retry_after == 3
     with pytest.raises(TelegramNotFound):
         await bot.get_business_connection("x")
+
+
+async def test_a_button_has_one_of_three_styles(telegram: FakeTelegram) -> None:
+    """core.telegram.org/bots/api#inlinekeyboardbutton: danger, success or primary."""
+    telegram.chat(JANE)
+    async with ClientSession() as session:
+        for style, status in (("danger", 200), ("success", 200), ("primary", 200), ("red", 400)):
+            button = {"text": "x", "callback_data": "x", "style": style}
+            body = {"chat_id": JANE, "text": "?", "reply_markup": {"inline_keyboard": [[button]]}}
+            async with session.post(f"{telegram.base_url}/bot{TOKEN}/sendMessage", json=body) as answer:
+                assert answer.status == status

@@ -163,7 +163,7 @@ WORK: dict[str, Callable[[str], object]] = {
     "summary": lambda text: summarization._lost_identifiers([HumanMessage(text)], ""),
     "title": title.first_words,
     "clean": text_cleaning.clean_json,
-    "step": lambda text: event_mapper.step_title("bash", {"command": text}),
+    "step": lambda text: event_mapper.raw_call_line("bash", {"command": text}),
     "fingerprint": lambda text: loop_detection.call_fingerprint("bash", {"command": text.replace("\ud83d", "")}, text),
     "human": lambda text: user_message.MessageFormatter().format_message(
         UserInput(message(text), (UploadedFile(text, text),))
@@ -182,7 +182,7 @@ WORK: dict[str, Callable[[str], object]] = {
         )
     ],
     "feishu in": lambda text: message_content._text_with_names(text, {}),
-    "feishu out": lambda text: card_renderer.render_final_cards(Final(text), direct=True),
+    "feishu out": lambda text: card_renderer.render_final_cards(Final(text), "r1", direct=True),
     "slack in": lambda text: slack.readable_text(text, slack.SlackAccount("T", "U1", "B", "fawn", "w")),
     "slack out": lambda text: (
         blocks.without_mentions(text),

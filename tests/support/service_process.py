@@ -33,6 +33,7 @@ class Service:
         self.data = folder / "data"
         self.telegram = telegram
         self.model = model
+        self.more_environment: Mapping[str, str] = {}
         self.process: asyncio.subprocess.Process | Forked | None = None
         self.configure(settings)
 
@@ -71,7 +72,7 @@ class Service:
         """Start it and wait until it listens."""
         polls = self.telegram.poll_count()
         await self.spawn("run", "--config", "config.yaml")
-        await until(lambda: self.telegram.poll_count() > polls or self._ended(), 15, "the first getUpdates")
+        await until(lambda: self.telegram.poll_count() > polls or self._ended(), what="the first getUpdates")
         assert not self._ended(), self.log()
 
     async def spawn(self, *arguments: str) -> asyncio.subprocess.Process | Forked:
@@ -94,7 +95,13 @@ class Service:
     def environment(self) -> dict[str, str]:
         names = ("PATH", "HOME", "LANG", "TMPDIR")
         kept = {name: os.environ[name] for name in names if name in os.environ}
-        return {**kept, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "sk-test", "TELEGRAM_BOT_TOKEN": TOKEN}
+        return {
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "OPENAI_API_KEY": "sk-test",
+            "TELEGRAM_BOT_TOKEN": TOKEN,
+            **self.more_environment,
+        }
 
     async def fawn(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
         """Run another command of the program with the same configuration; return its exit code and output."""

@@ -38,6 +38,10 @@ ABILITIES = {
     "topics": "threads inside a chat; `topic` n > 0 is one in a group, 0 the direct chat",
     "follow_up": "a message in a thread counts without a mention when the bot takes part there",
     "buttons": "options of a question are buttons",
+    "styles": "the buttons of an approval have colours",
+    "local_times": "the platform shows a time in the zone of each reader",
+    "commands": "a reply has buttons that stop or retry its turn",
+    "folds": "the steps of an ended turn stay, folded away or small",
     "uploads": "files out",
     "downloads": "files in",
     "documents": "the rest of a long answer is a file",
@@ -165,6 +169,15 @@ class Rig(Protocol):
 
     def buttons(self, topic: int = 0) -> list[str]:
         """The labels under the bot's last message."""
+
+    def labels(self, topic: int = 0) -> list[str]:
+        """The labels of disabled buttons under the bot's last message, which only inform."""
+
+    def danger(self, topic: int = 0) -> list[str]:
+        """The labels of the buttons under the bot's last message whose colour warns."""
+
+    def folded(self, topic: int = 0) -> list[str]:
+        """The lines of the ended turn's summary and steps, as a person reads them who unfolds them."""
 
     def press(self, label: str, topic: int = 0) -> None:
         """A person clicks a button of the last message that has it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -139,6 +140,19 @@ class DiscordRig(FakeRig):
     def buttons(self, topic: int = 0) -> list[str]:
         shown = self.server.visible(self.room(topic))
         return [label for label, _ in shown[-1].buttons] if shown else []
+
+    def labels(self, topic: int = 0) -> list[str]:
+        return [label for label, _ in self.server.visible(self.room(topic))[-1].styles]
+
+    def danger(self, topic: int = 0) -> list[str]:
+        return [label for label, style in self.server.visible(self.room(topic))[-1].styles if style == 4]
+
+    def folded(self, topic: int = 0) -> list[str]:
+        lines = [line for text in self.visible(topic) for line in text.split("\n")]
+        small = [re.sub(r"\\(.)", r"\1", line.removeprefix("-# ")) for line in lines if line.startswith("-# ")]
+        return [part for line in small[:1] for part in [line]] + [
+            part for line in small[1:] for part in line.split(" · ")
+        ]
 
     def press(self, label: str, topic: int = 0) -> None:
         self._token = self.server.press(label, self.room(topic))

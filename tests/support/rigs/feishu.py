@@ -43,7 +43,11 @@ class FeishuRig(FakeRig):
     # The platform keeps events for hours only, so the history counts. Each file is a message, without a caption. Edits
     # are not sent as events: the text is read when the answer begins. The menu is configured by hand. Threads have no
     # titles.
-    can = frozenset(ABILITIES) - {"documents", "kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
+    can = (
+        frozenset(ABILITIES)
+        - {"documents", "kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
+        - {"local_times"}
+    )
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:
         super().__init__(lambda: feishu.connect(settings))
@@ -113,6 +117,16 @@ class FeishuRig(FakeRig):
 
     def buttons(self, topic: int = 0) -> list[str]:
         return [button["text"]["content"] for button in self.server.buttons(*self._place(topic))]
+
+    def danger(self, topic: int = 0) -> list[str]:
+        return [
+            button["text"]["content"]
+            for button in self.server.buttons(*self._place(topic))
+            if button["type"] == "danger"
+        ]
+
+    def folded(self, topic: int = 0) -> list[str]:
+        return self.server.folded(*self._place(topic))
 
     def press(self, label: str, topic: int = 0) -> None:
         chat, root = self._place(topic)

@@ -145,6 +145,15 @@ class FakeRig:
     def buttons(self, topic: int = 0) -> list[str]:
         raise NotImplementedError
 
+    def labels(self, topic: int = 0) -> list[str]:
+        return []
+
+    def danger(self, topic: int = 0) -> list[str]:
+        raise NotImplementedError
+
+    def folded(self, topic: int = 0) -> list[str]:
+        raise NotImplementedError
+
     def press(self, label: str, topic: int = 0) -> None:
         raise NotImplementedError
 

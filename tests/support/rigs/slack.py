@@ -146,6 +146,20 @@ class SlackRig(FakeRig):
     def buttons(self, topic: int = 0) -> list[str]:
         return [label for label, *_ in self._shown(topic).buttons]
 
+    def danger(self, topic: int = 0) -> list[str]:
+        return [label for label, style in self._shown(topic).styles if style == "danger"]
+
+    def folded(self, topic: int = 0) -> list[str]:
+        marks = {"complete": "✓", "error": "✗", "in_progress": "…", "pending": "▸"}
+        shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
+        found = []
+        for one in shown:
+            rows = [row.rpartition(": ") for row in one.tasks]
+            found += [one.plan] if one.plan else []
+            found += [f"{marks[status]} {title}: {one.details.get(title, '')}" for title, _, status in rows]
+            found += [line for line in one.text.split("\n") if line[:1] in "❌⏹" and line]
+        return found
+
     def press(self, label: str, topic: int = 0) -> None:
         shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
         ts = next(one.ts for one in reversed(shown) if label in [known for known, *_ in one.buttons])

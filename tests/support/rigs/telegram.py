@@ -50,7 +50,9 @@ class TelegramRig(FakeRig):
 
     name = "telegram"
     # Bots get no deletions and cannot read the history; updates are kept for them, and posts have no idempotency key.
-    can = frozenset(ABILITIES) - {"documents", "withdraw", "earlier", "catch_up", "follow_up", "socket", "once"}
+    can = frozenset(ABILITIES).difference(
+        ("documents", "withdraw", "earlier", "catch_up", "follow_up", "socket", "once", "local_times")
+    )
 
     def __init__(self, server: FakeTelegram, settings: telegram.TelegramSettings) -> None:
         super().__init__(lambda: telegram.connect(settings))
@@ -125,6 +127,19 @@ class TelegramRig(FakeRig):
 
     def buttons(self, topic: int = 0) -> list[str]:
         return [label for label, _ in self._shown(topic).buttons]
+
+    def danger(self, topic: int = 0) -> list[str]:
+        return [label for label, style in self._shown(topic).styles if style == "danger"]
+
+    def folded(self, topic: int = 0) -> list[str]:
+        found = []
+        for shown in self.server.visible(self.chat(topic), topic):
+            units = shown.text.encode("utf-16-le")
+            for entity in shown.entities:
+                if entity["type"] == "expandable_blockquote":
+                    begin, end = 2 * entity["offset"], 2 * (entity["offset"] + entity["length"])
+                    found += units[begin:end].decode("utf-16-le").split("\n")
+        return found
 
     def press(self, label: str, topic: int = 0) -> None:
         messages = reversed(self.server.visible(self.chat(topic), topic))

@@ -119,8 +119,8 @@ def view(blocks: list[Block]) -> View:
 
 
 def steps(blocks: list[Block]) -> list[tuple[str, str]]:
-    """Return titles and states in order."""
-    return [(block.title, block.state) for block in blocks if isinstance(block, Step)]
+    """Return raw calls and states in order."""
+    return [(block.detail, block.state) for block in blocks if isinstance(block, Step)]
 
 
 def texts(blocks: list[Block]) -> list[Text]:

@@ -59,7 +59,16 @@ def test_a_policy_stands_where_its_entry_says() -> None:
     _, tools = names(
         chain_with({"use": "WatchTools", "after": "permission"}, {"use": "WatchTools", "before": "tool_error"})
     )
-    assert tools == ["permission", "watch_tools", "ledger", "truncation", "loop_detection", "watch_tools", "tool_error"]
+    assert tools == [
+        "permission",
+        "watch_tools",
+        "ledger",
+        "truncation",
+        "loop_detection",
+        "tool_log",
+        "watch_tools",
+        "tool_error",
+    ]
     _, tools = names(chain_with({"use": "WatchTools"}))
     assert tools[-1] == "watch_tools"
 
@@ -69,7 +78,7 @@ def test_a_policy_around_both_kinds_of_calls_gets_its_options() -> None:
     model, tools = names(chain)
     assert model[model.index("redact") - 1] == tools[tools.index("redact") - 1] == "loop_detection"
     assert id(chain.model[model.index("redact")]) == id(chain.tool[tools.index("redact")])
-    assert chain.tool[tools.index("redact")].word == "secret"  # type: ignore[attr-defined]
+    assert chain.tool[tools.index("redact")].word == "secret"  # type: ignore[attr-defined]  # `Redact` has it
 
 
 @pytest.mark.parametrize(

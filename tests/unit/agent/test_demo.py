@@ -39,7 +39,7 @@ async def play(agent: Agent, context: TurnContext, item: UserInput, *answers: An
 
 
 def states(blocks: list[Block]) -> list[str]:
-    return [block.state for block in blocks if isinstance(block, Step) and not block.detail]
+    return [block.state for block in blocks if isinstance(block, Step) and not block.progress]
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ async def test_slow_runs_a_command_of_a_minute(agent: Agent, context: TurnContex
     turn = agent.run(Turn("c", (say("something slow"),)), context)
     async for block in turn:
         if isinstance(block, Step):
-            assert block.title.startswith("bash: for second in $(seq 60)")
+            assert block.detail.startswith("bash: for second in $(seq 60)")
             break
     await turn.aclose()
     await agent.repair("c", "")

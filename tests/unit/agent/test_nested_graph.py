@@ -127,7 +127,7 @@ async def test_messages_that_arrive_meanwhile_reach_the_lead_only(
     context = await bench.context()
     turn = bench.agent.run(Turn("c", (say("go"),), merge_window_seconds=0.0), context)
     async for block in turn:
-        if isinstance(block, Step) and block.title == "look: a" and block.state == "running":
+        if isinstance(block, Step) and block.detail == "look: a" and block.state == "running":
             bench.waiting.inputs.append(say("and hurry", "m2"))
     informed = [request.messages[0]["content"] for request in model.requests() if "hurry" in str(request.messages)]
     assert informed == [bench.agent.prompt]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from email.utils import formatdate
 from typing import Any
@@ -18,10 +19,38 @@ from agent.models.errors import classify_error
 from agent.models.settings import ModelSettings
 from agent.policies.loop_detection import call_fingerprint
 from agent.policies.retry import RetryPolicy
+from agent.policies.tool_log import loggable_arguments
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view
 from tests.unit.agent.test_resume import call, end, script
+
+# ---------------------------------------------------------------- the log
+
+
+async def test_each_tool_call_is_logged_with_its_arguments(
+    bench: Bench, model: FakeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "agent")
+    await bench.run(say(script([call("look", text="a"), call("broken", kind="sandbox")])))
+    lines = [record.getMessage() for record in caplog.records if record.name == "agent.policies.tool_log"]
+    assert 'tool.begin tool=look arguments={"text":"a"}' in lines
+    ends = {line.partition(" seconds=")[0] for line in lines if line.startswith("tool.end")}
+    assert ends == {"tool.end tool=look status=success", "tool.end tool=broken status=error"}
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("curl -H 'Authorization: Bearer abc.def' x", "curl -H 'Authorization: Bearer ***' x"),
+        ("API_KEY=hunter2 ./run --password hunter3 -v", "API_KEY=*** ./run --password *** -v"),
+        ("mysql --token=hunter2; echo ok", "mysql --token=***; echo ok"),
+        ("x" * 400, "x" * 300 + "… (400 characters)"),
+    ],
+)
+def test_logged_arguments_are_cut_and_show_no_secrets(command: str, shown: str) -> None:
+    assert json.loads(loggable_arguments({"command": command, "timeout": 5})) == {"command": shown, "timeout": 5}
+
 
 # ---------------------------------------------------------------- model errors
 

@@ -109,10 +109,10 @@ async def test_an_approval_shows_and_names_the_exact_call(make: Workshop, model:
     bench = await make(tools=[gated])
     blocks = await bench.run(say(script([call("gated", text="a ``` \u202eb")], tokens=3)))
     [approve] = approvals(blocks)
-    assert approve.call == 'gated\n{\n  "text": "a ``` \\u202eb"\n}'
+    assert approve.call == 'gated\n{\n  "text": "a \\u0060\\u0060\\u0060 \\u202eb"\n}'
     assert approve.id.endswith(f"-{approve.call_hash[:16]}")
     final = view(blocks).final()
-    assert f"````\n{approve.call}\n````" in final.text
+    assert f"```\n{approve.call}\n```" in final.text
     assert (final.asks[0].options, final.asks[0].free_text) == (("Approve", "Deny"), False)
 
 
@@ -140,7 +140,7 @@ async def test_an_answer_entered_twice_counts_once(bench: Bench, model: FakeMode
     [ask] = asks(await bench.run(say(ASKING)))
     first = await bench.run(say("x", "m2"), answers=(Answer(ask.id, "x", "m2"),))
     again = await bench.run(say("x", "m2"), answers=(Answer(ask.id, "x", "m2"),))
-    assert view(first).final() == view(again).final()
+    assert view(first).final().text == view(again).final().text
     assert len(model.requests()) == 2
 
 

@@ -32,6 +32,7 @@ async def test_a_tool_call_is_shown_as_a_step_without_its_result(bench: Bench) -
     script = '::{"steps": [{"text": "let me see", "calls": [{"name": "look", "args": {"text": "a  b"}}]}], "tokens": 3}'
     blocks = await bench.run(say(script))
     assert steps(blocks) == [("look: a b", "running"), ("look: a b", "done")]
+    assert {block.title for block in blocks if isinstance(block, Step)} == {"Using look"}
     assert view(blocks).final().text == words(3)
     assert not any("seen" in text.delta for text in texts(blocks))
     assert list(view(blocks).texts.values()) == ["let me see", words(3)]
@@ -54,7 +55,7 @@ async def test_live_output_is_counted_not_shown(bench: Bench) -> None:
     blocks = await bench.run(
         say('::{"steps": [{"calls": [{"name": "slow", "args": {"seconds": 0.01}}]}], "tokens": 2}')
     )
-    assert [(b.state, b.detail) for b in blocks if isinstance(b, Step)] == [
+    assert [(b.state, b.progress) for b in blocks if isinstance(b, Step)] == [
         ("running", ""),
         ("running", "1 line of output so far"),
         ("done", ""),

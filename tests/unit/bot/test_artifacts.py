@@ -7,12 +7,13 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agent.blocks import File
-from bot.artifacts import Artifacts, collect_artifacts
+from agent.blocks import Approve, Ask, File
+from bot.artifacts import Artifacts, add_long_calls, collect_artifacts
 from sandbox.base import OUTPUTS
 
 LIMIT = 50 << 20
@@ -130,3 +131,12 @@ async def test_collection_does_not_wait_for_the_shared_threads(conversation: Con
     finally:
         ended.set()
         await waiting
+
+
+async def test_only_a_long_call_that_needs_approval_is_added_as_a_file(tmp_path: Path) -> None:
+    long, short = Approve("1", "May I?", call="bash\n完" + "x" * 9000), Approve("2", "May I?", call="short")
+    collected = await add_long_calls(Artifacts({}), [long, short, replace(long, id="3"), Ask("4", "?")], tmp_path / "1")
+    assert [file.name for file in collected.files] == ["call.txt", "call.txt"]
+    assert {file.path.read_text("utf-8") for file in collected.files} == {long.call}
+    assert collected.files[0].path != collected.files[1].path
+    assert collected.files[0].size == collected.files[0].path.stat().st_size

@@ -53,8 +53,14 @@ def read(text: str, environ: Mapping[str, str] | None = None) -> Config:
 def faults(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_config(write(text), environ or {})
-    assert str(caught.value) == "\n".join(map(str, caught.value.faults))
-    return str(caught.value).splitlines()
+    assert str(caught.value) == "\n".join(fault.render() for fault in caught.value.faults)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def printed(text: str, environ: Mapping[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(text), environ or {})
+    return str(caught.value)
 
 
 # ---------------------------------------------------------------- values
@@ -286,17 +292,20 @@ log: {level: loud}
         ("config.yaml:8: models[2].name", "is missing → add `name: …`"),
         ("config.yaml:8: models[2].use", "is not a class path → write it as package.module:Class"),
         ("config.yaml:9: roles.lead", "no model has this name → did you mean 'main'?"),
-        ("config.yaml:10: sandbox.provider", "'dokker' is not a valid value → did you mean 'docker'?"),
+        (
+            "config.yaml:10: sandbox.provider",
+            "'dokker' is not a valid value → did you mean 'docker'? One of: auto (default), docker, local, none",
+        ),
         ("config.yaml:10: sandbox.memory_mb", "expected a whole number, found text"),
         ("config.yaml:10: sandbox.command_seconds", "must be a finite number"),
         ("config.yaml:12: channels.telegrom", "there is no such channel → did you mean 'telegram'?"),
-        ("config.yaml:13: channels.console.access.allow", "duplicate key → remove one"),
+        ("config.yaml:13: channels.console.access.allow", "duplicate key, also in line 13 → remove one"),
         ("config.yaml:13: channels.console.access.open", "expected true or false, found a whole number"),
         ("config.yaml:14: channels.telegram.token", "is missing → add `token: …`"),
         ("config.yaml:15: limits.attempts", "must be at least 1"),
         ("config.yaml:15: limits.live_turns", "expected a whole number, found true or false"),
         ("config.yaml:16: prompt", "expected a section (name: value), found text"),
-        ("config.yaml:17: log.level", "'loud' is not a valid value → one of: debug, error, info, warning"),
+        ("config.yaml:17: log.level", "'loud' is not a valid value → one of: debug, info (default), warning, error"),
     ]
     for place, words in expected:
         assert any(line.startswith(f"{place}: {words}") for line in found), (place, words, found)
@@ -330,9 +339,29 @@ log: {level: loud}
         ("config_version: 1\nsandbox: {memory_mb: 1X}", "sandbox.memory_mb: expected a whole number, found text"),
         ("config_version: one", "config.yaml:1: config_version: expected a whole number, found text"),
         ("", "config.yaml: config_version: is missing"),
-        ("- a list", "config.yaml:1: expected a section (name: value), found a list"),
-        ("config_version: 1\nkeep_days: [1\nlog: {}\n", "config.yaml:3: YAML syntax: "),
-        ("config_version: 1\n\tkeep_days: 1", "config.yaml:2: YAML syntax: found character '\\t'"),
+        ("- a list", "config.yaml:1: expected a section (name: value), found a list → begin with `config_version: 1`"),
+        (
+            "config_version: 1\nkeep_days: [1\nlog: {}\n",
+            "config.yaml:2: YAML syntax: this `[` is not closed → close it",
+        ),
+        (
+            "config_version: 1\n\tkeep_days: 1",
+            "config.yaml:2: YAML syntax: a tab, which YAML does not allow here → repl",
+        ),
+        ("config_version: 1\ntime_zone: 'UTC\nlog: {}\n", "config.yaml:2: YAML syntax: this quote is never closed →"),
+        ("config_version: 1\nkeep_days:30\nlog: {}", "config.yaml:2: YAML syntax: there is no space after the colon →"),
+        ("config_version: 1\nlimits:\n  attempts:3\n  upload_mb: 1", "config.yaml:3: YAML syntax: there is no space"),
+        ("config_version: 1\nlog: a: b", "config.yaml:2: YAML syntax: a second `name: value` in one line → indent"),
+        ("config_version: 1\nlog: @b", "config.yaml:2: YAML syntax: a value cannot begin with this character → put"),
+        ("config_version: 1\nx\n", "config.yaml:2: YAML syntax: expected `name: value` → add the colon and a space"),
+        (
+            "config_version: 1\nmodels: [gpt-5-mini]",
+            "models[0]: expected a section (name: value), found text → such as",
+        ),
+        (
+            "config_version: 1\nchannels: {discord: {token: x, access: {operators: ['@alice']}}}",
+            "channels.discord.access.operators[0]: is not an id of this platform → ids are numbers; `fawn pair list`",
+        ),
         ("config_version: 1\nkeep_days: *secret", "config.yaml:2: YAML syntax: found undefined alias → "),
         ("config_version: 1\nkeep_days: !!python/object:x 1", "config.yaml:2: keep_days: expected a whole number"),
         ("config_version: 1\nmodels: {name: x}", "config.yaml:2: models: expected a list, found a section"),
@@ -366,6 +395,79 @@ log: {level: loud}
 )
 def test_each_error_has_its_message(text: str, fault: str) -> None:
     assert any(fault in line for line in faults(text))
+
+
+def test_an_error_shows_its_line_with_a_caret_under_the_place() -> None:
+    text = """\
+config_version: 1
+kept_days: 30 # sk-in-a-comment
+sandbox: {provider: dokker, memory_mb: much}
+models:
+  - {name: 名, api_key: hunter2, retries: -1, base_url: "http://u:pw@host/v1", options: {x: secret2}}
+  - {api_key: k}
+channels:
+  telegram: {token: my token, access: {allow: [1, "@alice"]}}
+"""
+    assert (
+        printed(text)
+        == """\
+config.yaml:2: kept_days: unknown setting → did you mean 'keep_days'?
+  2 | kept_days: 30
+    | ^^^^^^^^^
+config.yaml:3: sandbox.provider: 'dokker' is not a valid value → did you mean 'docker'? One of: auto (default), \
+docker, local, none
+  3 | sandbox: {provider: dokker, memory_mb: much}
+    |                     ^^^^^^
+config.yaml:3: sandbox.memory_mb: expected a whole number, found text → such as 90, or with a unit: 2K, 2M, 2G, 2T
+  3 | sandbox: {provider: dokker, memory_mb: much}
+    |                                        ^^^^
+config.yaml:5: models[0].retries: must be at least 0
+  5 |   - {name: 名, api_key: ***, retries: -1, base_url: ***, options: {x: ***}}
+    |                                       ^^
+config.yaml:6: models[1].name: is missing → add `name: …`
+  6 |   - {api_key: ***}
+    |     ^
+config.yaml:8: channels.telegram.token: does not look like one → copy it again: digits, a colon, and letters: \
+123456789:AAH…
+  8 |   telegram: {token: ***, access: {allow: [1, "@alice"]}}
+    |                     ^^^
+config.yaml:8: channels.telegram.access.allow[1]: is not an id of this platform → ids are numbers; `fawn pair list` \
+shows the id of each person who wrote to the bot
+  8 |   telegram: {token: ***, access: {allow: [1, "@alice"]}}
+    |                                              ^^^^^^^^"""
+    )
+
+
+def test_a_syntax_error_shows_its_line_without_values() -> None:
+    found = printed("config_version: 1\nchannels: {slack: {bot_token: hunter2, x: 'hunter3\nlog: {}\n")
+    assert found.splitlines()[1:] == [
+        "  2 | channels: {slack: {bot_token: …, x: '…",
+        "    |                                     ^",
+    ]
+    assert printed("config_version: 1\n\tkeep_days: 1").splitlines()[1:] == ["  2 | ⇥keep_days: 1", "    | ^"]
+
+
+def test_a_long_line_is_cut_around_the_place() -> None:
+    *_, line, caret = printed(f"config_version: 1\nlog: {{{', ' * 0}{'level: info, ' * 20}leval: info}}").splitlines()
+    assert len(line) < 120
+    assert line[caret.index("^") : caret.rindex("^") + 1] == "leval"
+
+
+def test_a_variable_inside_a_longer_value_is_an_error() -> None:
+    (fault,) = faults("config_version: 1\ndata_dir: $HOME/fawn", {"HOME": "/home/jane"})
+    assert fault.startswith("config.yaml:2: data_dir: $HOME is not replaced inside a longer value → ")
+    assert read("prompt: {extend: 'run $HOME/x'}\ndata_dir: a$NOT_SET", {"HOME": "/h"}).data_dir.name == "a$NOT_SET"
+
+
+def test_a_fault_that_only_a_models_class_finds_has_its_line() -> None:
+    config = read("models:\n  - {name: a, use: 'agent.demo.model:DemoModl', api_key: k}")
+    fault = config.locate(("models", "a", "use"), "no such class", "")
+    assert fault.render() == (
+        "config.yaml:3: models[0].use: no such class\n"
+        "  3 |   - {name: a, use: 'agent.demo.model:DemoModl', api_key: ***}\n"
+        "    |                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^"
+    )
+    assert str(config.locate(("roles", "lead"), "no such model", "")) == "roles: lead: no such model"
 
 
 def test_an_unreadable_file_is_an_error() -> None:
@@ -412,7 +514,7 @@ def test_secrets_are_not_shown() -> None:
     ],
 )
 def test_a_misplaced_secret_is_not_repeated_in_the_error(text: str) -> None:
-    found = "\n".join(faults("config_version: 1\n" + text.replace("%s", TOKEN), {"S": TOKEN}))
+    found = printed("config_version: 1\n" + text.replace("%s", TOKEN), {"S": TOKEN})
     assert TOKEN not in found
     assert TOKEN.partition(":")[2] not in found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -93,6 +94,28 @@ async def test_a_wrong_key_a_wrong_model_and_no_server_have_different_fixes(tmp_
     assert (absent.state, "no chat model of that name" in absent.text) == ("fault", True)
 
 
+async def test_a_url_without_v1_is_explained(tmp_path: Path) -> None:
+    async with FakeModel(api_key=KEY) as server:
+        found = await finding(Config(tmp_path, (model(server.base_url),), sandbox=FILES_ONLY), "model main")
+    assert (found.state, "404" in found.text, found.fix) == ("fault", True, "add /v1 to `base_url`")
+
+
+async def test_a_web_page_in_place_of_a_model_is_explained(tmp_path: Path) -> None:
+    async def serve_page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r")[0] or 0))
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
+        )
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve_page, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        found = await finding(Config(tmp_path, (model(url),), sandbox=FILES_ONLY), "model main")
+    assert (found.state, found.text) == ("fault", f"{url} is not an OpenAI-compatible server")
+
+
 async def test_a_wrong_token_and_no_server_fail_only_their_channel(tmp_path: Path) -> None:
     other = "987654321:" + "x" * 35
     async with FakeTelegram() as chat:
@@ -115,6 +138,12 @@ async def test_access_rules_are_reported(tmp_path: Path) -> None:
         assert "EVERYBODY" in (await says(AccessConfig(open=True))).text
         assert (await says(AccessConfig(pairing=False))).state == "fault"
         assert (await says(AccessConfig())).state == "ok"
+
+
+async def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    found = await finding(Config(tmp_path / "data", sandbox=FILES_ONLY), "data_dir")
+    assert (found.state, "is a file, not a folder" in found.text) == ("fault", True)
 
 
 async def test_a_read_only_folder_is_an_error(tmp_path: Path) -> None:
@@ -204,6 +233,8 @@ async def test_a_server_is_asked_for_its_model_when_none_is_named() -> None:
         (settings,) = await name_models([asked])
         assert (settings.model, settings.label) == ("scripted", "scripted")
         assert await name_models([model(url, name="mine")]) == (model(url, name="mine"),)
+        (found,) = await name_models([ModelSettings("main", base_url=server.base_url)])
+        assert (found.model, found.base_url) == ("scripted", url)
     assert await name_models([asked]) == (asked,)  # no server: the first turn reports it
 
 
@@ -220,18 +251,18 @@ def test_the_command_prints_findings_and_sets_the_exit_code(tmp_path: Path, text
     )
     assert done.returncode == code, done.stderr
     if code:
-        assert done.stderr == "config.yaml:2: keep_days: must be at least 1\n"
+        assert done.stderr == "config.yaml:2: keep_days: must be at least 1\n  2 | keep_days: 0\n    |            ^\n"
     else:
         assert "ok    configuration: config.yaml" in done.stdout
 
 
-def fawn(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def fawn(folder: Path, *words: str, stdin: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a command without a terminal in `folder`."""
     return subprocess.run(
         [sys.executable, "-m", "bot", *words],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3]), **environ},
-        stdin=subprocess.DEVNULL,
+        **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
         capture_output=True,
         text=True,
         check=False,
@@ -245,6 +276,26 @@ def test_without_a_channel_and_a_terminal_there_is_nothing_to_serve(tmp_path: Pa
     assert "TELEGRAM_TOKEN is set: did you mean TELEGRAM_BOT_TOKEN?" in done.stderr
     assert "SLACK_BOT_TOKEN is set, but SLACK_APP_TOKEN is not" in done.stderr
     assert "xoxb-1" not in done.stderr
+
+
+def test_a_wrong_model_class_is_reported_with_its_line(tmp_path: Path) -> None:
+    text = "config_version: 1\nmodels:\n  - {name: a, api_key: k, use: 'langchain_openai:ChatOpenAi'}\n"
+    (tmp_path / "config.yaml").write_text(f"{text}sandbox: {{provider: none}}\nchannels: {{console: {{}}}}\n")
+    use = "'langchain_openai:ChatOpenAi'"
+    expected = f"config.yaml:3: models[0].use: {use}: langchain_openai has no chat model of that name"
+    line = f"  3 |   - {{name: a, api_key: ***, use: {use}}}"
+    done = fawn(tmp_path, "run", stdin="hello\n")
+    assert done.returncode == 2
+    assert f"fawn: {expected} → did you mean 'ChatOpenAI'?\n{line}\n" in done.stderr
+    checked = fawn(tmp_path, "check").stdout
+    assert expected in checked
+    assert line in checked
+    assert "→ did you mean 'ChatOpenAI'?" in checked
+
+
+def test_without_a_command_the_help_is_shown(tmp_path: Path) -> None:
+    assert fawn(tmp_path).stdout == fawn(tmp_path, "help").stdout
+    assert fawn(tmp_path, "-V").stdout == fawn(tmp_path, "version").stdout
 
 
 def test_operators_commands_need_no_secrets(tmp_path: Path) -> None:

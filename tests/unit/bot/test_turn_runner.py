@@ -264,3 +264,16 @@ async def until_async(look: Callable[[], Awaitable[list[str]]], wanted: list[str
     async with asyncio.timeout(10):
         while await look() != wanted:
             await asyncio.sleep(0.01)
+
+
+async def test_a_final_has_its_steps_in_words_and_its_time(harness: TurnHarness) -> None:
+    await harness.inbox.receive([replace(HELLO, text="plot")])
+    await harness.idle()
+    [row] = await harness.store.run(lambda execute: execute("SELECT payload FROM outbox WHERE kind='reply'", {}))
+    final = Final.load(row["payload"])
+    assert final.state == "done"
+    assert final.step_count == len(final.steps) > 0
+    assert {step.state for step in final.steps} == {"done"}
+    assert final.steps[0].title.startswith("Writing ")
+    assert final.steps[0].detail.startswith("write_file: ")
+    assert final.seconds > 0

@@ -280,7 +280,7 @@ async def test_a_person_who_may_not_answer_gets_a_private_notice(rig: DiscordRig
     await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", (ask,)))
     token = rig.server.press("a", rig.room(3), user=MAX)
     await until(lambda: rig.server.interactions[token]["whispers"])
-    assert "person who was asked" in rig.server.interactions[token]["whispers"][0]
+    assert "Only the person I asked" in rig.server.interactions[token]["whispers"][0]
     assert rig.buttons(3) == ["a", "b"]
 
 
@@ -291,7 +291,7 @@ async def test_only_the_click_that_counts_is_shown(rig: DiscordRig) -> None:
     await until(lambda: rig.server.interactions[late]["whispers"])
     assert "already answered" in rig.server.interactions[late]["whispers"][0]
     [row] = rig.server.rooms[rig.room(3)].messages[rig.server.visible(rig.room(3))[-1].id]["components"]
-    assert [part["label"] for part in row["components"]] == ["✓ a"]
+    assert [part["label"] for part in row["components"]] == ["✓ a (Jane)"]
 
 
 @pytest.mark.slow

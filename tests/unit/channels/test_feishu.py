@@ -50,7 +50,7 @@ async def test_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig
         await asyncio.sleep(0.02)
     shown = card(rig)
     panel = next(element for element in shown.elements() if element["tag"] == "collapsible_panel")
-    assert panel["elements"][0]["content"] == "☑ look\n▸ tell\n▸ bash: ls"
+    assert panel["elements"][0]["text"]["content"] == "☑ look\n▸ tell\n▸ bash: ls"
     assert card(rig).streaming
     assert rig.server.reactions(asked.id) == ["OnIt"]
     words = " ".join(f"w{number}" for number in range(60))
@@ -223,7 +223,7 @@ async def test_a_mention_in_code_stays_as_it_is_and_notifies_nobody_elsewhere(ri
     ],
 )
 def test_what_only_looks_like_code_notifies_nobody(text: str) -> None:
-    [part] = render_final_cards(Final(text), direct=False)
+    [part] = render_final_cards(Final(text), "r1", direct=False)
     assert "<at" not in part.text
 
 
@@ -263,14 +263,14 @@ async def test_a_click_is_answered_at_once_and_the_card_shows_the_choice(rig: Fe
     answer = rig.server.answer(rig._event)
     assert answer
     assert answer["toast"] == {"type": "success", "content": "✓ red"}
-    assert rig.visible() == ["Which?\n\n_Choose, or answer in your own words._\n\n✓ red"]
+    assert rig.visible() == ["Which?\n\n_Choose, or answer in your own words._\n\n✓ red (Jane)"]
     rig.box.refuses = lambda message: True
     await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Again?", (Ask("ask-2", "Again?", ("no",)),)))
     rig.press("no")
     await until(lambda: rig.server.answer(rig._event))
     toast = rig.server.answer(rig._event)
     assert toast
-    assert "person who was asked" in toast["toast"]["content"]
+    assert "person I asked" in toast["toast"]["content"]
     assert rig.buttons() == ["no"]
 
 
@@ -280,7 +280,7 @@ async def test_the_buttons_of_an_earlier_process_close_after_a_click(rig: Feishu
     await rig.back()
     await ready(rig)
     rig.press("red")
-    await until(lambda: rig.visible()[0].endswith("✓ red"))
+    await until(lambda: rig.visible()[0].endswith("✓ red (Jane)"))
     assert rig.server.answer(rig._event) == {"toast": {"type": "success", "content": "✓ red"}}
     assert rig.buttons() == []
 

@@ -73,7 +73,7 @@ async def test_a_long_stream_continues_in_further_messages(rig: SlackRig) -> Non
         await asyncio.sleep(0.1)
     await growing.finish(Final(" ".join(words)))
     assert " ".join(rig.visible(7)).split() == words
-    assert len(rig.visible(7)) == 4
+    assert len(rig.visible(7)) == 5
 
 
 # ---------------------------------------------------------------- activity signs

@@ -69,10 +69,10 @@ async def test_a_chosen_option_is_shown_below_a_long_question(rig: SlackRig) -> 
 async def test_counted_output_of_a_long_build_changes_only_the_title(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("build it", 7))
     for number in range(5):
-        growing.show(Step("s1", "bash: make", "running", f"{10 * number} lines of output so far"))
+        growing.show(Step("s1", "Running make", "running", "make -j4", f"{10 * number} lines of output so far"))
         await until(lambda number=number: f"{10 * number} lines" in shown(rig).text)  # type: ignore[misc]  # a lambda with a default
     [task] = rig.server.conversation(OPS).posts[shown(rig).ts].tasks.values()
-    assert (task["title"], task["details"]) == ("bash: make · 40 lines of output so far", "")
+    assert (task["title"], task["details"]) == ("Running make · 40 lines of output so far", "make -j4")
     await growing.finish(Final("Built."))
     assert (shown(rig).text, shown(rig).state) == ("Built.", "stopped")
 
@@ -82,7 +82,7 @@ async def test_a_hundred_steps_a_plan_and_a_long_answer_fit_into_the_stream(rig:
     growing.show(Plan(tuple(PlanItem(f"第{number}项：" + "很长的计划" * 30, "running") for number in range(30))))
     for number in range(100):
         growing.show(
-            Step(f"s{number}", f"bash: {number} " + "很长的命令" * 30, "running", "100 lines of output so far")
+            Step(f"s{number}", f"{number} " + "很长的命令" * 30, "running", "很长" * 50, "100 lines of output so far")
         )
     text = "这是一个很长的回答。\n" * 600
     growing.show(Text(text))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -68,7 +67,7 @@ async def test_text_that_escaping_makes_longer_still_fits(rig: SlackRig) -> None
 async def test_steps_and_plan_are_tasks_that_collapse_at_the_end(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))
-    growing.show(Step("s1", "bash: make", "running", "cc -c x.c"))
+    growing.show(Step("s1", "bash: make", "running", progress="cc -c x.c"))
     await until(lambda: "bash: make" in shown(rig).text)
     assert shown(rig).tasks == (
         "look: complete",
@@ -104,16 +103,17 @@ async def test_the_final_reply_keeps_its_steps_in_a_titled_plan(rig: SlackRig, n
     growing = reply(rig, await rig.say("work", topic))
     if narration:
         growing.show(Text("Let me look.", "a"))
-    growing.show(Step("s1", "reading", "running", "3 lines of output so far"))
+    growing.show(Step("s1", "reading", "running", progress="3 lines of output so far"))
     await until(lambda: rig.visible(topic))
-    growing.show(Step("s1", "reading", "done"))
-    growing.show(Step("s2", "writing"))
+    steps = (Step("s1", "reading", "done"), Step("s2", "writing", "done"))
+    for step in steps:
+        growing.show(step)
     growing.show(Text("It is", "b"))
     await until(lambda: "It is" in rig.visible(topic)[-1])
-    await growing.finish(Final("It is 42."))
+    await growing.finish(Final("It is 42.", steps=steps, step_count=2, seconds=8))
     [last] = rig.server.visible(OPS, rig.root(7)) if topic else rig.server.visible(DIRECT)
     assert (last.text, last.tasks) == ("It is 42.", ("reading: complete", "writing: complete"))
-    assert re.fullmatch(r"Worked for \d+ s · 2 steps", last.plan)
+    assert last.plan == "✅ 2 steps · 8 s"
 
 
 async def test_a_replaced_text_is_shown_until_the_final_reply(rig: SlackRig) -> None:

@@ -171,7 +171,7 @@ async def test_a_rejected_click_keeps_the_buttons(rig: TelegramRig) -> None:
     [shown] = rig.server.visible(42)
     query = rig.server.click(shown.buttons[0][1], shown.id)
     await until(lambda: rig.server.answers.get(query))
-    assert "person who was asked" in rig.server.answers[query]
+    assert "Only the person I asked" in rig.server.answers[query]
     assert rig.box.receipts == [Receipt.IGNORED]
     assert len(rig.server.visible(42)[0].buttons) == 2
 

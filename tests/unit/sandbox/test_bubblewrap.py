@@ -211,21 +211,22 @@ asyncio.run(main())
 """
 
 
-def elsewhere(path: str) -> list[str]:
-    """Run WITHOUT in a process that finds programs only below `path`."""
+def elsewhere(path: str, folder: Path) -> list[str]:
+    """Run WITHOUT in `folder`, in a process that finds programs only below `path`."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT],
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
-        env={**os.environ, "PATH": path},
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
     return done.stdout.splitlines()
 
 
 def test_without_bubblewrap_the_message_has_the_fix(tmp_path: Path) -> None:
-    auto, local = elsewhere(str(tmp_path))
+    auto, local = elsewhere(str(tmp_path), tmp_path)
     assert auto.startswith("False Sandbox: files only, commands are off. bubblewrap is not installed")
     assert "apt install bubblewrap" in auto
     assert local.startswith("refused: bubblewrap is not installed")
@@ -245,7 +246,7 @@ def test_a_namespace_failure_is_explained_without_host_paths(tmp_path: Path) -> 
     )
     fake.chmod(0o755)
     tmp_path.chmod(0o755)
-    auto, local = elsewhere(f"{tmp_path}:/usr/bin:/bin")
+    auto, local = elsewhere(f"{tmp_path}:/usr/bin:/bin", tmp_path)
     assert auto.startswith("False Sandbox: files only")
     assert "bubblewrap" in local
     assert "/secret/place" not in auto + local

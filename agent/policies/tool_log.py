@@ -1,0 +1,46 @@
+"""Log each tool call with its arguments: what the agent did, for the operator."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import Any
+
+import orjson
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolMessage
+
+from agent.policies.base import ToolCallHandler, ToolCallResult
+
+log = logging.getLogger(__name__)
+
+MAX_VALUE_CHARS = 300
+_SECRET_WORD = r"(?:token|passw(?:or)?d|secret|api[_-]?key|authorization)\w*"  # noqa: S105  a pattern
+_SECRETS = re.compile(rf"(?i)({_SECRET_WORD}[\"']?\s*[=:]\s*[\"']?(?:bearer |basic )?|--?{_SECRET_WORD}\s+)[^\s\"'&;]+")
+
+
+class ToolLogPolicy:
+    """Log a call before it runs, so that the log has it after a crash too, and its outcome."""
+
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        """Run the tool between two lines of the log."""
+        name, began = request.tool_call["name"], time.monotonic()
+        log.info("tool.begin tool=%s arguments=%s", name, loggable_arguments(request.tool_call["args"]))
+        result = await handler(request)
+        status = result.status if isinstance(result, ToolMessage) else "success"
+        log.info("tool.end tool=%s status=%s seconds=%.1f", name, status, time.monotonic() - began)
+        return result
+
+
+def loggable_arguments(arguments: dict[str, Any]) -> str:
+    """Return the arguments as JSON: long values cut, values that are named like secrets hidden."""
+    return orjson.dumps({name: _shorten(value) for name, value in arguments.items()}, default=str).decode()
+
+
+def _shorten(value: Any) -> Any:
+    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    text = _SECRETS.sub(r"\1***", text)  # before the cut, which could split a name from its value
+    if len(text) > MAX_VALUE_CHARS:
+        return f"{text[:MAX_VALUE_CHARS]}… ({len(text):,} characters)"
+    return text if isinstance(value, str) else value

@@ -1,0 +1,44 @@
+"""What systemd receives from the service."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bot.config.loader import load_config
+from bot.config.schema import SystemdConfig
+from bot.systemd import SystemdNotifier
+
+
+@pytest.fixture(params=["path", "abstract"])
+def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, socket.socket]]:
+    address = str(tmp_path / "notify") if request.param == "path" else f"@{tmp_path}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as opened:
+        opened.bind("\0" + address[1:] if address.startswith("@") else address)
+        opened.setblocking(False)
+        yield address, opened
+
+
+async def test_the_states_reach_the_socket(receiver: tuple[str, socket.socket]) -> None:
+    address, received = receiver
+    notifier = SystemdNotifier(SystemdConfig(address, watchdog_seconds=0.01))
+    notifier.send("READY=1")
+    await notifier.feed_watchdog()
+    assert [received.recv(100), received.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
+
+
+def test_without_systemd_or_its_socket_nothing_happens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    SystemdNotifier(SystemdConfig()).send("READY=1")
+    assert not caplog.records
+    SystemdNotifier(SystemdConfig(str(tmp_path / "gone"))).send("READY=1")
+    assert "systemd.unreachable" in caplog.text
+
+
+def test_the_environment_names_socket_and_watchdog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    environ = {"NOTIFY_SOCKET": "/run/n", "WATCHDOG_USEC": "60000000"}
+    assert load_config(None, environ).systemd == SystemdConfig("/run/n", 60.0)
+    assert load_config(None, {"WATCHDOG_USEC": "x"}).systemd == SystemdConfig()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from agent.blocks import Usage
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
+from agent.skills.library import SkillLibrary, TurnSkills
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # it imports the model classes
@@ -34,6 +35,8 @@ class ToolServices:
 
     runs_commands: bool  # the sandbox can run commands
     make_preview_link: MakePreviewLink | None = None
+    skills: SkillLibrary | None = None
+    propose_skills: bool = False
 
 
 class TransactionRunner(Protocol):
@@ -166,3 +169,4 @@ class TurnContext:
     meter: Meter = field(default_factory=Meter)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
+    skills: TurnSkills | None = None

@@ -24,6 +24,7 @@ from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
 from agent.resume import State
 from agent.sections import AgentSettings
+from agent.skills.library import SkillLibrary
 from agent.title import TitleMaker
 from agent.tools import make_tools
 from agent.tools.tool import traits_of
@@ -47,7 +48,7 @@ async def build_agent(
     await checkpointer.create_tables()
     entries = tuple(models) or (ModelSettings("demo", DEMO_CLASS_PATH, display_name=N_("Built-in demo")),)
     tools = make_tools(settings, services) if tools is None else tools
-    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools)
+    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools, services.skills)
 
 
 async def _run_inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -59,6 +60,7 @@ def _assemble_agent(
     settings: AgentSettings,
     checkpointer: LatestCheckpointer,
     tools: Sequence[BaseTool],
+    skills: SkillLibrary | None,
 ) -> Agent:
     # LangSmith takes two thread hops and a task per middleware call for its bookkeeping, even when it is off.
     set_runtime_overrides(aio_to_thread=_run_inline)
@@ -70,7 +72,7 @@ def _assemble_agent(
                 wrong = f"there is no model {name!r}; configured are {', '.join(models)}"
                 raise AgentConfigError(("roles", role), wrong)
     lead = roles.lead or entries[0].name
-    formatter = MessageFormatter(settings.time_zone)
+    formatter = MessageFormatter(settings.time_zone, skills)
     summary_model = models[roles.summary].model if roles.summary else None
     graph = create_agent(
         models[lead].model,  # RoutePolicy chooses the model of each call

@@ -96,6 +96,15 @@ def command_line_parser() -> argparse.ArgumentParser:
     pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
     _add_setup(add)
+    skills = add(
+        "skills", "list and change the skills; install one from an archive, a folder or a git address", _run_skills
+    )
+    skills.add_argument(
+        "action", choices=("list", "install", "enable", "disable", "diff", "accept", "decline", "rollback")
+    )
+    skills.add_argument(
+        "word", nargs="?", default="", metavar="NAME | SOURCE", help="the skill; for install its source"
+    )
     backup = add("backup", "back up the databases and the threads' folders", _run_operation, group="", action="backup")
     backup.add_argument("words", nargs=1, metavar="FILE", help="the .tar.gz file to create")
     export = add("export", "write the transcript of a thread", _export_thread)
@@ -396,6 +405,17 @@ def _run_operation(arguments: argparse.Namespace, config: Config) -> int:
     if arguments.action == "backup":  # the service can have another working directory
         words = [str(Path(words[0]).absolute())]
     return asyncio.run(cli.run_operation(config.data_dir, arguments.group, arguments.action, words))
+
+
+def _run_skills(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.admin.skill_cli import SkillCommandFailed, run_skill_command
+    from bot.skills.turns import open_library
+
+    try:
+        print(run_skill_command(open_library(config), arguments.action, arguments.word))
+    except SkillCommandFailed as error:
+        return _fail(error, FAULT)
+    return OK
 
 
 def _export_thread(arguments: argparse.Namespace, config: Config) -> int:

@@ -15,8 +15,10 @@ from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
+from agent.skills.skill import Skill
 from bot import access, questions
 from bot.current import Current
+from bot.skills.commands import SKILLS_WORDS, skills_command
 from bot.storage import conversations, inbox, languages, people, runs, transcripts
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
@@ -51,6 +53,7 @@ class CommandService:
     wake_scheduler: Callable[[], None]
     channel: Callable[[str], Channel | None]
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
+    wake_jobs: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,11 +379,17 @@ COMMANDS = (
     Command("models", N_("list the models"), _models_command),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
+    Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("language", N_("show or change the language I speak"), _language_command, "en | zh | auto"),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
 
 
-def listed_commands() -> list[CommandInfo]:
-    """Return the commands for platforms that show them natively."""
-    return [CommandInfo(command.name, command.help, command.words) for command in COMMANDS]
+def listed_commands(skills: Sequence[Skill] = ()) -> list[CommandInfo]:
+    """Return the commands, and the skills as further ones, for platforms that show them natively."""
+    listed = [CommandInfo(command.name, command.help, command.words) for command in COMMANDS]
+    return listed + [
+        CommandInfo(skill.name, shorten(skill.description, MAX_LINE_CHARS), "REQUEST")
+        for skill in skills
+        if skill.name not in REGISTRY
+    ]

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from agent.permissions.rules import PermissionGate, RulePermissions
+from agent.skills.library import SkillLibrary
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, Config, ServiceLimits
 from catalogue import _
@@ -24,8 +25,9 @@ class Current:
 
     agent: Agent  # from the first `replace` on
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, skills: SkillLibrary | None = None) -> None:
         self.config = config
+        self.skills = skills
         self._uses: Counter[Agent] = Counter()
 
     @property

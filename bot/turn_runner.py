@@ -30,6 +30,7 @@ from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
+from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
@@ -180,6 +181,7 @@ class TurnRunner:
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
         context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
+        await add_skills(context, self._current, self._store, self._outbox.wake, job)
         context.permissions = self._current.permissions
         turn = Turn(
             conversation=job.conversation,

@@ -7,6 +7,7 @@ one names this hash, so that what is installed is what the operator has seen.
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -36,7 +37,7 @@ def stage_skill(library: SkillLibrary, folder: Path, source: str) -> SkillChange
     """Check the skill in `folder` and keep it for a decision. Raises SkillError and OSError."""
     check_tree(folder)
     skill = read_skill(folder)
-    with library.lock:
+    with library.exclusive():
         library.reload()
         digest = hash_tree(folder)
         _keep_version(library, skill.name, digest, folder)
@@ -53,9 +54,9 @@ def stage_skill(library: SkillLibrary, folder: Path, source: str) -> SkillChange
 
 
 def describe_change(library: SkillLibrary, digest: str) -> SkillChange:
-    """Return a staged change. For a skill whose files changed, the difference to the accepted ones. Raises SkillError."""
+    """Return a staged change; of files that changed, the difference to the accepted ones. Raises SkillError."""
     records = library.records()
-    staged = _find_staged(records, digest)
+    digest, staged = _find_staged(records, digest)
     pin = records.pins.get(staged.name)
     base = pin.hash if pin and staged.base == digest else staged.base
     old = _version(library, staged.name, base) if base else None
@@ -63,9 +64,9 @@ def describe_change(library: SkillLibrary, digest: str) -> SkillChange:
     return SkillChange(staged.name, digest, diff, not base)
 
 
-def stage_changed(library: SkillLibrary, name: str) -> SkillChange:
+def stage_waiting(library: SkillLibrary, name: str) -> SkillChange:
     """Stage the present files of a skill that waits for a decision: a changed or a proposed one. Raises SkillError."""
-    with library.lock:
+    with library.exclusive():
         library.reload()
         found = library.current.skills.get(name)
         if found and found.state is SkillState.CHANGED:
@@ -81,7 +82,7 @@ def stage_files(library: SkillLibrary, name: str, files: Mapping[str, str], sour
 
     Raises SkillError and OSError.
     """
-    with library.lock, tempfile.TemporaryDirectory(prefix="skill-") as scratch:
+    with library.exclusive(), tempfile.TemporaryDirectory(prefix="skill-") as scratch:
         library.reload()
         place = Path(scratch) / str(check_path(name))
         place.mkdir(parents=True)
@@ -106,13 +107,13 @@ def stage_files(library: SkillLibrary, name: str, files: Mapping[str, str], sour
 
 def accept_change(library: SkillLibrary, digest: str) -> str:
     """Install what was staged under this hash, enabled; return the skill's name. Raises SkillError and OSError."""
-    with library.lock:
+    with library.exclusive():
         library.reload()
         records = library.records()
-        found = next((name for name, pin in records.pins.items() if pin.hash == digest), "")
-        if digest not in records.staged and found:  # accepted before a crash
-            return found
-        staged = _find_staged(records, digest)
+        done = next((name for name, pin in records.pins.items() if pin.hash.startswith(digest)), "")
+        if done and not any(each.startswith(digest) for each in records.staged):  # accepted before a crash
+            return done
+        digest, staged = _find_staged(records, digest)
         now = _installed_hash(library.current.skills.get(staged.name))
         if now not in (digest, staged.base):
             raise SkillError(N_("the skill {name} has changed since then; look at it again"), name=staged.name)
@@ -131,9 +132,9 @@ def accept_change(library: SkillLibrary, digest: str) -> str:
 
 def decline_change(library: SkillLibrary, digest: str) -> str:
     """Forget what was staged under this hash; return the skill's name. Raises SkillError and OSError."""
-    with library.lock:
+    with library.exclusive():
         records = library.records()
-        staged = _find_staged(records, digest)
+        digest, staged = _find_staged(records, digest)
         del records.staged[digest]
         _save(library, records)
         return staged.name
@@ -144,7 +145,7 @@ def roll_back(library: SkillLibrary, name: str, expected: str = "") -> bool:
 
     Does nothing if its version is not the `expected` one, because it was rolled back before. Raises SkillError.
     """
-    with library.lock:
+    with library.exclusive():
         library.reload()
         records = library.records()
         pin = records.pins.get(name)
@@ -165,7 +166,7 @@ def roll_back(library: SkillLibrary, name: str, expected: str = "") -> bool:
 
 def set_enabled(library: SkillLibrary, name: str, *, enabled: bool) -> None:
     """Enable or disable a skill. Raises SkillError and OSError."""
-    with library.lock:
+    with library.exclusive():
         library.reload()
         if name not in library.current.skills:
             raise SkillError(N_("there is no skill {name}"), name=name)
@@ -174,9 +175,16 @@ def set_enabled(library: SkillLibrary, name: str, *, enabled: bool) -> None:
         _save(library, records)
 
 
-def _find_staged(records: SkillRecords, digest: str) -> Staged:
-    if staged := records.staged.get(digest):
-        return staged
+def is_hash(word: str) -> bool:
+    """Return whether this is the hash of a change, or the beginning of it, and not the name of a skill."""
+    return re.fullmatch(r"[0-9a-f]{32,64}", word) is not None
+
+
+def _find_staged(records: SkillRecords, word: str) -> tuple[str, Staged]:
+    """Return a staged change, by its hash or the beginning of it. Raises SkillError."""
+    for digest, staged in records.staged.items():
+        if is_hash(word) and digest.startswith(word):
+            return digest, staged
     raise SkillError(N_("this change was decided before, or a newer one replaced it"))
 
 

@@ -1,4 +1,7 @@
-"""Fetch a skill from a git address: HTTPS only, one commit, no hooks, no submodules, no configuration of this machine."""
+"""Fetch a skill from a git address: HTTPS only, one commit, no hooks, no submodules.
+
+git reads no configuration of this machine; it uses the proxy and the certificates that the service uses.
+"""
 
 from __future__ import annotations
 

@@ -7,10 +7,12 @@ hash: if one of its files changes, it leaves the view until an operator accepts 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import shutil
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -73,6 +75,23 @@ class SkillSet:
         """Return the skill with this name; `_` stands for `-` where a platform's commands have no hyphens."""
         return self.skills.get(name) or self.skills.get(name.replace("_", "-"))
 
+    def require(self, name: str, allow: Collection[str] = ()) -> Skill:
+        """Return a skill that the agent may use. Raises SkillError with a sentence that says why it may not."""
+        found = self.find(name)
+        if found is None:
+            raise SkillError(N_("There is no skill {name}."), name=name)
+        reasons = {
+            SkillState.DISABLED: N_("The skill {name} is installed but disabled. An operator can enable it."),
+            SkillState.CHANGED: N_(
+                "The skill {name} is disabled, because its files changed. An operator can accept it."
+            ),
+        }
+        if reason := reasons.get(found.state):
+            raise SkillError(reason, name=found.skill.name)
+        if allow and found.skill.name not in allow:
+            raise SkillError(N_("The skill {name} is not one of those that I may use here."), name=found.skill.name)
+        return found.skill
+
     def usable(self, allow: Collection[str] = ()) -> list[Skill]:
         """Return the enabled skills, sorted by name: all, or those in `allow`."""
         return [
@@ -92,12 +111,13 @@ class SkillSet:
 
     def instructions(self, name: str) -> str:
         """Return a skill's body for a turn that a person began with its name."""
-        found = self.find(name)
-        if found is None or found.state is not SkillState.ENABLED:
-            return f"[The skill {name}, which the person asked for, is not enabled any more. Say so.]"
-        place = f"{SKILLS}/{found.skill.name}"
-        head = f"The person asks you to use the skill {found.skill.name}. Its files are in {place}. {place}/SKILL.md says:"
-        return f"[{head}]\n<skill>\n{found.skill.body}\n</skill>\n[The person's request:]"
+        try:
+            skill = self.require(name)
+        except SkillError as error:
+            return f"[The person asked for the skill {name}, but it cannot be used any more: {error}]"
+        place = f"{SKILLS}/{skill.name}"
+        head = f"The person asks you to use the skill {skill.name}. Its files are in {place}. {place}/SKILL.md says:"
+        return f"[{head}]\n<skill>\n{skill.body}\n</skill>\n[The person's request:]"
 
 
 def _describe(skill: Skill) -> str:
@@ -119,14 +139,39 @@ class SkillFolders:
         yield Origin.CUSTOM, self.custom
 
 
+ProposeSkill = Callable[[str, Mapping[str, str]], Awaitable[str]]
+"""Propose a skill with files, by path, to the operators. Returns what the model reads. Raises SkillError."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSkills:
+    """The skills of one turn: those in `allow`, or all; `propose` is None where proposals are off."""
+
+    current: SkillSet
+    allow: tuple[str, ...] = ()
+    propose: ProposeSkill | None = None
+
+    def brief(self) -> str:
+        """See `SkillSet.brief`."""
+        return self.current.brief(self.allow)
+
+    def require(self, name: str) -> Skill:
+        """See `SkillSet.require`."""
+        return self.current.require(name, self.allow)
+
+
 class SkillLibrary:
-    """Holds the current `SkillSet`. Everything else reads and writes files: call it in a thread, under `lock`."""
+    """Holds the current `SkillSet`. All but `refresh` reads and writes files: call it in a thread.
+
+    `exclusive` is the lock for it, which also excludes other processes, such as `fawn skills`.
+    """
 
     def __init__(self, folders: SkillFolders, data: Path) -> None:
         self.folders = folders
         self.data = data
         self.view = data / "view"
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
+        self._depth = 0
         self.current = SkillSet()
         self._watched: Mapping[str, tuple[int, ...]] = {"": (0,)}  # nothing was read yet
         self._hashes: dict[str, tuple[object, str]] = {}  # name → the files' stamps and their hash
@@ -141,9 +186,24 @@ class SkillLibrary:
 
     def reload(self) -> None:
         """Do the work of `refresh`. Raises OSError."""
-        with self.lock:
-            if is_changed(self._watched):
+        if is_changed(self._watched):
+            with self.exclusive():
                 self._read_all()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock; a thread may take it again. Raises OSError."""
+        with self._lock, ExitStack() as stack:
+            if not self._depth:
+                self.data.mkdir(parents=True, exist_ok=True)
+                self.data.chmod(0o711)  # a sandbox of another user reaches the view
+                file = stack.enter_context((self.data / ".lock").open("a"))
+                fcntl.flock(file, fcntl.LOCK_EX)  # its close releases it
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
 
     def records(self) -> SkillRecords:
         """Return what operators decided. Raises OSError."""
@@ -161,6 +221,10 @@ class SkillLibrary:
                     found = self._read_one(folder, origin, records, watched)
                 except SkillError as error:
                     faults[f"{origin}/{folder.relative_to(root)}"] = error.finding
+                    continue
+                except OSError as error:
+                    reason = Finding(N_("it cannot be read: {reason}"), {"reason": error.strerror})
+                    faults[f"{origin}/{folder.relative_to(root)}"] = reason
                     continue
                 if found.skill.name in seen:
                     twice = Finding(N_("another skill has the same name, {name}"), {"name": found.skill.name})

@@ -167,14 +167,14 @@ def _parse_fields(front: str) -> tuple[dict[str, Any], list[Finding]]:
 
 def _is_beyond_strict(node: yaml.Node) -> bool:
     """Return whether it has a flow style or a key twice, which strictyaml refuses."""
-    if isinstance(node, yaml.ScalarNode):
+    if not isinstance(node, yaml.CollectionNode):
         return False
     if node.flow_style:
         return True
     if isinstance(node, yaml.MappingNode):
-        keys = [key.value for key, _value in node.value]
-        return len({*map(str, keys)}) < len(keys) or any(_is_beyond_strict(value) for _key, value in node.value)
-    return any(_is_beyond_strict(item) for item in node.value)
+        keys = [str(key.value) for key, _value in node.value]
+        return len({*keys}) < len(keys) or any(_is_beyond_strict(value) for _key, value in node.value)
+    return any(map(_is_beyond_strict, node.value))
 
 
 def _one_line(value: object) -> str:

@@ -12,7 +12,9 @@ from agent.tools import (
     grep,
     ls,
     present_files,
+    propose_skill,
     read_file,
+    run_skill,
     str_replace,
     write_file,
 )
@@ -28,6 +30,8 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     glob.make,
     grep.make,
     present_files.make,
+    run_skill.make,
+    propose_skill.make,
     ask_clarification.make,
 )
 

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from pathlib import PurePath
 from typing import BinaryIO
 from weakref import WeakSet
@@ -102,7 +103,8 @@ class TelegramChannel:
         return f"/{name}{at}{space}{words}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        accepted = [command for command in commands if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)]
+        spelled = [replace(command, name=command.name.replace("-", "_")) for command in commands]
+        accepted = [command for command in spelled if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)]
         await self._poller.set_commands(
             [
                 {"command": command.name, "description": _command_description(command)}

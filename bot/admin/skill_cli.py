@@ -56,7 +56,8 @@ def _install_skill(library: SkillLibrary, word: str) -> str:
         change = changes.stage_skill(library, folder, word)
     if change.is_new:
         return f"Installed {changes.accept_change(library, change.hash)}."
-    return f"{change.diff}\n\n{change.name} is installed already. `fawn skills accept {change.name}` installs this version."
+    accept = f"`fawn skills accept {change.name}` installs this version."
+    return f"{change.diff}\n\n{change.name} is installed already. {accept}"
 
 
 def _accept_change(library: SkillLibrary, word: str) -> str:

@@ -187,7 +187,7 @@ async def test_the_off_switch_removes_the_tool(telegram: FakeTelegram, model: Fa
     service = await start(skills={"evolution": False})
     telegram.send(ask(text="hello"))
     await telegram.wait(JANE, "hello")
-    tools = {tool["function"]["name"] for tool in model.requests()[0].body["tools"]}
+    tools = {tool["function"]["name"] for tool in model.requests()[0].tools}
     assert "run_skill" in tools
     assert "propose_skill" not in tools
     await service.quiet()

@@ -32,6 +32,7 @@ from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallRes
 from agent.policies.retry import ContextOverflow
 from agent.sections import ContextConfig
 from catalogue import _
+from sandbox.base import SKILLS
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ MAX_IDENTIFIERS = 80
 MAX_WORD_CHARS = 200  # longer words are not searched for identifiers: the pattern backtracks
 CHARS_PER_TOKEN = 4
 SUMMARY_KEY = "summary"
+SKILLS_NOTE = "Skills in use; read them again before you continue with their task: "
+SKILL_PATTERN = re.compile(rf"{SKILLS}/([\w-]+)/")
 
 
 class SummarizationPolicy:
@@ -106,6 +109,8 @@ class SummarizationPolicy:
             if not at_any_price:
                 return []  # it may still fit; the next call retries
             text = "(The beginning was left out because summarizing it failed.)"
+        if skills := _skills_in_use(old):
+            text += f"\n\n{SKILLS_NOTE}{', '.join(f'{SKILLS}/{name}/SKILL.md' for name in skills)}"
         if exact := _lost_identifiers(old, text):
             text += f"\n\nExact identifiers from the omitted messages: {exact}"
         note = HumanMessage(f"{SUMMARY_HEADER}\n{text}", id=str(uuid.uuid4()), additional_kwargs={SUMMARY_KEY: True})
@@ -153,6 +158,19 @@ def _messages_of_turn(old: Sequence[AnyMessage]) -> list[AnyMessage]:
         if isinstance(message, AIMessage) and not message.tool_calls:
             start = index + 1
     return [m for m in old[start:] if isinstance(m, HumanMessage) and not m.additional_kwargs.get(SUMMARY_KEY)]
+
+
+def _skills_in_use(old: Iterable[BaseMessage]) -> list[str]:
+    """Return the skills that old messages used by name or whose files they read, in order of their first use."""
+    texts: list[str] = []
+    for message in old:
+        if isinstance(message, AIMessage):
+            texts += [str(value) for call in message.tool_calls for value in call["args"].values()]
+            named = [call["args"].get("name") for call in message.tool_calls if call["name"] == "run_skill"]
+            texts += [f"{SKILLS}/{name}/" for name in named]
+        elif isinstance(message, HumanMessage):
+            texts.append(message.text)
+    return list(dict.fromkeys(name for text in texts for name in SKILL_PATTERN.findall(text)))
 
 
 def _lost_identifiers(old: Iterable[BaseMessage], summary: str) -> str:

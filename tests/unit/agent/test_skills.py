@@ -6,10 +6,11 @@ import io
 import os
 import stat
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import skills_ref
+import skills_ref  # type: ignore[import-untyped]  # it has no type hints for its users
 
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
@@ -94,7 +95,7 @@ def test_allowed_tools_are_read_from_a_text_and_a_list(tmp_path: Path) -> None:
 # ------------------------------------------------------------ archives
 
 
-def archive(**files: bytes | str) -> bytes:
+def archive(files: Mapping[str, bytes | str]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
         for name, content in files.items():
@@ -118,14 +119,14 @@ def link_entry() -> zipfile.ZipInfo:
 
 def lying_size() -> bytes:
     """An entry of 60 MB that claims to have 10 bytes, in both headers."""
-    data = bytearray(archive(**{"SKILL.md": PLAIN, "zeros.txt": b"\0" * (60 << 20)}))
+    data = bytearray(archive({"SKILL.md": PLAIN, "zeros.txt": b"\0" * (60 << 20)}))
     size = (60 << 20).to_bytes(4, "little")
     assert data.count(size) == 2
     return bytes(data.replace(size, (10).to_bytes(4, "little")))
 
 
 def encrypted() -> bytes:
-    data = bytearray(archive(**{"SKILL.md": PLAIN}))
+    data = bytearray(archive({"SKILL.md": PLAIN}))
     at = data.index(b"PK\x01\x02")
     data[at + 8] |= 1
     return bytes(data)
@@ -133,22 +134,22 @@ def encrypted() -> bytes:
 
 SKILL_ENTRY = (zipfile.ZipInfo("plot/SKILL.md"), PLAIN.encode())
 HOSTILE = {
-    "..": archive(**{"SKILL.md": PLAIN, "../x": "x"}),
-    "absolute": archive(**{"SKILL.md": PLAIN, "/etc/x": "x"}),
-    "backslash": archive(**{"SKILL.md": PLAIN, "a\\b": "x"}),
-    "colon": archive(**{"SKILL.md": PLAIN, "c:x": "x"}),
+    "..": archive({"SKILL.md": PLAIN, "../x": "x"}),
+    "absolute": archive({"SKILL.md": PLAIN, "/etc/x": "x"}),
+    "backslash": archive({"SKILL.md": PLAIN, "a\\b": "x"}),
+    "colon": archive({"SKILL.md": PLAIN, "c:x": "x"}),
     "link": raw_archive(SKILL_ENTRY, (link_entry(), b"/etc/passwd")),
     "encrypted": encrypted(),
-    "case twice": archive(**{"SKILL.md": PLAIN, "a.txt": "1", "A.TXT": "2"}),
-    "unpacked too large": archive(**{"SKILL.md": PLAIN, "zeros.txt": b"\0" * (51 << 20)}),
+    "case twice": archive({"SKILL.md": PLAIN, "a.txt": "1", "A.TXT": "2"}),
+    "unpacked too large": archive({"SKILL.md": PLAIN, "zeros.txt": b"\0" * (51 << 20)}),
     "lying size": lying_size(),
-    "elf": archive(**{"SKILL.md": PLAIN, "tool": b"\x7fELF\2\1\1"}),
-    "pe": archive(**{"SKILL.md": PLAIN, "tool.txt": b"MZ\x90\0"}),
-    "mach-o": archive(**{"SKILL.md": PLAIN, "tool": bytes.fromhex("cffaedfe07000001")}),
-    "two skills": archive(**{"a/SKILL.md": PLAIN, "b/SKILL.md": PLAIN}),
-    "a skill inside": archive(**{"SKILL.md": PLAIN, "more/SKILL.md": PLAIN}),
-    "none": archive(**{"README.md": "x"}),
-    "many files": archive(**{"SKILL.md": PLAIN} | {f"f{n}": "" for n in range(2001)}),
+    "elf": archive({"SKILL.md": PLAIN, "tool": b"\x7fELF\2\1\1"}),
+    "pe": archive({"SKILL.md": PLAIN, "tool.txt": b"MZ\x90\0"}),
+    "mach-o": archive({"SKILL.md": PLAIN, "tool": bytes.fromhex("cffaedfe07000001")}),
+    "two skills": archive({"a/SKILL.md": PLAIN, "b/SKILL.md": PLAIN}),
+    "a skill inside": archive({"SKILL.md": PLAIN, "more/SKILL.md": PLAIN}),
+    "none": archive({"README.md": "x"}),
+    "many files": archive({"SKILL.md": PLAIN, **{f"f{n}": "" for n in range(2001)}}),
     "no archive": b"PK not really",
 }
 
@@ -164,7 +165,7 @@ def test_a_hostile_archive_is_refused_and_leaves_nothing(tmp_path: Path, name: s
 
 @pytest.mark.parametrize("prefix", ["", "plot/"])
 def test_an_archive_has_one_folder_or_is_flat(tmp_path: Path, prefix: str) -> None:
-    data = archive(**{f"{prefix}SKILL.md": PLAIN, f"{prefix}scripts/a.py": "print(1)", "__MACOSX/x": "x"})
+    data = archive({f"{prefix}SKILL.md": PLAIN, f"{prefix}scripts/a.py": "print(1)", "__MACOSX/x": "x"})
     folder = unpack_archive(data, tmp_path)
     assert read_skill(folder).name == "plot"
     assert (folder / "scripts/a.py").read_text() == "print(1)"

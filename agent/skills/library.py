@@ -19,7 +19,7 @@ from pathlib import Path
 
 from agent.skills.records import SkillRecords, read_records
 from agent.skills.skill import SKILL_FILES, Finding, Skill, SkillError, read_skill
-from agent.skills.tree import LEFT_OUT, copy_tree, hash_tree, is_changed, list_tree, stamp
+from agent.skills.tree import LEFT_OUT, Tree, copy_tree, hash_tree, is_changed, list_tree, stamp
 from catalogue import N_
 from sandbox.base import SKILLS
 
@@ -62,6 +62,7 @@ class InstalledSkill:
     folder: Path
     origin: Origin
     state: SkillState
+    tree: Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class SkillLibrary:
     ) -> InstalledSkill:
         files: dict[str, tuple[int, ...]] = {}
         try:
-            list_tree(folder, watched=files)
+            tree = list_tree(folder, watched=files)
         finally:
             watched |= files
         skill = read_skill(folder)
@@ -254,7 +255,7 @@ class SkillLibrary:
                 value = hash_tree(folder)
                 self._hashes[skill.name] = files, value
             state = SkillState.ENABLED if value == pin.hash else SkillState.CHANGED
-        return InstalledSkill(skill, folder, origin, state)
+        return InstalledSkill(skill, folder, origin, state, tree)
 
     def _write_view(self, enabled: Mapping[str, InstalledSkill]) -> None:
         """Make the view hold these skills; a running sandbox sees the change."""
@@ -265,7 +266,7 @@ class SkillLibrary:
                 shutil.rmtree(path)
         for name, each in enabled.items():
             target = self.view / name
-            if not target.is_dir() or list_tree(target) != list_tree(each.folder):
+            if not target.is_dir() or list_tree(target) != each.tree:
                 copy_tree(each.folder, target)
         index = "".join(f"{_describe(each.skill)}\n" for each in enabled.values())
         file = self.view / INDEX_FILE

@@ -146,23 +146,29 @@ def _parse_fields(front: str) -> tuple[dict[str, Any], list[Finding]]:
     """Parse the YAML; a second try quotes the texts that contain a colon, which many skills forget."""
     warnings: list[Finding] = []
     try:
-        node = yaml.compose(front, Loader=_Loader)
+        node, fields = _load_yaml(front)
     except yaml.YAMLError:
         warnings.append(Finding(N_("a text with a colon or # lacks quotes"), {}))
-        front = _UNQUOTED.sub(lambda found: f"{found[1]}: '{found[2].replace(chr(39), chr(39) * 2)}'", front)
+        quoted = _UNQUOTED.sub(lambda found: f"{found[1]}: '{found[2].replace(chr(39), chr(39) * 2)}'", front)
         try:
-            node = yaml.compose(front, Loader=_Loader)
+            node, fields = _load_yaml(quoted)
         except yaml.YAMLError as error:
             raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason=_one_line(error)) from None
-    if not isinstance(node, yaml.MappingNode):
+    if not isinstance(fields, dict):
         raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason="no mapping")
     if _is_beyond_strict(node):
         warnings.append(Finding(N_("its fields use YAML that the format's validator refuses, such as [a, b]"), {}))
-    try:
-        fields = yaml.load(front, Loader=_Loader)  # noqa: S506 — it makes texts, lists and mappings only
-    except yaml.YAMLError as error:
-        raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason=_one_line(error)) from None
     return {str(key): value for key, value in fields.items()}, warnings
+
+
+def _load_yaml(text: str) -> tuple[yaml.Node, Any]:
+    """Return the syntax tree and the value. The loader makes only texts, lists and mappings."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        return node, loader.construct_document(node) if node else None
+    finally:
+        loader.dispose()
 
 
 def _is_beyond_strict(node: yaml.Node) -> bool:

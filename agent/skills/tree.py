@@ -37,33 +37,29 @@ def list_tree(folder: Path, *, watched: dict[str, tuple[int, ...]] | None = None
     """List the files below `folder`. Adds each folder and file with its `stamp` to `watched`. Raises SkillError."""
     found: dict[str, TreeFile] = {}
     size = 0
-    for path, status in _walk(folder, 0, watched):
+    for name, status in _walk(str(folder), "", {} if watched is None else watched):
         size += status.st_size
         if len(found) >= MAX_TREE_FILES or size > MAX_TREE_BYTES:
             limit = MAX_TREE_BYTES >> 20
             raise SkillError(N_("it has more than {files} files or {limit} MB"), files=MAX_TREE_FILES, limit=limit)
-        name = path.relative_to(folder).as_posix()
         found[name] = TreeFile(status.st_size, status.st_mtime_ns, bool(status.st_mode & 0o100))
     return found
 
 
-def _walk(
-    folder: Path, depth: int, watched: dict[str, tuple[int, ...]] | None
-) -> Iterator[tuple[Path, os.stat_result]]:
-    if depth > MAX_DEPTH:
+def _walk(folder: str, prefix: str, watched: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files with their path in the skill, as texts, because `Path` is ten times slower."""
+    if prefix.count("/") > MAX_DEPTH:
         raise SkillError(N_("its folders are nested too deeply"))
-    if watched is not None:
-        watched[str(folder)] = stamp(folder.lstat())
+    watched[folder] = stamp(os.lstat(folder))
     with os.scandir(folder) as entries:
         inside = sorted((entry for entry in entries if entry.name not in LEFT_OUT), key=lambda entry: entry.name)
     for entry in inside:
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
-            yield from _walk(Path(entry.path), depth + 1, watched)
+            yield from _walk(entry.path, f"{prefix}{entry.name}/", watched)
         elif stat.S_ISREG(status.st_mode):
-            if watched is not None:
-                watched[entry.path] = stamp(status)
-            yield Path(entry.path), status
+            watched[entry.path] = stamp(status)
+            yield f"{prefix}{entry.name}", status
 
 
 def stamp(status: os.stat_result) -> tuple[int, ...]:

@@ -98,12 +98,7 @@ def command_line_parser() -> argparse.ArgumentParser:
     pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
     _add_setup(add)
-    skills = add("skills", "list, install and change skills", commands.run_skills)
-    skills.add_argument(
-        "action", choices=("list", "install", "enable", "disable", "diff", "accept", "decline", "rollback")
-    )
-    words = "the skill; to install: its archive, folder or git address"
-    skills.add_argument("word", nargs="?", default="", metavar="NAME | SOURCE", help=words)
+    _add_skills(add)
     backup = add(
         "backup", "back up the databases and the threads' folders", commands.run_operation, group="", action="backup"
     )
@@ -143,6 +138,15 @@ def _add_console_commands(add: Callable[..., Any]) -> None:
     ask.add_argument(
         "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
     )
+
+
+def _add_skills(add: Callable[..., Any]) -> None:
+    skills = add("skills", "list, install and change skills", commands.run_skills)
+    skills.add_argument(
+        "action", choices=("list", "install", "enable", "disable", "diff", "accept", "decline", "rollback")
+    )
+    words = "the skill; to install: its archive, folder or git address"
+    skills.add_argument("word", nargs="?", default="", metavar="NAME | SOURCE", help=words)
 
 
 def _add_setup(add: Callable[..., Any]) -> None:

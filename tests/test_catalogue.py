@@ -35,6 +35,7 @@ ENGLISH_FILES = {
     "agent/policies/tool_errors.py": "the model",
     "agent/policies/truncation.py": "the model",
     "agent/repair.py": "the model",
+    "agent/skills/library.py": "the model",
     "agent/title.py": "the model",
     "agent/tools/": "the model",
     "agent/user_message.py": "the model",
@@ -74,6 +75,7 @@ ENGLISH_SENTENCES = {
     "Summarize the conversation below": "the model",
     "(The beginning was left out": "the model",
     "\n\nExact identifiers from": "the model",
+    "Skills in use; read them again": "the model",
     "What about this?": "the model: the text of a message of Slack's shortcut",
 }
 # Calls whose arguments no person reads in a chat: settings of the configuration, patterns, log lines.

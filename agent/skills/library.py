@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from agent.skills.records import SkillRecords, read_records
-from agent.skills.skill import SKILL_FILES, Finding, Skill, SkillError, read_skill
+from agent.skills.skill import SKILL_FILES, Skill, SkillError, SkillFinding, read_skill
 from agent.skills.tree import LEFT_OUT, Tree, copy_tree, hash_tree, is_changed, list_tree, stamp
 from catalogue import N_
 from sandbox.base import SKILLS
@@ -70,7 +70,7 @@ class SkillSet:
     """All skills at one moment: by name, and why others cannot be used, by folder."""
 
     skills: Mapping[str, InstalledSkill] = field(default_factory=dict)
-    faults: Mapping[str, Finding] = field(default_factory=dict)
+    faults: Mapping[str, SkillFinding] = field(default_factory=dict)
 
     def find(self, name: str) -> InstalledSkill | None:
         """Return the skill with this name; `_` stands for `-` where a platform's commands have no hyphens."""
@@ -140,8 +140,8 @@ class SkillFolders:
         yield Origin.CUSTOM, self.custom
 
 
-ProposeSkill = Callable[[str, Mapping[str, str]], Awaitable[str]]
-"""Propose a skill with files, by path, to the operators. Returns what the model reads. Raises SkillError."""
+ProposeSkill = Callable[[str, Mapping[str, str]], Awaitable[None]]
+"""Propose a skill with files, by path, to the operators. Raises SkillError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class SkillLibrary:
         watched: dict[str, tuple[int, ...]] = {}
         records = read_records(self.data, watched)
         skills: dict[str, InstalledSkill] = {}
-        faults: dict[str, Finding] = {}
+        faults: dict[str, SkillFinding] = {}
         for origin, root in self.folders.roots():
             seen: set[str] = set()
             for folder in _find_folders(root, watched):
@@ -224,11 +224,11 @@ class SkillLibrary:
                     faults[f"{origin}/{folder.relative_to(root)}"] = error.finding
                     continue
                 except OSError as error:
-                    reason = Finding(N_("it cannot be read: {reason}"), {"reason": error.strerror})
+                    reason = SkillFinding(N_("it cannot be read: {reason}"), {"reason": error.strerror})
                     faults[f"{origin}/{folder.relative_to(root)}"] = reason
                     continue
                 if found.skill.name in seen:
-                    twice = Finding(N_("another skill has the same name, {name}"), {"name": found.skill.name})
+                    twice = SkillFinding(N_("another skill has the same name, {name}"), {"name": found.skill.name})
                     faults[f"{origin}/{folder.relative_to(root)}"] = twice
                     continue
                 seen.add(found.skill.name)

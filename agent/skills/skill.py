@@ -30,7 +30,7 @@ _Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays a 
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SkillFinding:
     """A sentence of the catalogue with its values, translated where it is shown."""
 
     sentence: str
@@ -45,7 +45,7 @@ class SkillError(Exception):
 
     def __init__(self, sentence: str, **values: object) -> None:
         super().__init__(sentence, values)
-        self.finding = Finding(sentence, values)
+        self.finding = SkillFinding(sentence, values)
 
     def __str__(self) -> str:
         return str(self.finding)
@@ -63,7 +63,7 @@ class Skill:
     body: str
     allowed_tools: tuple[str, ...] = ()
     entry: str = ""
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[SkillFinding, ...] = ()
 
 
 def read_skill(folder: Path) -> Skill:
@@ -103,36 +103,36 @@ def read_skill(folder: Path) -> Skill:
     )
 
 
-def validate_fields(fields: Mapping[str, Any], folder: str) -> list[Finding]:
+def validate_fields(fields: Mapping[str, Any], folder: str) -> list[SkillFinding]:
     """Return what the specification forbids."""
     return [*_validate_name(fields.get("name"), folder), *_validate_others(fields)]
 
 
-def _validate_name(value: object, folder: str) -> Iterator[Finding]:
+def _validate_name(value: object, folder: str) -> Iterator[SkillFinding]:
     if not isinstance(value, str) or not value.strip():
-        yield Finding(N_("it has no name"), {})
+        yield SkillFinding(N_("it has no name"), {})
         return
     name = unicodedata.normalize("NFKC", value.strip())
     if len(name) > MAX_NAME_CHARS:
-        yield Finding(N_("its name is longer than {limit} characters"), {"limit": MAX_NAME_CHARS})
+        yield SkillFinding(N_("its name is longer than {limit} characters"), {"limit": MAX_NAME_CHARS})
     if name != name.lower() or not all(char.isalnum() or char == "-" for char in name):
-        yield Finding(N_("its name has other characters than lower-case letters, digits and hyphens"), {})
+        yield SkillFinding(N_("its name has other characters than lower-case letters, digits and hyphens"), {})
     if name.startswith("-") or name.endswith("-") or "--" in name:
-        yield Finding(N_("its name has a hyphen that is not between two words"), {})
+        yield SkillFinding(N_("its name has a hyphen that is not between two words"), {})
     if name != unicodedata.normalize("NFKC", folder):
-        yield Finding(N_("its name is not the name of its folder, {folder}"), {"folder": folder})
+        yield SkillFinding(N_("its name is not the name of its folder, {folder}"), {"folder": folder})
 
 
-def _validate_others(fields: Mapping[str, Any]) -> Iterator[Finding]:
+def _validate_others(fields: Mapping[str, Any]) -> Iterator[SkillFinding]:
     description = fields.get("description")
     if not isinstance(description, str) or len(description) > MAX_DESCRIPTION_CHARS:
-        yield Finding(N_("its description is longer than {limit} characters"), {"limit": MAX_DESCRIPTION_CHARS})
+        yield SkillFinding(N_("its description is longer than {limit} characters"), {"limit": MAX_DESCRIPTION_CHARS})
     compatibility = fields.get("compatibility", "")
     if not isinstance(compatibility, str) or len(compatibility) > MAX_COMPATIBILITY_CHARS:
         limit = {"limit": MAX_COMPATIBILITY_CHARS}
-        yield Finding(N_("its compatibility is not a text of at most {limit} characters"), limit)
+        yield SkillFinding(N_("its compatibility is not a text of at most {limit} characters"), limit)
     if unknown := sorted(set(fields) - FIELDS):
-        yield Finding(N_("the format does not have its fields {fields}"), {"fields": ", ".join(unknown)})
+        yield SkillFinding(N_("the format does not have its fields {fields}"), {"fields": ", ".join(unknown)})
 
 
 def split_allowed_tools(value: object) -> tuple[str, ...]:
@@ -142,13 +142,13 @@ def split_allowed_tools(value: object) -> tuple[str, ...]:
     return tuple(re.findall(r"[^\s,(]+(?:\([^)]*\))?", str(value or "")))
 
 
-def _parse_fields(front: str) -> tuple[dict[str, Any], list[Finding]]:
+def _parse_fields(front: str) -> tuple[dict[str, Any], list[SkillFinding]]:
     """Parse the YAML; a second try quotes the texts that contain a colon, which many skills forget."""
-    warnings: list[Finding] = []
+    warnings: list[SkillFinding] = []
     try:
         node, fields = _load_yaml(front)
     except yaml.YAMLError:
-        warnings.append(Finding(N_("a text with a colon or # lacks quotes"), {}))
+        warnings.append(SkillFinding(N_("a text with a colon or # lacks quotes"), {}))
         quoted = _UNQUOTED.sub(lambda found: f"{found[1]}: '{found[2].replace(chr(39), chr(39) * 2)}'", front)
         try:
             node, fields = _load_yaml(quoted)
@@ -157,7 +157,7 @@ def _parse_fields(front: str) -> tuple[dict[str, Any], list[Finding]]:
     if not isinstance(fields, dict):
         raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason="no mapping")
     if _is_beyond_strict(node):
-        warnings.append(Finding(N_("its fields use YAML that the format's validator refuses, such as [a, b]"), {}))
+        warnings.append(SkillFinding(N_("its fields use YAML that the format's validator refuses, such as [a, b]"), {}))
     return {str(key): value for key, value in fields.items()}, warnings
 
 

@@ -34,9 +34,13 @@ async def propose_skill(
     if not propose:
         raise ToolException("Proposals of skills are off.")
     try:
-        return await propose(name, {file.path: file.content for file in files})
+        await propose(name, {file.path: file.content for file in files})
     except SkillError as error:
         raise ToolException(f"The skill cannot be proposed: {error}.") from error
+    return (
+        f"Proposed. An operator sees the difference and decides; until then the skill {name} is not installed or"
+        " changed. Tell the person so, and do not wait."
+    )
 
 
 def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:

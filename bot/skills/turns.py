@@ -37,16 +37,12 @@ async def add_skills(
     if library is None:
         return
 
-    async def propose(name: str, files: Mapping[str, str]) -> str:
+    async def propose(name: str, files: Mapping[str, str]) -> None:
         """See `ProposeSkill`."""
         source = f"proposed in {job.thread} for {job.requester}"
         change = await run_file_work(stage_files, library, name, files, source)
         await store.run(partial(_show_proposal, change=change, current=current, job=job))
         wake_outbox()
-        return (
-            f"Proposed. An operator sees the difference and decides; until then the skill {name} is"
-            " not installed or changed. Tell the person so, and do not wait."
-        )
 
     skills = TurnSkills(await library.refresh(), config.allow, propose if config.evolution else None)
     context.skills = skills

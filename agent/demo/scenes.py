@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from langchain_core.messages import ToolMessage
 
-from catalogue import N_, _, join_sentences
+from catalogue import N_, _, join_sentences, list_items
 from sandbox.base import SKILLS
 
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
@@ -131,17 +131,20 @@ def skill_scene(scene: DemoScene) -> DemoLine:
     """List the skills, read one, and report."""
     if not scene.results:
         args = {"pattern": "*/SKILL.md", "path": SKILLS}
-        return DemoLine("(Demo) I look which skills are installed.", "glob", args)
+        return DemoLine(_("(Demo) I look up which skills are installed."), "glob", args)
     names = sorted(re.findall(rf"{SKILLS}/([^/\s]+)/SKILL\.md", str(scene.results[0].content)))
     if not names:
-        return DemoLine("No skill is installed. `docs/skills.md` describes how to install one.")
+        return DemoLine(_("No skill is installed. `docs/skills.md` describes how to install one."))
     if len(scene.results) == 1:
         args = {"path": f"{SKILLS}/{names[0]}/SKILL.md", "lines": 12}
-        return DemoLine("A skill is a folder with instructions. I read one.", "read_file", args)
-    listed = ", ".join(f"`{name}`" for name in names)
+        return DemoLine(_("A skill is a folder with instructions. I read one."), "read_file", args)
     return DemoLine(
-        f"These skills are installed: {listed}. A real model reads a skill when your request fits its description. "
-        "`/skills` lists them, and `/NAME request` chooses one."
+        _(
+            "These skills are installed: {names}. A real model reads a skill when your request fits its description."
+            " `/skills` lists them, and `/{first}` uses the first one.",
+            names=list_items(f"`{name}`" for name in names),
+            first=names[0],
+        )
     )
 
 

@@ -136,8 +136,8 @@ def skill_scene(scene: DemoScene) -> DemoLine:
     if not names:
         return DemoLine(_("No skill is installed. `docs/skills.md` describes how to install one."))
     if len(scene.results) == 1:
-        args = {"path": f"{SKILLS}/{names[0]}/SKILL.md", "lines": 12}
-        return DemoLine(_("A skill is a folder with instructions. I read one."), "read_file", args)
+        some: dict[str, Any] = {"path": f"{SKILLS}/{names[0]}/SKILL.md", "lines": 12}
+        return DemoLine(_("A skill is a folder with instructions. I read one."), "read_file", some)
     return DemoLine(
         _(
             "These skills are installed: {names}. A real model reads a skill when your request fits its description."

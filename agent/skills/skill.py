@@ -161,7 +161,7 @@ def _parse_fields(front: str) -> tuple[dict[str, Any], list[SkillFinding]]:
     return {str(key): value for key, value in fields.items()}, warnings
 
 
-def _load_yaml(text: str) -> tuple[yaml.Node, Any]:
+def _load_yaml(text: str) -> tuple[yaml.Node | None, Any]:
     """Return the syntax tree and the value. The loader makes only texts, lists and mappings."""
     loader = _Loader(text)
     try:
@@ -171,7 +171,7 @@ def _load_yaml(text: str) -> tuple[yaml.Node, Any]:
         loader.dispose()
 
 
-def _is_beyond_strict(node: yaml.Node) -> bool:
+def _is_beyond_strict(node: yaml.Node | None) -> bool:
     """Return whether it has a flow style or a key twice, which strictyaml refuses."""
     if not isinstance(node, yaml.CollectionNode):
         return False

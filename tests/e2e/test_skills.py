@@ -119,6 +119,26 @@ async def test_the_agent_reads_a_skill_and_the_prompt_stays_the_same(
     await service.quiet()
 
 
+async def test_a_skill_has_requirements_and_any_language(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    place = write_skill(tmp_path)
+    (place / "requirements.txt").write_text("pip\n")  # which every virtual environment has
+    (place / "tool.sh").write_text('echo "{\\"python\\": \\"$(command -v python3)\\"}"\n')
+    fields = "---\nname: add-numbers\ndescription: Add.\nmetadata:\n  entry: tool.sh\n---\nAdd.\n"
+    (place / "SKILL.md").write_text(fields)
+    service = await start()
+    telegram.send(ask(steps=[run_skill()], text="first"))
+    await telegram.wait(JANE, "first", seconds=40)
+    assert results(model)[-1] == '{"python": "/mnt/user-data/workspace/.skills/add-numbers/.venv/bin/python3"}'
+    (place / "requirements.txt").write_text("no-such-package-of-anybody\n")
+    telegram.send(ask(steps=[run_skill()], text="second"))
+    await telegram.wait(JANE, "second", seconds=40)
+    assert "its requirements.txt could not be installed" in results(model)[-1]
+    assert "The skill add-numbers failed: exit code 1." in results(model)[-1]
+    await service.quiet()
+
+
 async def test_an_operator_installs_an_archive_and_accepts_its_changes(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

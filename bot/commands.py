@@ -17,6 +17,7 @@ from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from agent.skills.skill import Skill
 from bot import access, questions
+from bot.agent_command import run_agents_command
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
 from bot.skills.commands import SKILLS_WORDS, skills_command
@@ -357,6 +358,7 @@ COMMANDS = (
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
     Command("model", N_("show or change the model here"), _model_command, "NAME"),
     Command("models", N_("list the models"), _models_command),
+    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME"),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),

@@ -36,6 +36,7 @@ ENGLISH_FILES = {
     "agent/policies/truncation.py": "the model",
     "agent/repair.py": "the model",
     "agent/skills/library.py": "the model",
+    "agent/subagents/": "the model",
     "agent/title.py": "the model",
     "agent/tools/": "the model",
     "agent/user_message.py": "the model",

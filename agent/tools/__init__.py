@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings
+from agent.subagents import task
 from agent.tools import (
     ask_clarification,
     bash,
@@ -33,6 +34,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     run_skill.make,
     propose_skill.make,
     ask_clarification.make,
+    task.make,
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from agent.models.settings import ModelSettings
 from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
+from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
 from sandbox.network.preview import PreviewSettings
@@ -148,6 +149,11 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
+    subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
+    agents: tuple[NamedAgentSettings, ...] = setting(
+        (),
+        "agents that people choose with `/agents` instead of the default one, described below",
+    )
     policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
     sandbox: SandboxConfig = SandboxConfig()
     skills: SkillsConfig = SkillsConfig()

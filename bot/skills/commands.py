@@ -9,6 +9,7 @@ from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.skills.library import InstalledSkill, SkillSet, SkillState
 from agent.skills.skill import SkillError
+from bot.config.schema import Config
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
 from bot.storage.states import ConversationState
@@ -26,6 +27,12 @@ LINES = {
     SkillState.CHANGED: N_("- `{name}` (disabled, because its files changed): {description}"),
 }
 SKILLS_WORDS = "enable | disable | diff | accept | rollback NAME, install URL"
+
+
+def allowed_skills(config: Config, agent: str) -> tuple[str, ...]:
+    """Return the names of the skills that this named agent may use; empty: all."""
+    own = next((each.skills for each in config.agents if each.name == agent), ())
+    return own or config.skills.allow
 
 
 def skills_command(call: CommandCall) -> str:
@@ -55,7 +62,7 @@ def skills_command(call: CommandCall) -> str:
 
 def _describe_skills(call: CommandCall) -> str:
     current = call.current.skills.current if call.current.skills else SkillSet()
-    allow = call.current.config.skills.allow
+    allow = allowed_skills(call.current.config, call.here.agent)
     shown = [each for name, each in current.skills.items() if not allow or name in allow]
     if not shown and not current.faults:
         return _("I have no skills.")
@@ -91,7 +98,7 @@ def request_skill(call: CommandCall, name: str) -> str | None:
     if library is None or library.current.find(name) is None:
         return None
     try:
-        skill = library.current.require(name, call.current.config.skills.allow)
+        skill = library.current.require(name, allowed_skills(call.current.config, call.here.agent))
     except SkillError as error:
         return str(error)
     if call.here.state == ConversationState.WAITING:

@@ -14,6 +14,7 @@ from agent.skills.library import SkillFolders, SkillLibrary, TurnSkills
 from bot.claims import ClaimedRun
 from bot.config.schema import Config
 from bot.current import Current
+from bot.skills.commands import allowed_skills
 from bot.skills.decisions import enqueue_question
 from bot.storage import languages, outbox
 from bot.storage.database import Database, Execute
@@ -44,7 +45,9 @@ async def add_skills(
         await store.run(partial(_show_proposal, change=change, current=current, job=job))
         wake_outbox()
 
-    skills = TurnSkills(await library.refresh(), config.allow, propose if config.evolution else None)
+    skills = TurnSkills(
+        await library.refresh(), allowed_skills(current.config, job.agent), propose if config.evolution else None
+    )
     context.skills = skills
     context.brief = join_parts(context.brief, skills.brief())
 

@@ -14,8 +14,9 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
-from agent.blocks import Approve, Ask, Block, File, Notice, Step, Text
+from agent.blocks import ALLOW_HERE, APPROVAL_OPTIONS, Approve, Ask, Block, File, Notice, Step, Text
 from agent.context import TurnContext
+from agent.permissions.rules import Grant
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
 from agent.tools.tool import TASK_TOOL, ToolTraits
@@ -153,15 +154,27 @@ def presented_files(messages: Iterable[Any]) -> Iterator[File]:
 
 
 def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
-    """Return the question of an interrupt. The value of an approval has kind "approve", name, args and detail."""
+    """Return the question of an interrupt. The value of an approval has kind "approve", name, args and detail, or what
+    `permission_question` returns."""
     value = interrupt.value if isinstance(interrupt.value, dict) else {"question": interrupt.value}
     if value.get("kind") == "approve":
         name = str(value["name"])
         call = _describe_call(name, value["args"])
         approve = Approve(interrupt.id, _("May I run `{name}`?", name=name), str(value.get("detail", "")), call)
+        if value.get("grant"):
+            approve = _offer_grant(approve, Grant(*value["grant"]), str(value["argument"]))
         return replace(approve, id=f"{interrupt.id}-{approve.call_hash[:16]}")
     options = tuple(map(str, value.get("options") or ()))
     return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))
+
+
+def _offer_grant(approve: Approve, grant: Grant, argument: str) -> Approve:
+    """Offer to allow later calls, too, and say which ones."""
+    text = N_("“{option}” covers every later call of `{tool}`.")
+    if argument:
+        text = N_("“{option}” covers every later call of `{tool}` with the same `{argument}`.")
+    detail = _(text, option=_(ALLOW_HERE), tool=grant.tool, argument=argument)
+    return replace(approve, detail=detail, grant=grant, option_count=APPROVAL_OPTIONS.index(ALLOW_HERE) + 1)
 
 
 def _describe_call(name: str, args: Mapping[str, Any]) -> str:

@@ -50,8 +50,12 @@ class PermissionConfig:
     """Which tool calls run, which ask a person first, and which never run: `deny`, then `ask`, then `allow`."""
 
     deny: tuple[RuleText, ...] = setting((), "calls that never run, such as `bash(rm -rf /*)` or `mcp__github__*`")
-    ask: tuple[RuleText, ...] = setting((), "calls that a person approves each time, such as `bash(git push *)`")
-    allow: tuple[RuleText, ...] = setting((), "calls that run without a question, such as `mcp__github__get_*`")
+    ask: tuple[RuleText, ...] = setting(
+        (), "calls that a person approves each time, such as `bash(make deploy *)`, in addition to the built-in rules"
+    )
+    allow: tuple[RuleText, ...] = setting(
+        (), "calls that run without a question, such as `mcp__github__get_*`; they replace built-in rules"
+    )
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules of all three lists."""

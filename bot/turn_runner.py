@@ -26,10 +26,11 @@ from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.feed import Feed
-from bot.live_questions import StoredLiveQuestions, limit_question
+from bot.live_questions import StoredLiveQuestions
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
+from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
 from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
@@ -167,7 +168,8 @@ class TurnRunner:
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
-        ask = StoredLiveQuestions(account, live, steering, limits, self._outbox.wake)
+        permissions = TurnPermissions(self._store, self._current, job)
+        ask = StoredLiveQuestions(account, live, steering, limits, permissions, self._outbox.wake)
         own = TaskSandboxes(self._provider, self._folders, job.conversation, self.folder(job.conversation))
         return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own)
 
@@ -190,7 +192,7 @@ class TurnRunner:
             work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent), meter=work.account.meter
         )
         await add_skills(context, self._current, self._store, self._outbox.wake, job)
-        context.permissions = self._current.permissions
+        context.permissions = work.questions.permissions
         context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
         turn = Turn(
             conversation=job.conversation,
@@ -207,7 +209,8 @@ class TurnRunner:
         work.begun = True
         async with asyncio.timeout(work.limits.turn_seconds):
             async for block in work.agent.run(turn, context):
-                live.feed.publish(limit_question(block, work.limits) if isinstance(block, Ask | Approve) else block)
+                block = await work.questions.prepare(block) if isinstance(block, Ask | Approve) else block
+                live.feed.publish(block)
         work.clean = True
 
     async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:

@@ -31,6 +31,7 @@ HOW_TO = (
 ENGLISH_FILES = {
     "agent/checkpointer.py": "SQL",
     "agent/near_misses.py": "operators: faults of the configuration",
+    "agent/permissions/policy.py": "the model",
     "agent/policies/ledger.py": "the model",
     "agent/policies/tool_errors.py": "the model",
     "agent/policies/truncation.py": "the model",
@@ -47,6 +48,10 @@ ENGLISH_FILES = {
     "bot/config/": "operators: the command line and docs/configuration.md",
     "bot/storage/migrations/": "SQL",
     "channels/console/ask.py": "the command line",
+    "channels/dingtalk/account_probe.py": "operators: `fawn check`",
+    "channels/dingtalk/api.py": "operators: the state of a channel",
+    "channels/dingtalk/connection.py": "operators: the state of a channel",
+    "channels/dingtalk/setup_guide.py": "operators: the command line",
     "channels/discord/gateway.py": "operators: the state of a channel",
     "channels/discord/texts.py": "operators: the state of a channel",
     "channels/discord/account_probe.py": "operators: `fawn check`",
@@ -71,8 +76,6 @@ ENGLISH_FILES = {
 # Single sentences that stay English, by their beginning.
 ENGLISH_SENTENCES = {
     "(Your last message was empty": "the model",
-    "A rule of this installation ({rule}) forbids": "the model",
-    "The person did not approve this call": "the model",
     "Summarize the conversation below": "the model",
     "(The beginning was left out": "the model",
     "\n\nExact identifiers from": "the model",

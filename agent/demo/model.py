@@ -25,6 +25,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from agent.demo.scenes import (
     DemoLine,
     DemoScene,
+    approve_scene,
     ask_scene,
     delegate_scene,
     explain_scene,
@@ -41,6 +42,7 @@ DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
     (r"demo-task", subtask_scene),
     (r"delegate|sub-?agents?", delegate_scene),
     (r"slow|long|sleep|wait", slow_scene),
+    (r"approve|approval|permission", approve_scene),
     (r"plot|chart|graph|diagram|files?|png|csv|program", plot_scene),
     (r"ask|question|clarify|choose", ask_scene),
     (r"fail|fails|error|broken|recover", fail_scene),

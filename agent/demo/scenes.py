@@ -9,6 +9,7 @@ from typing import Any
 
 from langchain_core.messages import ToolMessage
 
+from agent.demo.rules import APPROVED_FILE
 from catalogue import N_, _, join_sentences, list_items
 from sandbox.base import SKILLS
 
@@ -52,6 +53,7 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "Type one of these words:\n"
             "- `plot`: I write and run a small program, and send you its chart and table as files\n"
             "- `ask`: I ask you a question and wait for your answer\n"
+            "- `approve`: I do something only after you approve it\n"
             "- `fail`: a step fails, and I recover\n"
             "- `skill`: I read the instructions of an installed skill\n"
             "- `slow`: I work for a minute; write to me meanwhile, or stop me\n"
@@ -108,6 +110,19 @@ def ask_scene(scene: DemoScene) -> DemoLine:
             answer=answer,
         )
     )
+
+
+def approve_scene(scene: DemoScene) -> DemoLine:
+    """Make a call that a person must approve."""
+    if not scene.results:
+        args = {"path": APPROVED_FILE, "content": _("A person approved this file.") + "\n"}
+        text = _("(Demo) A rule says that you decide about my next call, so I ask first.")
+        return DemoLine(text, "write_file", args)
+    if scene.results[-1].status == "error":
+        return DemoLine(
+            _("You did not approve it, so the file was not written. I was told, and I continue without it.")
+        )
+    return DemoLine(_("You approved exactly that call, so I wrote `approved.txt`; it comes with this message."))
 
 
 def delegate_scene(scene: DemoScene) -> DemoLine:

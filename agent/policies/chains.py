@@ -41,9 +41,10 @@ def worker_policies(
     settings: AgentSettings, summary_model: BaseChatModel | None, agent: str, max_tokens: int = 0
 ) -> PolicyChain:
     """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
-    loop_detection = LoopDetectionPolicy()
+    loop_detection, permission = LoopDetectionPolicy(), PermissionPolicy()
     chain = PolicyChain(
         model=(
+            permission,  # hides denied tools
             BriefPolicy(),
             loop_detection,
             CallLimitPolicy(settings.max_model_calls, max_tokens),
@@ -54,7 +55,7 @@ def worker_policies(
             AccountingPolicy(agent),  # counts every attempt
         ),
         tool=(
-            PermissionPolicy(),  # a question about a call is not yet its beginning
+            permission,  # a question about a call is not yet its beginning
             LedgerPolicy(),  # stores what the model received
             TruncationPolicy(settings.context.output_chars),
             loop_detection,  # compares whole outputs

@@ -154,7 +154,9 @@ class FileConfig:
         (),
         "agents that people choose with `/agents` instead of the default one, described below",
     )
-    policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
+    policies: tuple[PolicySettings, ...] = setting(
+        (), "your own policies around model and tool calls (docs/permissions.md)"
+    )
     sandbox: SandboxConfig = SandboxConfig()
     skills: SkillsConfig = SkillsConfig()
     limits: ServiceLimits = ServiceLimits()

@@ -32,6 +32,7 @@ from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
+from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
@@ -190,6 +191,7 @@ class TurnRunner:
         context = TurnContext(
             work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent), meter=work.account.meter
         )
+        await add_skills(context, self._current, self._store, self._outbox.wake, job)
         context.permissions = work.questions.permissions
         context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
         turn = Turn(

@@ -25,7 +25,6 @@ MACHINES = tuple(
 LATER = {
     6: "an event starts one run only (5); /retry repeats a failed one",
     44: "accounts are not bound; 4 covers access",
-    46: "skills are not implemented yet",
     53: "settings per person are not implemented yet; /model belongs to a conversation",
 }
 CASES = set(range(1, 91)) - LATER.keys()
@@ -185,12 +184,12 @@ def test_class_names_are_unique() -> None:
 
 
 def test_public_function_names_are_used_in_at_most_three_modules() -> None:
-    """Except names that an interface requires: `connect` and `probe` of a channel, `main` of a program."""
+    """Except names that an interface requires: `connect` and `probe` of a channel, `make` of a tool, `main`."""
     places: dict[str, list[str]] = {}
     for path, node in definitions():
         if not isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             places.setdefault(node.name, []).append(path)
-    demanded = {"connect", "probe", "main"}
+    demanded = {"connect", "probe", "make", "main"}
     assert {name: found for name, found in places.items() if len(found) > 3 and name not in demanded} == {}
 
 

@@ -13,7 +13,9 @@ from agent.tools import (
     grep,
     ls,
     present_files,
+    propose_skill,
     read_file,
+    run_skill,
     str_replace,
     write_file,
     write_todos,
@@ -31,6 +33,8 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     grep.make,
     present_files.make,
     write_todos.make,
+    run_skill.make,
+    propose_skill.make,
     ask_clarification.make,
     task.make,
 )

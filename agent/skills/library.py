@@ -11,9 +11,9 @@ import fcntl
 import logging
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -151,6 +151,11 @@ class TurnSkills:
     current: SkillSet
     allow: tuple[str, ...] = ()
     propose: ProposeSkill | None = None
+
+    def narrowed(self, names: Sequence[str]) -> TurnSkills:
+        """Return those of these skills that `names` lists; an empty list means all of them."""
+        kept = tuple(name for name in names if not self.allow or name in self.allow)
+        return replace(self, allow=kept or ("",)) if names else self  # no skill is called ""
 
     def brief(self) -> str:
         """See `SkillSet.brief`."""

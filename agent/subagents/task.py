@@ -120,8 +120,10 @@ async def _work(
     began, meter, own = time.monotonic(), Meter(whole=context.meter), kind.sandbox == "own"
     route = kinds.route(kind, context.route)
     async with task_sandbox(context, own=own, key=given.key) as sandbox:
-        brief = join_parts(worker_brief(kind), context.skills.brief() if context.skills else "")
-        worker = replace(context, sandbox=sandbox, brief=brief, route=route, meter=meter, task=task, tasks=None)
+        skills = context.skills.narrowed(kind.skills) if context.skills else None
+        brief = join_parts(worker_brief(kind), skills.brief() if skills else "")
+        own_parts = replace(context, sandbox=sandbox, brief=brief, route=route, skills=skills)
+        worker = replace(own_parts, meter=meter, task=task, tasks=None)
         result = await _run_graph(await kinds.graph(kind), given.prompt, worker, task)
         verdict = "not verified"
         if kind.verify:

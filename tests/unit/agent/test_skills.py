@@ -14,7 +14,7 @@ import skills_ref  # type: ignore[import-untyped]  # it has no type hints for it
 
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
-from agent.skills.library import MAX_DESCRIBED, SkillFolders, SkillLibrary, SkillSet, SkillState
+from agent.skills.library import MAX_DESCRIBED, SkillFolders, SkillLibrary, SkillSet, SkillState, TurnSkills
 from agent.skills.skill import SkillError, read_skill
 from agent.skills.tree import check_tree
 
@@ -316,3 +316,12 @@ def test_a_bad_proposal_is_refused(library: SkillLibrary, name: str, files: dict
     with pytest.raises(SkillError):
         changes.stage_files(library, name, files, "the agent")
     assert library.records().staged == {}
+
+
+def test_a_sub_agent_has_no_skill_that_its_lead_lacks() -> None:
+    lead = TurnSkills(SkillSet(), allow=("chart", "documents"))
+    assert lead.narrowed(()) is lead
+    assert lead.narrowed(("chart", "web-scraper")).allow == ("chart",)
+    assert TurnSkills(SkillSet()).narrowed(("chart",)).allow == ("chart",)
+    with pytest.raises(SkillError):
+        lead.narrowed(("web-scraper",)).require("chart")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent.blocks import Usage
+from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
 from sandbox.base import SandboxHandle
@@ -34,6 +35,7 @@ class ToolServices:
 
     runs_commands: bool  # the sandbox can run commands
     make_preview_link: MakePreviewLink | None = None
+    remembers: bool = False  # memory is enabled
 
 
 class TransactionRunner(Protocol):
@@ -109,7 +111,7 @@ class ModelCall:
 
     agent: str
     model: str  # the name of its configuration entry
-    kind: str  # turn, summary, title
+    kind: str  # turn, summary, title, memory
     input: int
     output: int
     cached: int
@@ -149,6 +151,22 @@ class SteeringQueue(Protocol):
         """Return new messages, each once per turn. Cheap if there are none."""
 
 
+class MemoryNotes(Protocol):
+    """The memory of a turn. It acts for the requester; each answer is a text for the model."""
+
+    notes: str
+    """What goes with the turn's message; "" for nothing."""
+
+    async def save(self, text: str, quote: str, kind: MemoryKind, scope: MemoryScope, replaces: int) -> str:
+        """Store a fact that the requester wrote in this conversation, in the words `quote`."""
+
+    async def search(self, text: str) -> str:
+        """Return the memories that match any word."""
+
+    async def forget(self, number: int, quote: str) -> str:
+        """Delete a memory of the requester, who asked for it in the words `quote`."""
+
+
 @dataclass(slots=True)
 class TurnContext:
     """The services of one turn, passed to LangGraph as its runtime context.
@@ -166,3 +184,4 @@ class TurnContext:
     meter: Meter = field(default_factory=Meter)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
+    memory: MemoryNotes | None = None  # None: it is off

@@ -18,6 +18,7 @@ from langsmith import set_runtime_overrides
 from agent.brief import read_prompt
 from agent.checkpointer import LatestCheckpointer
 from agent.context import ToolServices, TransactionRunner, TurnContext
+from agent.memory.extraction import FactExtractor
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
 from agent.policies.base import PolicyMiddleware
@@ -89,4 +90,5 @@ def _assemble_agent(
         formatter,
         {tool.name: traits_of(tool) for tool in tools},
         TitleMaker(models[roles.title].model if roles.title else None),
+        FactExtractor(models[roles.memory or lead].model),
     )

@@ -14,7 +14,7 @@ MAX_MODEL_CALLS = 500  # in one turn
 
 @dataclass(frozen=True, slots=True)
 class ModelRoles:
-    """Which model does what. Empty means the first model (lead), the lead model (summary) or no model call (title)."""
+    """Which model does what; empty: the first model (lead), the lead model (summary, memory), no model call (title)."""
 
     lead: str = setting("", "the model that answers; empty: the first of `models`")
     fallback: tuple[str, ...] = setting(
@@ -22,6 +22,7 @@ class ModelRoles:
     )
     title: str = setting("", "the model that titles a thread; empty: its first words, without a model call")
     summary: str = setting("", "the model that summarizes a long conversation; empty: the model that answers")
+    memory: str = setting("", "the model that extracts memories after a turn; empty: the lead model")
 
 
 @dataclass(frozen=True, slots=True)

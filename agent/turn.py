@@ -13,6 +13,7 @@ from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, inter
 from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
+from agent.memory.extraction import FactExtractor
 from agent.models.errors import ModelFailure
 from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
@@ -32,6 +33,7 @@ class Agent:
     """One graph over one checkpointer, for all models. Made by `agent.factory.build_agent`.
 
     `route` names the models of a turn for which no other one was chosen; `prompt` is the first part of every brief.
+    `facts` extracts memories.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class Agent:
         formatter: MessageFormatter,
         tools: Mapping[str, ToolTraits],
         titles: TitleMaker,
+        facts: FactExtractor,
     ) -> None:
         self.graph = graph
         self.prompt = prompt
         self.models = models
+        self.facts = facts
         self._route = route
         self._checkpoints = checkpoints
         self._formatter = formatter

@@ -30,6 +30,7 @@ from bot.config.schema import Config
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
+from bot.memory import FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
 from bot.outbox import Outbox
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
@@ -160,7 +161,8 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            services = ToolServices(provider.runs_commands, await self._start_preview(stack))
+            remembers = MemoryService(self._store, self._current).enabled
+            services = ToolServices(provider.runs_commands, await self._start_preview(stack), remembers)
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
             _freeze_heap()
@@ -171,6 +173,9 @@ class App:
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+            memory = MemoryService(store, self._current)
+            jobs.register(MEMORY_JOB, memory.extract)
+            jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
             turns = TurnRunner(
                 store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
             )

@@ -27,6 +27,7 @@ from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.feed import Feed
 from bot.log import run_var, thread_var
+from bot.memory import MemoryService, TurnMemory
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
@@ -69,6 +70,7 @@ class TurnState:
     view: View
     transcript: TranscriptRecorder
     sandbox: LazySandbox | None = None
+    memory: TurnMemory | None = None
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
@@ -104,6 +106,7 @@ class TurnRunner:
         self.feed = Feed()
         self._store = store
         self._current = current
+        self._memory = MemoryService(store, current)
         self._provider = provider
         self._folders = folders
         self._outbox = outbox
@@ -181,6 +184,7 @@ class TurnRunner:
         ledger = StoredLedger(work.account, job.conversation)
         context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
         context.permissions = self._current.permissions
+        context.memory = work.memory = await self._memory.recall(job)
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),
@@ -309,6 +313,7 @@ class TurnRunner:
                 rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
+            self._memory.record_turn(execute, job, work.memory, now)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
             return items, usage.usage_of_run(execute, job.run)
 
@@ -321,7 +326,7 @@ class TurnRunner:
             return
         self._outbox.offer(items)
         self.feed.end_run(job.run, ending.state)
-        if end.title_text:
+        if end.title_text or self._memory.enabled:
             self._wake_jobs()
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",

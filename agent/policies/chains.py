@@ -16,6 +16,7 @@ from agent.policies.custom import place_policies
 from agent.policies.empty_response import EmptyResponsePolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
+from agent.policies.memory import MemoryPolicy
 from agent.policies.retry import RetryPolicy
 from agent.policies.route import RoutePolicy
 from agent.policies.steering import SteeringPolicy
@@ -45,6 +46,7 @@ def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None
             loop_detection,
             CallLimitPolicy(settings.max_model_calls),
             SummarizationPolicy(summary_model, settings.context),  # before the call, and after an overflow
+            MemoryPolicy(),  # a summary does not include it
             RoutePolicy(),
             EmptyResponsePolicy(),  # retries a call that succeeded without content
             RetryPolicy(settings.retry_seconds),

@@ -11,6 +11,7 @@ from agent.tools import (
     glob,
     grep,
     ls,
+    memory,
     present_files,
     read_file,
     str_replace,
@@ -29,6 +30,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     grep.make,
     present_files.make,
     ask_clarification.make,
+    memory.make,
 )
 
 

@@ -30,7 +30,7 @@ from bot.config.schema import Config
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
-from bot.memory import FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
+from bot.memory import FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
 from bot.outbox import Outbox
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
@@ -161,8 +161,7 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            remembers = MemoryService(self._store, self._current).enabled
-            services = ToolServices(provider.runs_commands, await self._start_preview(stack), remembers)
+            services = ToolServices(provider.runs_commands, await self._start_preview(stack), is_enabled(config))
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
             _freeze_heap()

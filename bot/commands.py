@@ -6,7 +6,6 @@ outside (cancelling a task) follow the commit and can be repeated safely.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,6 +16,7 @@ from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from bot import access, questions
 from bot.current import Current
+from bot.memory_commands import memory_command
 from bot.storage import conversations, inbox, languages, people, runs, transcripts
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
@@ -26,7 +26,7 @@ from bot.storage.runs import RunRow
 from bot.storage.states import InboxState, QuestionState, RunState
 from catalogue import LANGUAGES, N_, _, current_language, format_duration, list_items, match_language, ngettext
 from channels.base import Channel, CommandInfo, Health
-from channels.shared.texts import shorten
+from channels.shared.texts import shorten, without_formatting
 
 WHAT_I_DO = N_(
     "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
@@ -344,18 +344,14 @@ def _search_command(call: CommandCall) -> str:
 
 def _snippet(text: str, word: str) -> str:
     """Return the text around a word on one line, without characters that would format it."""
-    line = _without_formatting(text)
+    line = without_formatting(text)
     begin = max(0, line.lower().find(word.lower()) - SNIPPET_CHARS // 3)
     cut = line[begin : begin + SNIPPET_CHARS]
     return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
 
 
-def _without_formatting(text: str) -> str:
-    return " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
-
-
 def _plain_line(text: str) -> str:
-    return shorten(_without_formatting(text), MAX_LINE_CHARS)
+    return shorten(without_formatting(text), MAX_LINE_CHARS)
 
 
 def _chosen_model(call: CommandCall) -> str:
@@ -371,6 +367,7 @@ COMMANDS = (
     Command("model", N_("show or change the model here"), _model_command, "NAME"),
     Command("models", N_("list the models"), _models_command),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
+    Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("language", N_("show or change the language I speak"), _language_command, "en | zh | auto"),
 )

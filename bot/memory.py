@@ -17,6 +17,7 @@ from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import claims
 from bot.claims import ClaimedRun
+from bot.config.schema import Config
 from bot.current import Current
 from bot.jobs import Effect
 from bot.storage import inbox, people, transcripts, usage
@@ -164,8 +165,8 @@ class MemoryService:
 
     @property
     def enabled(self) -> bool:
-        """Whether memory is on; the built-in demo has none."""
-        return self._current.config.memory.enabled and bool(self._current.config.models)
+        """Whether memory is on."""
+        return is_enabled(self._current.config)
 
     async def recall(self, job: ClaimedRun) -> TurnMemory | None:
         """Return the memory of a turn; None where it is off. A fault of the memory does not fail the turn."""
@@ -240,6 +241,11 @@ class MemoryService:
         )
         while await self._store.run(delete) == BATCH_ROWS:
             pass
+
+
+def is_enabled(config: Config) -> bool:
+    """Return whether memory is on in a configuration; the built-in demo model has none."""
+    return config.memory.enabled and bool(config.models)
 
 
 def place_of(message: Message) -> Place:

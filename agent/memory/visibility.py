@@ -115,6 +115,19 @@ def may_see(memory: Memory, place: Place, person: Author) -> bool:
     return (place.private and memory.owner == person.id) or memory.audience in visible_audiences(place, person)
 
 
+def index_keys(memory: Memory) -> frozenset[str]:
+    """Return the keys under which the index has a memory, for `search_keys`."""
+    owner = _key(memory.account, memory.owner)
+    is_direct = memory.audience.split("/")[2] == "direct"
+    return frozenset({owner, memory.audience} if is_direct else {owner, f"{owner}/shared", memory.audience})
+
+
+def search_keys(place: Place, person: Author) -> frozenset[str]:
+    """Return a few keys under which the index has all memories that a person may see in a place, and others."""
+    owner = _key(place.account, person.id)
+    return frozenset({owner if place.private else f"{owner}/shared", place.chat, _workspace(place)})
+
+
 def _key(*parts: str) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 

@@ -13,8 +13,8 @@ MAX_QUERY_WORDS = 40
 MAX_OWN_CHARS = 2000  # of one message; a longer text is pasted material
 MIN_SUPPORT = 0.5  # share of a fact's words that its person must have written
 _STOP_WORDS = """a an the and or of to in on at for with by from as is are was were be been do does did has have had
-what when where who whom whose which why how that this these those it its he she they his her their him them i you we my your
-our me us so if not no about into than then there can could would will should may might any some all please"""
+what when where who whom whose which why how that this these those it its he she they his her their him them i you we my
+your our me us so if not no about into than then there can could would will should may might any some all please"""
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 # What an extractor adds to the words of a person.
 _REPORTING_WORDS = """user person wants want likes like prefers prefer uses use said says asked wishes needs always

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.memory.visibility import HABITS, Memory, MemoryKind, Place, may_see, visible_audiences
+from agent.memory.visibility import (
+    HABITS,
+    Memory,
+    MemoryKind,
+    Place,
+    index_keys,
+    may_see,
+    search_keys,
+    visible_audiences,
+)
 from agent.memory.words import MAX_QUERY_WORDS, content_words, index_text
 from agent.messages import Author
 from agent.stored_json import build_dataclass
@@ -15,7 +24,7 @@ from bot.storage.database import Execute
 from bot.storage.dialect import FULL_TEXT_MATCH, FULL_TEXT_SCORE
 from bot.storage.rows import insert_row, read_rows
 
-MAX_MATCHES, MAX_HABITS = 60, 60
+MAX_MATCHES, MAX_HABITS = 40, 40
 MAX_AUDIENCES = 5
 _AUDIENCES = ", ".join(f":audience{number}" for number in range(MAX_AUDIENCES))
 _HABITS = ", ".join(sorted(f"'{kind}'" for kind in HABITS))
@@ -64,7 +73,7 @@ def add_memory(execute: Execute, memory: Memory, before: str = "", after: str = 
             "text": index_text(memory.line),
             "before": index_text(before),
             "after": index_text(after),
-            "audience": f"{_token(memory.audience)} {_owner_token(memory.account, memory.owner)}",
+            "audience": " ".join(map(_token, index_keys(memory))),
         },
     )
     return number
@@ -77,9 +86,7 @@ def search_memories(
     words = content_words(text)[:MAX_QUERY_WORDS]
     if not words:
         return []
-    tokens = [_token(audience) for audience in visible_audiences(place, person)]
-    if place.private:
-        tokens.append(_owner_token(place.account, person.id))
+    tokens = map(_token, search_keys(place, person))
     query = f"{{text before after}}: ({_any_of(words)}) AND audience: ({_any_of(tokens)})"
     return _visible_rows(execute, _SEARCH, place, person, {"query": query, "limit": limit})
 
@@ -205,7 +212,3 @@ def _any_of(words: Iterable[str]) -> str:
 
 def _token(key: str) -> str:
     return f"a{hashlib.sha256(key.encode()).hexdigest()[:20]}"
-
-
-def _owner_token(account: str, owner: str) -> str:
-    return _token(f"{account} {owner}")

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import orjson
 
 from agent.stored_json import build_dataclass, raise_damaged
-from catalogue import N_, _
+from catalogue import N_, _, join_sentences
 
 APPROVAL_OPTIONS = (N_("Approve"), N_("Deny"))
+APPROVAL_ANSWERS = (*APPROVAL_OPTIONS, N_("Allow in this conversation"), N_("Always allow"))  # as the agent gets them
 MAX_SHOWN_CALL_CHARS = 1500
 CALL_FILE_NAME = "call.txt"
 FIRST_KEPT_STEPS, LATEST_KEPT_STEPS = 12, 28  # of a final
@@ -143,7 +144,7 @@ class Failed:
     what_to_do: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what} {self.what_to_do}".strip()
+        return join_sentences(self.what, self.what_to_do)
 
 
 def internal_fault() -> Failed:
@@ -170,6 +171,7 @@ class Done:
     usage: Usage = field(default_factory=Usage)
 
 
+NOTED_STEP = "heard:"  # begins the id of a step that is no tool call: it shows that a message arrived
 ANSWERED_PART = "answered"  # of a Text that lists the answers while other questions stay open
 _COMMAND_HINT = re.compile("\ufdd0([^\ufdd0]+)\ufdd0")  # a noncharacter, which no text of a person or model contains
 
@@ -193,6 +195,7 @@ class Final:
 
     `mention` is the platform's id of a user to notify by a native mention before the text; direct chats ignore it.
     `steps` are the first and the latest of `step_count` steps, which channels fold away together with the plan.
+    `seconds` and `tokens` are those of the turn.
     """
 
     text: str
@@ -202,7 +205,8 @@ class Final:
     steps: tuple[Step, ...] = ()
     step_count: int = 0
     plan: tuple[PlanItem, ...] = ()
-    seconds: float = 0.0  # that the turn took
+    seconds: float = 0.0
+    tokens: int = 0
 
     def messages(self) -> list[tuple[str, Ask | None]]:
         """Return Markdown and question of each message; several questions get a message with buttons each."""
@@ -268,6 +272,12 @@ class View:
                 self.failed = block
             case Done():
                 self.done = block
+
+    def blocks(self) -> list[Block]:
+        """Return blocks that build the same view."""
+        texts = [Text(text, part) for part, text in self.texts.items()]
+        latest = [block for block in (self.plan, self.notice, self.failed) if block]
+        return [*self.steps.values(), *texts, *self.asks, *self.files, *latest]
 
     @property
     def text(self) -> str:

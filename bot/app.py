@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.command_runner import CommandRunner
 from bot.commands import CommandService
 from bot.config.schema import Config
+from bot.console_host import ServiceConsoleHost
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
@@ -42,6 +43,10 @@ from bot.systemd import SystemdNotifier
 from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.turn_runner import TurnRunner
 from bot.wake_ups import WakeUps
+from catalogue import configure_language
+from channels import console
+from channels.base import Channel
+from channels.console.view import Look
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.loop_images import conversation_folders
@@ -58,6 +63,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REAP_INTERVAL_SECONDS = 30.0
+START_POLL_SECONDS = 0.02  # between two looks whether the console is there
+ANNOUNCE_SECONDS = 0.5  # between two looks at the health of the channels
 DELIVERY_SECONDS = 5.0  # how long a shutdown waits for the outbox
 
 
@@ -65,18 +72,22 @@ class App:
     """The service. `run` returns after a shutdown in which everything was recorded."""
 
     def __init__(self, config: Config, connects: Mapping[str, Connect]) -> None:
-        self._config = config  # as it was at start, for parts that are built once
+        self.config = config  # as it was at start, for parts that are built once
         self._current = Current(config)
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
         self._folders = folders(config)
-        self._supervisor = ChannelSupervisor(connects, self._drain_console)
+        self._reported = tuple(connects)  # without a console that has no view of its own
+        self._supervisor = ChannelSupervisor(
+            {**connects, "console": lambda: self._connect_console(connects.get("console"))}, self._drain_console
+        )
         self._store: Database
         self._checkpoints: Database
         self._outbox: Outbox
         self._scheduler: Scheduler
         self._commands: CommandRunner
         self._status: ServiceStatus
+        self._host: ServiceConsoleHost
 
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of the console. Returns the exit code.
@@ -86,13 +97,16 @@ class App:
         """
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
-        config = self._config
+        config = self.config
+        configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
             self._store, self._checkpoints = await _open_databases(config.data_dir, stack)
             store, channels = self._store, self._supervisor.channels
             self._outbox = Outbox(store, channels.get, self._current)
             self._scheduler = Scheduler(store, self._current)
-            self._status = ServiceStatus(store, self._scheduler, channels, self._supervisor.names, self._current)
+            self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
+            others = [name for name in self._reported if name != "console"]
+            self._host = ServiceConsoleHost(store, self._scheduler, self._status, others)
             service = CommandService(
                 self._current,
                 self._status.describe,
@@ -100,12 +114,15 @@ class App:
                 self._scheduler.stop_run,
                 self._scheduler.wake,
                 channels.get,
+                lambda: [line for line, _ in self._status.describe_channels().values()],
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
             table = operations.Operations(store, config.data_dir, self._folders, wake_ups.wake_all).table()
             await stack.enter_async_context(
-                operations.serve_control_socket(config.data_dir, {**table, "status": self._status.report})
+                operations.serve_control_socket(
+                    config.data_dir, {**table, "status": self._status.report}, self._attach_console
+                )
             )
             try:
                 await self._run_tasks(Inbox(store, self._current, wake_ups, lambda: "console" in channels))
@@ -114,9 +131,9 @@ class App:
         return 0
 
     async def _run_tasks(self, inbox: Inbox) -> None:
-        data_dir = self._config.data_dir
+        data_dir = self.config.data_dir
         databases = {data_dir / "fawn.db": self._store, data_dir / "checkpoints.db": self._checkpoints}
-        past = StoredCatchUp(self._store, self._config.catch_up.hours, self._config.catch_up.messages)
+        past = StoredCatchUp(self._store, self.config.catch_up.hours, self.config.catch_up.messages)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._supervisor.serve(inbox.receive, past), name="channels"),
@@ -124,13 +141,17 @@ class App:
                 group.create_task(self._commands.serve(), name="commands"),
                 group.create_task(self._run_turns(), name="turns"),
                 group.create_task(set_aside(databases), name="reserve"),
+                group.create_task(run_forever("announcements", self._announce_channels), name="announcements"),
             ]
-            if self._config.systemd.watchdog_seconds:
+            if self.config.systemd.watchdog_seconds:
                 feed = run_forever("watchdog", self._systemd.feed_watchdog)
                 tasks.append(group.create_task(feed, name="watchdog"))
             await self._stop.wait()
             log.info("app.stopping")
             self._systemd.send("STOPPING=1")
+            if channel := self._console:
+                channel.stop_listening()
+                await channel.tell(self._host.describe_stop(self._current.limits.grace_seconds), Look.HINT)
             self._supervisor.stop_listening()
             await self._scheduler.close(self._current.limits.grace_seconds)
             try:
@@ -142,16 +163,53 @@ class App:
                 task.cancel()
         log.info("app.stopped")
 
+    def _connect_console(self, connect: Connect | None) -> AbstractAsyncContextManager[Channel]:
+        """Open the given console, or one for attached consoles only."""
+        place = console.ConsolePlace(self.config.data_dir / "console")
+        no_view = partial(console.connect, console.ConsoleSettings(), place, has_view=False)
+        open_console: Any = connect or no_view  # `channels.console.connect`, which also takes the host
+        context: AbstractAsyncContextManager[Channel] = open_console(host=self._host)
+        return context
+
+    @property
+    def _console(self) -> console.ConsoleChannel | None:
+        channel = self._supervisor.channels.get("console")
+        return channel if isinstance(channel, console.ConsoleChannel) else None
+
+    async def _attach_console(
+        self, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Serve a console of another process. One that comes too late is disconnected."""
+        while not self._console and not self._stop.is_set():  # noqa: ASYNC110 — a moment of the start
+            await asyncio.sleep(START_POLL_SECONDS)
+        if self._console and not self._stop.is_set():
+            await self._console.attach(hello, reader, writer)
+
+    async def _announce_channels(self) -> None:
+        """Say on the consoles which channels are connected, and each change."""
+        said: dict[str, tuple[str, bool]] = {}
+        while True:
+            for name, state in self._status.describe_channels().items():
+                if said.get(name) != state and self._console:
+                    said[name] = state
+                    await self._console.tell(state[0], Look.HINT if state[1] else Look.FAULT)
+            await asyncio.sleep(ANNOUNCE_SECONDS)
+
     async def _drain_console(self) -> None:
         """Stop. If the input was piped, answer all of it before."""
         if not sys.stdin.isatty():
-            await self._scheduler.wait_until_idle()
-            await self._outbox.wait_until_idle()
+            await self.stop_when_idle()
+        self._stop.set()
+
+    async def stop_when_idle(self) -> None:
+        """Answer everything that arrived, then stop."""
+        await self._scheduler.wait_until_idle()
+        await self._outbox.wait_until_idle()
         self._stop.set()
 
     async def _run_turns(self) -> None:
         """Build the agent (its import takes 1.5 s, while the channels already listen), then run turns."""
-        config = self._config
+        config = self.config
         (engine, self._status.sandbox), _ = await asyncio.gather(
             select_provider(config.sandbox.provider, sandbox_settings(config), self._folders),
             asyncio.to_thread(_import_agent),
@@ -192,9 +250,9 @@ class App:
 
     async def _start_preview(self, stack: AsyncExitStack) -> MakePreviewLink | None:
         """Serve links to servers in sandboxes, if previews are enabled."""
-        if not self._config.sandbox.preview.enabled:
+        if not self.config.sandbox.preview.enabled:
             return None
-        return (await stack.enter_async_context(PreviewServer(self._config.sandbox.preview))).make_link
+        return (await stack.enter_async_context(PreviewServer(self.config.sandbox.preview))).make_link
 
     async def _build_agent(self, config: Config, services: ToolServices) -> Agent:
         from agent.factory import build_agent

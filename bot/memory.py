@@ -1,4 +1,4 @@
-"""Memory: recall it for a turn, save what the turn's tool saves, and extract facts afterwards as a background job."""
+"""Memory: recall it for a turn, and extract facts after the turn as a background job of each person."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.context import Meter
-from agent.memory.extraction import Fact, Statement, is_unfit
-from agent.memory.ranking import choose_notes, format_notes, rank_memories
-from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of
-from agent.memory.words import are_similar, content_words, find_grounds, own_words, plain_subject
+from agent.memory.extraction import Fact, Statement
+from agent.memory.visibility import Memory, Place
+from agent.memory.words import content_words, own_words
 from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import claims
@@ -20,12 +19,14 @@ from bot.claims import ClaimedRun
 from bot.config.schema import Config
 from bot.current import Current
 from bot.jobs import Effect
+from bot.memory_facts import NewFact, place_of, statement_of, store_fact
 from bot.storage import inbox, people, transcripts, usage
 from bot.storage import memory as stored
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.memory import QueuedRun
 from bot.storage.states import InboxState
+from bot.turn_memory import TurnMemory
 
 log = logging.getLogger(__name__)
 
@@ -33,24 +34,10 @@ MEMORY_JOB, FORGET_JOB = "memory", "forget memories"
 FORGET_SECONDS = 86400.0
 MAX_RUNS_PER_CALL = 20
 MAX_KNOWN_FACTS = 30  # that the extraction gets
-MAX_SEARCHED = 10  # in an answer of the tool
-MAX_EARLIER_MESSAGES = 50  # of the requester in the conversation, whose words may be saved
 MIN_WORDS = 2  # in the messages of a call; fewer ("ok, thanks") contain no fact
 WEAK_SHARE = 0.25  # of unused_days, after which an uncertain memory is deleted
 AROUND_CHARS = 200
-TOOL_CONFIDENCE = 0.9  # of what a person asks to remember
 BATCH_ROWS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class NewFact:
-    """A fact to store, with its source. `before` and `after` are the words of the same person around it."""
-
-    fact: Fact
-    source: Statement
-    confidence: float
-    before: str = ""
-    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,98 +49,6 @@ class Reading:
     known: Sequence[Memory]
     place: Place
     person: Author
-
-
-class TurnMemory:
-    """`agent.context.MemoryNotes` of one turn. It acts for the requester and in their place only."""
-
-    def __init__(self, store: Database, current: Current, job: ClaimedRun, place: Place, person: Author) -> None:
-        self._store = store
-        self._current = current
-        self._job = job
-        self._place = place
-        self._person = person
-        self._recalled: list[Memory] = []
-        self.notes = ""
-
-    @property
-    def recalled(self) -> list[int]:
-        """The ids of the memories that match the request."""
-        return [memory.id for memory in self._recalled if memory.score > 0]
-
-    def recall(self, execute: Execute) -> None:
-        """Choose the notes for the request."""
-        said = [own_words(each.text) for each in self._job.messages if each.author.id == self._person.id]
-        found = stored.search_memories(execute, self._place, self._person, "\n".join(said))
-        linked = stored.find_memories(execute, _linked_ids(found[:3]), self._place, self._person)
-        habits = stored.habits_of(execute, self._place, self._person)
-        tokens = self._current.config.memory.tokens
-        self._recalled = choose_notes(found, [*habits, *linked], time.time(), tokens)
-        self._write_notes()
-
-    def _write_notes(self) -> None:
-        self.notes = format_notes(self._recalled, self._person.name)
-
-    async def save(self, text: str, quote: str, kind: MemoryKind, scope: MemoryScope, replaces: int) -> str:
-        """Store a fact that the requester wrote in this conversation."""
-        text = " ".join(text.split())
-        if is_unfit(text):
-            return "Not saved: a note is one short sentence, without passwords and keys."
-
-        def work(execute: Execute) -> str:
-            channel = self._place.thread.channel
-            if scope is MemoryScope.WORKSPACE and (
-                self._place.private or not self._current.access.is_operator(execute, channel, self._person.id)
-            ):
-                return "Not saved: only an operator can save a note for the whole workspace, in a shared chat."
-            statements = {each.text: each for each in self._statements(execute)}
-            ground = find_grounds(text, quote, statements)
-            if ground is None:
-                return (
-                    f"Not saved: `quote` must be the exact words of {self._person.name} in this conversation, and the"
-                    " note must say what they say. What files, pages, tools and other people say is not saved."
-                )
-            fact = Fact(text, "", MemoryKind(kind), 0, TOOL_CONFIDENCE, MemoryScope(scope), (replaces,))
-            number = store_fact(execute, self._place, self._person, NewFact(fact, statements[ground], TOOL_CONFIDENCE))
-            return f"Saved as note #{number}."
-
-        return await self._store.run(work)
-
-    async def search(self, text: str) -> str:
-        """Return the memories that match any word."""
-        found = await self._store.run(
-            partial(stored.search_memories, place=self._place, person=self._person, text=text)
-        )
-        return format_notes(rank_memories(found, time.time())[:MAX_SEARCHED], self._person.name) or "Nothing found."
-
-    async def forget(self, number: int, quote: str) -> str:
-        """Delete a memory of the requester, who asked for it in this conversation."""
-
-        def work(execute: Execute) -> str:
-            found = stored.find_memories(execute, [number], self._place, self._person)
-            if not found or found[0].owner != self._person.id:
-                return f"There is no note #{number} of {self._person.name}."
-            if not any(_asks_to_forget(found[0], quote, each.text) for each in self._statements(execute)):
-                return (
-                    f"Not deleted: `quote` must be the exact words of {self._person.name} in this conversation that ask"
-                    " to forget this note."
-                )
-            stored.forget_memory(execute, number)
-            return f"Note #{number} is deleted."
-
-        answer = await self._store.run(work)
-        self._recalled = [memory for memory in self._recalled if memory.id != number or not answer.endswith("deleted.")]
-        self._write_notes()
-        return answer
-
-    def _statements(self, execute: Execute) -> list[Statement]:
-        """Return what the requester wrote: in this run, then earlier in this conversation."""
-        messages = [*self._job.messages, *claims.steered_messages(execute, self._job)]
-        earlier = transcripts.said_by(execute, self._job.conversation, self._person.id, MAX_EARLIER_MESSAGES)
-        return [
-            *(_statement(each) for each in messages if each.author.id == self._person.id),
-            *(Statement(own_words(each.text), each.item.removeprefix("message:"), each.at) for each in earlier),
-        ]
 
 
 class MemoryService:
@@ -248,25 +143,6 @@ def is_enabled(config: Config) -> bool:
     return config.memory.enabled and bool(config.models)
 
 
-def place_of(message: Message) -> Place:
-    """Return where a message was written."""
-    return Place(message.thread, message.private)
-
-
-def _statement(message: Message, outcome: str = "") -> Statement:
-    return Statement(own_words(message.text), message.key, message.time, outcome)
-
-
-def _linked_ids(memories: Sequence[Memory]) -> list[int]:
-    return [int(number) for memory in memories for number in memory.links.split()]
-
-
-def _asks_to_forget(memory: Memory, quote: str, said: str) -> bool:
-    """Return whether a person wrote these words, and they name the memory by its number or a word of it."""
-    named = {f"{memory.id}", *content_words(memory.line)}
-    return bool(quote.strip()) and quote.strip() in said and bool(named & {*content_words(quote)})
-
-
 def _load_reading(execute: Execute, account: str, owner: str) -> Reading | None:
     """Return the oldest runs of one conversation that wait to be read for a person; None if there are none."""
     waiting = stored.queued_runs(execute, account, owner, MAX_RUNS_PER_CALL)
@@ -280,7 +156,7 @@ def _load_reading(execute: Execute, account: str, owner: str) -> Reading | None:
         messages += own
         files = transcripts.delivered_files(execute, each.conversation, each.run)
         outcome = f"files delivered: {', '.join(files)}" if files else ""
-        statements += [_statement(message, outcome) for message in own if own_words(message.text)]
+        statements += [statement_of(message, outcome) for message in own if own_words(message.text)]
     if messages:
         place, person = place_of(messages[-1]), messages[-1].author
     else:  # they were deleted meanwhile
@@ -314,43 +190,3 @@ def store_facts(execute: Execute, reading: Reading, facts: Sequence[Fact]) -> li
         new = NewFact(fact, statements[at], fact.confidence, before, after)
         ids.append(store_fact(execute, reading.place, reading.person, new))
     return ids
-
-
-def store_fact(execute: Execute, place: Place, person: Author, new: NewFact) -> int:
-    """Store a fact and return its id. A repeated fact is confirmed; one that contradicts older ones replaces them."""
-    fact, source = new.fact, new.source
-    audience = audience_of(fact.scope, fact.kind, place, person.id)
-    visible = stored.search_memories(execute, place, person, fact.line)
-    own = [memory for memory in visible if memory.owner == person.id]
-    replaced = [each for each in stored.find_memories(execute, fact.replaces, place, person) if each.owner == person.id]
-    subject = fact.subject or next((memory.subject for memory in replaced if memory.subject), "")
-    if same := next((m for m in own if m.audience == audience and are_similar(m.line, fact.line)), None):
-        stored.confirm_memory(execute, same.id, new.confidence, source.at)
-        return same.id
-    replaced += [each for each in own if subject and plain_subject(each.subject) == plain_subject(subject)]
-    number = stored.add_memory(
-        execute,
-        Memory(
-            id=0,
-            account=place.account,
-            owner=person.id,
-            audience=audience,
-            kind=fact.kind,
-            subject=subject,
-            text=fact.text,
-            confidence=new.confidence,
-            said=source.at,
-            used=source.at,
-            uses=0,
-            name=person.name,
-            thread=str(place.thread),
-            message=source.key,
-            links=" ".join(map(str, fact.related)),
-        ),
-        new.before,
-        new.after,
-    )
-    for old in {each.id: each for each in replaced if each.said <= source.at}.values():
-        if old.audience == audience or not place.private:  # a shared chat keeps what it knew
-            stored.supersede_memory(execute, old.id, number)
-    return number

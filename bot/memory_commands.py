@@ -14,7 +14,8 @@ from agent.blocks import command_hint
 from agent.memory.visibility import Memory, MemoryKind
 from agent.messages import Thread
 from agent.stored_json import Damaged
-from bot.memory import is_enabled, place_of
+from bot.memory import is_enabled
+from bot.memory_facts import place_of
 from bot.outbox import files_payload
 from bot.storage import inbox, outbox, people
 from bot.storage import memory as stored

@@ -40,6 +40,7 @@ from channels.base import (
     Refused,
     Reply,
     TryLater,
+    Unattended,
     Unconfirmed,
 )
 from channels.shared.background import BackgroundTasks
@@ -51,10 +52,6 @@ CLAIM_BATCH = 500  # rows claimed at once
 LOOK_SECONDS = 2.0  # between looks for rows that came without a wake-up
 
 
-class Away(TryLater):
-    """The channel is not connected: this does not count as an attempt."""
-
-
 @dataclass(slots=True)
 class Pending:
     """A row in its lane. Times are monotonic."""
@@ -64,6 +61,7 @@ class Pending:
     failures: int = 0
     failed: float = 0.0  # for the first time
     due: float = 0.0  # the next attempt
+    unattended: bool = False  # since the last attempt
 
 
 @dataclass(slots=True)
@@ -106,8 +104,11 @@ class Outbox:
     async def wait_until_idle(self) -> None:
         """Wait until every row that can be delivered now is."""
         self._wake.set()
-        while self._wake.is_set() or self._claiming or self._lanes:  # noqa: ASYNC110 — at the end of the process only
+        while self._wake.is_set() or self._claiming or self._has_attended_lane():  # noqa: ASYNC110 — at the end of the process only
             await asyncio.sleep(0.01)
+
+    def _has_attended_lane(self) -> bool:
+        return any(lane.rows and not lane.rows[0].unattended for lane in self._lanes.values())
 
     async def serve(self) -> None:
         """Hand rows to their lanes until cancelled."""
@@ -197,7 +198,7 @@ class Outbox:
     async def _show_item(self, item: OutboxItem) -> None:
         channel = self._channel(item.thread.channel)
         if channel is None:
-            raise Away("the channel is not connected", 0.5)
+            raise Unattended("the channel is not connected", 0.5)
         if item.kind == OutboxKind.FILE:
             await channel.send_files(item.thread, _outgoing_files(item), await self._sent_messages(item))
             return
@@ -236,7 +237,8 @@ class Outbox:
     async def _put_off(self, row: Pending, error: Exception) -> bool:
         """Schedule the next attempt. Returns whether the row failed too often for too long and is given up."""
         item, now = row.item, time.monotonic()
-        if isinstance(error, ChannelError) and not isinstance(error, Away):
+        first, row.unattended = not row.unattended, isinstance(error, Unattended)
+        if isinstance(error, ChannelError) and not row.unattended:
             row.attempts += 1
             if row.attempts >= RETRY_LIMIT and time.time() - item.created >= RETRY_LIMIT_SECONDS:
                 await self._bury_item(item, error)
@@ -250,7 +252,8 @@ class Outbox:
         if isinstance(error, OutcomeUnknown):
             wait = max(wait, self.UNKNOWN_SECONDS)
         row.due = now + wait
-        log.warning("outbox.later row=%d attempt=%d wait=%.1f reason=%s", item.id, row.failures, wait, error)
+        level = logging.WARNING if first or not row.unattended else logging.DEBUG
+        log.log(level, "outbox.later row=%d attempt=%d wait=%.1f reason=%s", item.id, row.failures, wait, error)
         return False
 
     async def _count(self, row: Pending, error: ChannelError) -> None:

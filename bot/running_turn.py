@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from agent.blocks import Step
+from agent.blocks import NOTED_STEP, Failed, Step, command_hint
 from agent.context import LedgerEntry, Meter, T, UserInput
 from agent.messages import Message
 from bot import claims
@@ -19,10 +19,8 @@ from bot.feed import RunFeed
 from bot.inbox import longest_wait
 from bot.storage import tool_calls, usage
 from bot.storage.database import Database, Execute
-from catalogue import _, use_language
+from catalogue import _, ngettext, use_language
 from channels.base import Channel, Reply
-
-NOTED_STEP = "heard:"  # before the key of a message: the id of the step that shows its arrival
 
 
 @dataclass(slots=True)
@@ -33,6 +31,7 @@ class RunningTurn:
     reply: Reply
     feed: RunFeed
     started: float = field(default_factory=time.monotonic)
+    meter: Meter = field(default_factory=Meter)
     work: asyncio.Task[None] | None = None
     working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
     has_unread: bool = False  # there may be messages that it has not read
@@ -66,10 +65,10 @@ class RunningTurn:
 class Account:
     """The database as a running turn uses it: each commit also records the usage since the last one."""
 
-    def __init__(self, store: Database, job: ClaimedRun) -> None:
+    def __init__(self, store: Database, job: ClaimedRun, meter: Meter) -> None:
         self._store = store
         self._job = job
-        self.meter = Meter()
+        self.meter = meter
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """Run `work` and record the usage since the last commit, in one transaction."""
@@ -145,3 +144,13 @@ def _noted_step(message: Message, *, taken: bool) -> Step:
     words = " ".join(message.text.split()) or _("a file")
     short = words if len(words) <= 60 else f"{words[:57]}…"
     return Step(f"{NOTED_STEP}{message.key}", _("got it: {text}", text=short), "done" if taken else "running")
+
+
+def interrupted_failure(attempts: int) -> Failed:
+    """Return the failure of a run that interruptions ended so many times."""
+    what = ngettext(
+        "I was interrupted {n} time while I worked on this and gave up.",
+        "I was interrupted {n} times while I worked on this and gave up.",
+        attempts,
+    )
+    return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))

@@ -6,12 +6,11 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from agent.blocks import Approve, Ask, Block, Notice, Step, Text, View
+from agent.blocks import NOTED_STEP, Approve, Ask, Block, Notice, Step, Text, View
 from agent.messages import Message
 from bot import claims
 from bot.artifacts import Artifacts
 from bot.claims import ClaimedRun
-from bot.running_turn import NOTED_STEP
 from bot.storage import transcripts
 from bot.storage.database import Execute
 from bot.storage.states import EntryKind

@@ -27,10 +27,10 @@ from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.feed import Feed
 from bot.log import run_var, thread_var
-from bot.memory import MemoryService, TurnMemory
+from bot.memory import MemoryService
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
-from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
+from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
@@ -39,7 +39,8 @@ from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
-from catalogue import N_, _, format_duration, list_items, ngettext, set_language, use_language
+from bot.turn_memory import TurnMemory
+from catalogue import N_, _, format_duration, list_items, set_language, use_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -160,7 +161,7 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, account, limits = live.job, Account(self._store, live.job), self._current.limits
+        job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
         uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
@@ -173,7 +174,7 @@ class TurnRunner:
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
         if job.attempt > work.limits.attempts:
-            live.feed.record(_exhausted(job.attempt - 1))
+            live.feed.record(interrupted_failure(job.attempt - 1))
             return
         if not job.messages:
             what = _("I can't read what you wrote: it was damaged on my side.")
@@ -299,13 +300,14 @@ class TurnRunner:
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
-        final = replace(end.final, seconds=now - job.started)
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
+            used = usage.usage_of_run(execute, job.run)
+            final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
@@ -315,7 +317,7 @@ class TurnRunner:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
             self._memory.record_turn(execute, job, work.memory, now)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
-            return items, usage.usage_of_run(execute, job.run)
+            return items, used
 
         self._outbox.adopt_reply(job.run, live.reply)
         try:
@@ -346,10 +348,10 @@ class TurnRunner:
         after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
         if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
-        text = _(PING_TEXTS[state], time=format_duration(seconds))
+        took = format_duration(seconds)
         if collected.files:
-            text = f"{text} ({list_items(file.name for file in collected.files)})"
-        return Final(text, mention=job.requester)
+            took = _("{time} ({files})", time=took, files=list_items(file.name for file in collected.files))
+        return Final(_(PING_TEXTS[state], time=took), mention=job.requester)
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:
@@ -381,15 +383,6 @@ class TurnRunner:
 def conversation_folder(data_dir: Path, conversation: str) -> Path:
     """Return the folder of a conversation. Its name reveals nothing and needs no escaping."""
     return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
-
-
-def _exhausted(attempts: int) -> Failed:
-    what = ngettext(
-        "I was interrupted {n} time while I worked on this and gave up.",
-        "I was interrupted {n} times while I worked on this and gave up.",
-        attempts,
-    )
-    return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))
 
 
 def _run_state(view: View) -> RunState:

@@ -9,7 +9,8 @@ A channel imports only `agent.messages`, `agent.blocks`, `agent.setting`, this f
 
     ChannelError
     ├── TryLater         the platform cannot process the call now, and nothing is visible: retry it
-    │   └── TokenRejected    …because it rejects the bot's token
+    │   ├── TokenRejected    …because it rejects the bot's token
+    │   └── Unattended       …because nobody is there to see it: this does not count as an attempt
     ├── OutcomeUnknown   the platform did not answer: the call may or may not have had its effect
     └── Refused          the platform rejected the call for good
         ├── FilesRefused some of several files
@@ -46,6 +47,10 @@ class TryLater(ChannelError):
 
 class TokenRejected(TryLater):
     """The platform rejects the bot's token, until a person replaces it."""
+
+
+class Unattended(TryLater):
+    """Nobody is there to see it: the channel is not connected, or no console is open. Not an attempt."""
 
 
 class OutcomeUnknown(ChannelError):
@@ -189,7 +194,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """A channel's health: `since` is a Unix time, `detail` a sentence if it is not ready."""
+    """A channel's health: `since` is a Unix time, `detail` the bot's account if it is ready, else a sentence."""
 
     health: Health
     since: float

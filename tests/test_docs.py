@@ -20,6 +20,8 @@ from bot.version import VERSION
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NOT_OURS = {
+    "quit",
+    "steps",
     "fawn",
     "invite",
     "newbot",

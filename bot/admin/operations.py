@@ -39,6 +39,9 @@ NAMED_THREADS = 5
 MAX_WORD_CHARS = 32
 Answer = dict[str, Any]
 Operation = Callable[..., Awaitable[Answer]]
+AttachConsole = Callable[[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ATTACH = "console"  # an operation that keeps the connection
+LINE_BYTES = 64 << 20  # of a line from or to a console
 
 
 class NotRunning(Exception):
@@ -189,12 +192,17 @@ def _describe_dead(row: DeadLetter) -> Answer:
 
 
 @asynccontextmanager
-async def serve_control_socket(data_dir: Path, table: Mapping[str, Operation]) -> AsyncIterator[None]:
-    """Answer operations on the socket while the context is open."""
+async def serve_control_socket(
+    data_dir: Path, table: Mapping[str, Operation], attach_console: AttachConsole
+) -> AsyncIterator[None]:
+    """Answer operations on the socket while the context is open. A console that attaches keeps its connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = orjson.loads(await reader.readline())
+            if request.get("operation") == ATTACH:
+                await attach_console(request["arguments"], reader, writer)
+                return
             writer.write(orjson.dumps(await _run_operation(table, request)) + b"\n")
             await writer.drain()
         except (ConnectionError, orjson.JSONDecodeError) as error:
@@ -204,7 +212,7 @@ async def serve_control_socket(data_dir: Path, table: Mapping[str, Operation]) -
 
     (data_dir / SOCKET_NAME).unlink(missing_ok=True)  # of a dead service: the lock guarantees that none is alive
     with _Reachable(data_dir) as path:
-        server = await asyncio.start_unix_server(serve, path)
+        server = await asyncio.start_unix_server(serve, path, limit=LINE_BYTES)
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
     try:
         yield
@@ -228,16 +236,24 @@ async def _run_operation(table: Mapping[str, Operation], request: dict[str, Any]
 
 async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, Any]) -> Answer:
     """Ask the running service. Raises NotRunning."""
+    reader, writer = await open_connection(data_dir, operation, arguments)
+    answer: Answer = orjson.loads(await reader.read())
+    writer.close()
+    return answer
+
+
+async def open_connection(
+    data_dir: Path, operation: str, arguments: Mapping[str, Any]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the running service and begin an operation. Raises NotRunning."""
     with _Reachable(data_dir) as path:
         try:
-            reader, writer = await asyncio.open_unix_connection(path)
+            reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotRunning(f"no Fawn is running on {data_dir}: check `data_dir` or --config") from None
     writer.write(orjson.dumps({"operation": operation, "arguments": dict(arguments)}) + b"\n")
     await writer.drain()
-    answer: Answer = orjson.loads(await reader.read())
-    writer.close()
-    return answer
+    return reader, writer
 
 
 class _Reachable:

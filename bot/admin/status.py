@@ -19,6 +19,10 @@ from bot.version import VERSION
 from catalogue import _, ngettext
 from channels.base import Channel, Health
 
+START_SECONDS = 10.0  # in which a channel may not have begun to connect
+CHANNEL_READY = "{name}: connected."
+CHANNEL_READY_AS = "{name}: connected as {detail}."
+CHANNEL_DOWN = "{name}: not connected. {detail}"
 SLOW_SECONDS = 30.0  # how long a message may wait while the service is healthy
 
 
@@ -48,12 +52,9 @@ class ServiceStatus:
         model = next(iter(self._current.models.values()))
         up = _format_seconds(time.monotonic() - self._started)
         running = ngettext("{n} turn running", "{n} turns running", live)
-        return "\n".join(
-            [
-                _("Fawn {version}, up for {time}, {turns}.", version=VERSION, time=up, turns=running),
-                f"{_('Model: {model}.', model=model)} {self.sandbox}",
-            ]
-        )
+        lines = [_("Fawn {version}, up for {time}, {turns}.", version=VERSION, time=up, turns=running)]
+        lines += [_("Model: {model}.", model=model), self.sandbox]
+        return "\n".join(lines)
 
     def health(self) -> Health:
         """Return READY where the agent is loaded and every configured channel is connected."""
@@ -89,6 +90,18 @@ class ServiceStatus:
             return None
         age = max(0.0, time.time() - last.trouble.at)
         return {"model": last.settings.name, "text": last.trouble.text, "age": age}
+
+    def describe_channels(self) -> dict[str, tuple[str, bool]]:
+        """Return a sentence for each channel whose state is known, and whether it is connected."""
+        lines = {}
+        for name in self._configured:
+            state = self._channel_state(name)
+            is_ready, detail = state["health"] == Health.READY, state["detail"]
+            starting = name not in self._channels and time.time() - self._started < START_SECONDS
+            if name != "console" and state["health"] != Health.STARTING and not starting:
+                form = (CHANNEL_READY_AS if detail else CHANNEL_READY) if is_ready else CHANNEL_DOWN
+                lines[name] = form.format(name=name.capitalize(), detail=detail), is_ready
+        return lines
 
     def _channel_state(self, name: str) -> dict[str, Any]:
         channel = self._channels.get(name)

@@ -8,7 +8,7 @@ from agent.messages import Thread
 from bot.storage.database import Execute
 from bot.storage.inbox import OPEN
 from bot.storage.rows import insert_row, read_row, read_rows
-from bot.storage.states import OPEN_RUN, ConversationState, OutboxState
+from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState
 
 # What is ready later than the longest legal wait was stored before the clock was set back: it waits no longer.
 _CLAIMABLE = "pending>0 AND owner IS NULL AND (ready<=:now OR ready>:latest)"
@@ -32,12 +32,26 @@ class ConversationRow:
     used: float
 
 
+def find_current(execute: Execute, thread: Thread) -> str:
+    """Return the key of the conversation that this address is in; "" if there is none."""
+    rows = execute("SELECT conversation FROM addresses WHERE thread=:thread", {"thread": str(thread)})
+    return str(rows[0]["conversation"] or "") if rows else ""
+
+
 def current_conversation(execute: Execute, thread: Thread, now: float) -> str:
     """Return the key of the conversation that this address is in; begin one if there is none."""
-    rows = execute("SELECT conversation FROM addresses WHERE thread=:thread", {"thread": str(thread)})
-    return (
-        str(rows[0]["conversation"]) if rows and rows[0]["conversation"] else begin_conversation(execute, thread, now)
+    return find_current(execute, thread) or begin_conversation(execute, thread, now)
+
+
+def has_open_work(execute: Execute, thread: Thread) -> bool:
+    """Return whether something that arrived at this address is not answered, or not delivered, yet."""
+    sql = (
+        "SELECT EXISTS (SELECT 1 FROM conversations c JOIN inbox i ON i.conversation=c.key"
+        f" AND i.state={InboxState.NEW} WHERE c.thread=:thread) OR EXISTS (SELECT 1 FROM conversations c"
+        f" JOIN runs r ON r.conversation=c.key AND r.{OPEN_RUN} WHERE c.thread=:thread) OR EXISTS (SELECT 1 FROM outbox"
+        f" WHERE state IN ({OutboxState.NEW}, {OutboxState.CLAIMED}) AND thread=:thread) AS open"
     )
+    return bool(execute(sql, {"thread": str(thread)})[0]["open"])
 
 
 def has_conversation(execute: Execute, thread: Thread) -> bool:

@@ -30,6 +30,7 @@ class QuestionRow:
     until: float | None
     answer: str
     answer_key: str  # of the message that answered
+    call: str = ""  # that needs approval
 
     def accept(self, text: str) -> str | None:
         """Return the answer that `text` gives; None when the question does not accept it."""

@@ -1,7 +1,28 @@
 """The console: a chat in the terminal, without an account or a token."""
 
-from channels.console.channel import LOCAL, ConsoleSettings, connect
+from channels.console.attached import attach_view
+from channels.console.channel import (
+    LOCAL,
+    ConsoleChannel,
+    ConsolePlace,
+    ConsoleSettings,
+    connect,
+    open_view,
+    own_topic,
+    person_name,
+)
 
-__all__ = ["LOCAL", "ConsoleSettings", "Settings", "connect"]
+__all__ = [
+    "LOCAL",
+    "ConsoleChannel",
+    "ConsolePlace",
+    "ConsoleSettings",
+    "Settings",
+    "attach_view",
+    "connect",
+    "open_view",
+    "own_topic",
+    "person_name",
+]
 
 Settings = ConsoleSettings  # the name under which the configuration finds them

@@ -1,13 +1,14 @@
 """The console channel: a chat in the terminal, without an account or a token.
 
-On a terminal the reply is streamed above the prompt, which accepts input meanwhile. In a pipe, input lines are
-messages, output lines are progress and answers. Messages go through the inbox as those of any platform.
+Each console is a `Session`: the terminal or pipe of this process, and those that attached to the running service
+(`channels/console/attached.py`). Messages go through the inbox as those of any platform.
 """
 
 from __future__ import annotations
 
 import asyncio
 import getpass
+import locale
 import logging
 import os
 import sys
@@ -16,43 +17,45 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copyfileobj
-from typing import TextIO
+from typing import Any, TextIO
 from uuid import uuid4
 
-from agent.blocks import Ask, Block, Final, View
-from agent.messages import Attachment, Author, Kind, Message, Thread
+from agent.blocks import ANSWERED_PART, Block, Final, View
+from agent.messages import Attachment, Message, Thread
 from agent.setting import setting
-from catalogue import _
+from catalogue import N_, _, default_language, set_language
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
     Channel,
+    ChannelError,
     ChannelLimits,
+    ChatGone,
     CommandInfo,
     Health,
-    NotStored,
     OutgoingFile,
     Readiness,
-    Receipt,
     Receive,
-    Refused,
     Reply,
     SentMessages,
-    TryLater,
+    Unattended,
     find_sent_message,
-    parse_command_text,
 )
+from channels.console.attached import AttachedView
+from channels.console.files import read_staged
+from channels.console.host import NO_HOST, ConsoleHost
 from channels.console.plain import PlainView
-from channels.console.view import ConsoleView, Key, strip_controls
-from channels.shared.texts import NOT_STORED, REPEAT_MARK, expiry_note
+from channels.console.session import KEYS_HELP, NAME, Session, final_text, own_commands
+from channels.console.view import ConsoleView, FinalReply, Look
+from channels.shared.background import BackgroundTasks
+from channels.shared.texts import REPEAT_MARK
 
 log = logging.getLogger(__name__)
 
-NAME = "console"
 LOCAL = True  # its user started the process: open unless `access` is configured
-LEAVE_COMMANDS = ("/quit", "/exit")
-_STORE_RETRY_SECONDS = 1.0
+OTHER_CONSOLE = N_("On another console: {text}")
+TELL_SECONDS = 2.0  # for a line on every console
+PROGRESS_SECONDS = 0.5  # between two looks at the progress of turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,127 +66,156 @@ class ConsoleSettings:
     downloads: str = setting("downloads", "folder for files from the agent; existing files are kept", path=True)
 
 
+@dataclass(frozen=True, slots=True)
+class ConsolePlace:
+    """Where this console keeps its history and files to send. `topic` names its conversation; "": the person's."""
+
+    folder: Path
+    upload_mb: int = 100
+    topic: str = ""
+
+
 @asynccontextmanager
 async def connect(
-    settings: ConsoleSettings, *, stdin: TextIO | None = None, stdout: TextIO | None = None
+    settings: ConsoleSettings,
+    place: ConsolePlace,
+    *,
+    stdin: TextIO | None = None,
+    stdout: TextIO | None = None,
+    has_view: bool = True,
+    host: ConsoleHost = NO_HOST,
 ) -> AsyncIterator[Channel]:
-    """Open the console on `stdin` and `stdout`, by default the process's; a terminal view needs both to be one."""
-    source, target = stdin or sys.stdin, stdout or sys.stdout
+    """Open the console on `stdin` and `stdout`, by default the process's, or for attached consoles only."""
+    view = open_view(settings, place, stdin or sys.stdin, stdout or sys.stdout) if has_view else None
+    channel = ConsoleChannel(settings, place, view, host)
+    try:
+        if view is None:
+            yield channel
+        else:
+            async with view:
+                yield channel
+    finally:
+        await channel.close()
+
+
+def open_view(settings: ConsoleSettings, place: ConsolePlace, source: TextIO | None, target: TextIO | None) -> Any:
+    """Return a view on a terminal, or on pipes and files. It is a ConsoleView and a context manager."""
+    downloads = Path(settings.downloads)
     if source is not None and target is not None and source.isatty() and target.isatty():
         from channels.console.tui import TerminalView
 
-        view: ConsoleView = TerminalView(source, target)
-    else:
-        view = PlainView(source.fileno() if source else None, target.fileno() if target else None)
-    async with view:
-        yield ConsoleChannel(settings, view)
+        return TerminalView(source, target, downloads, place.folder, place.upload_mb)
+    return PlainView(source.fileno() if source else None, target.fileno() if target else None, downloads)
+
+
+def person_name(settings: ConsoleSettings) -> str:
+    """Return the name of the person at this console."""
+    return settings.name or _user_name()
+
+
+def own_topic() -> str:
+    """Return the topic of a conversation that no other console shares."""
+    return uuid4().hex[:12]
 
 
 class ConsoleChannel:
-    """One person at one terminal, one conversation."""
+    """The consoles of one service: that of its own process, if it has one, and the attached ones."""
 
     name = NAME
     limits = ChannelLimits(text_limit=1_000_000, upload=1 << 40, download=0, edits_notify=True)
     window = 0.05
 
-    def __init__(self, settings: ConsoleSettings, view: ConsoleView) -> None:
-        person = settings.name or _user_name()
-        self.thread = Thread(NAME, "local", person)
-        self._author = Author(person, person)
-        self._downloads = Path(settings.downloads)
-        self.view = view
-        self._open_replies: set[int] = set()
-        self._waiting = False  # for the reply to a message
-        self._stopping = False
-        self._asks: tuple[Ask, ...] = ()
+    def __init__(
+        self, settings: ConsoleSettings, place: ConsolePlace, view: ConsoleView | None, host: ConsoleHost
+    ) -> None:
+        self.host = host
+        self.receive: Receive | None = None  # while it listens
+        self._place = place
+        self._sessions: list[Session] = []
+        self._local = None
+        if view is not None:
+            self._local = Session(self, view, person_name(settings), place.topic, is_local=True)
+            self._sessions.append(self._local)
+        self._replies: dict[int, ConsoleReply] = {}  # those in progress
+        self._commands: list[tuple[str, str]] = own_commands()
+        self._listening = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
         self._readiness = Readiness(Health.STARTING, time.time())
 
-    # ------------------------------------------------------------ input
-
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
-        """Offer the typed messages, until the input ends or the person leaves."""
+        """Offer the typed messages, until the input of this process ends."""
+        self.receive = receive
+        self._listening.set()
         self._readiness = Readiness(Health.READY, time.time())
+        set_language(default_language(locale.getlocale()[0] or ""))
         try:
-            while (event := await self.view.read()) is not None:
-                if isinstance(event, Key):
-                    if not await self._handle_interrupt(receive):
-                        return
-                elif event.strip() in LEAVE_COMMANDS:
-                    return
-                elif event.strip():
-                    await self._offer_until_stored(receive, self._make_message(event.strip()))
+            await (self._local.converse() if self._local else asyncio.Event().wait())
         finally:
             self._readiness = Readiness(Health.DOWN, time.time(), "the input has ended")
+
+    def stop_listening(self) -> None:
+        """Accept no more messages; what runs is still shown."""
+        self.receive = None
 
     def readiness(self) -> Readiness:
         return self._readiness
 
-    def _make_message(self, text: str) -> Message:
-        command = parse_command_text(text)
-        kind, target = (Kind.CHAT, "") if command is None else (Kind.COMMAND, "")
-        if len(self._asks) == 1 and command is None and (option := self._asks[0].match_option(text)):
-            kind, target, text = Kind.CLICK, self._asks[0].id, option
-        if command in (None, "new", "stop"):  # a message answers the question, the commands close it
-            self._asks = ()
-        return self._make_event(kind, command if command is not None else text, target)
+    async def attach(self, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a console of another process until it leaves."""
+        view = AttachedView(reader, writer, is_interactive=bool(hello.get("interactive")))
+        session = Session(self, view, str(hello["person"]), str(hello.get("topic", "")), is_local=False)
+        self._sessions.append(session)
+        view.set_completions(self._commands)
+        pump = asyncio.create_task(view.pump(), name="console attached")
+        try:
+            await self._listening.wait()
+            await session.converse()
+            if not (view.gone or view.is_interactive):
+                idle = asyncio.create_task(self.host.wait_until_idle(session.thread), name="console idle")
+                await asyncio.wait({idle, pump}, return_when=asyncio.FIRST_COMPLETED)
+                idle.cancel()
+        except ChatGone as error:  # it left while something was written
+            log.debug("console.closed reason=%s", error)
+        finally:
+            self._sessions.remove(session)
+            await session.stop_unseen()
+            view.close()
+            pump.cancel()
 
-    def _make_event(self, kind: Kind, text: str, target: str = "") -> Message:
-        number = uuid4().hex
-        key = f"{NAME}/local/{self._author.id}/{number}"
-        return Message(self.thread, key, number, self._author, text, time.time(), kind, target=target, private=True)
-
-    async def _offer_until_stored(self, receive: Receive, message: Message) -> None:
-        """Offer a message until it is stored, so that the person need not type it again."""
-        notified = False
-        while True:
-            try:
-                receipts = await receive([message])
-                break
-            except NotStored as error:
-                if not notified:
-                    await self.view.write(_(NOT_STORED))
-                    log.error("console.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
-                notified = True
-                await asyncio.sleep(_STORE_RETRY_SECONDS)
-        if receipts == [Receipt.IGNORED]:
-            await self.view.write(_("You're not on the list of this console: see `channels.console.access`."))
-        elif message.kind is not Kind.COMMAND and not self._open_replies:
-            self._waiting = True
-            self.view.set_busy(True)
-
-    async def _handle_interrupt(self, receive: Receive) -> bool:
-        """Stop the running turn on Ctrl-C. Returns False to leave, if none runs."""
-        if self._stopping or not (self._open_replies or self._waiting):
-            return False
-        self._stopping = True
-        await self.view.write(_("Stopping… (Ctrl-C again quits Fawn.)"))
-        await self._offer_until_stored(receive, self._make_event(Kind.COMMAND, "stop"))
-        return True
+    async def close(self) -> None:
+        """Let the attached consoles go."""
+        for session in self._sessions:
+            if isinstance(session.view, AttachedView):
+                session.view.close()
+        await self._background.cancel()
 
     # ------------------------------------------------------------ output
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        return ConsoleReply(self, posts)
+        return ConsoleReply(self, thread, posts, to)
 
     async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        """Copy the files to the downloads folder and show their paths."""
+        """Save the files on the first console that shows this conversation."""
         for index, file in enumerate(files):
             known = find_sent_message(posts, index)
             if known is None or known.id is None:
-                await self._save_file(file, posts, index)
+                await self._save_file(thread, file, posts, index)
 
-    async def _save_file(self, file: OutgoingFile, posts: SentMessages, index: int) -> None:
-        path = await asyncio.to_thread(save_download, file, self._downloads)
-        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        name, size = strip_controls(file.name), human_size(file.size)
-        line = _("File: {name} ({size}) → {path}", name=name, size=size, path=shown)
-        line = f"{line} — {file.caption}" if file.caption else line
+    async def _save_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages, index: int) -> None:
+        [session, *others] = self.attended_sessions(thread)
         await posts.sending(index)
-        await self.view.write(line)
-        await posts.sent(index, str(path))
+        try:
+            path = await session.view.save_file(file)
+        except ChannelError:
+            await posts.unsent(index)
+            raise
+        await posts.sent(index, path)
+        for other in others:
+            await other.try_write(f"{file.name} → {path}")
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        raise Refused("the console has no attachments")
+        return read_staged(attachment, uploads_folder(self._place))
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         return message
@@ -192,100 +224,134 @@ class ConsoleChannel:
         return f"/{command}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        self.view.set_completions([(command.name, _(command.help)) for command in commands])
+        self._commands = [*((command.name, _(command.help)) for command in commands), *own_commands()]
+        for session in self._sessions:
+            session.view.set_completions(self._commands)
 
-    # ------------------------------------------------------------ events of replies
+    async def tell(self, text: str, look: Look = Look.PLAIN) -> None:
+        """Print a line on every console with a person. Does not wait for one that hangs."""
+        tasks = [
+            self._background.start(session.try_write(text, look), "console-tell")
+            for session in self._sessions
+            if session.view.is_interactive
+        ]
+        if tasks:
+            await asyncio.wait(tasks, timeout=TELL_SECONDS)
 
-    def reply_began(self, reply: int) -> None:
-        self._open_replies.add(reply)
-        self._waiting = False
+    def repeat_elsewhere(self, session: Session, text: str) -> None:
+        """Show what a person typed on the other consoles of the same conversation."""
+        for other in self.sessions_at(session.thread):
+            if other is not session:
+                self._background.start(other.try_write(_(OTHER_CONSOLE, text=text), Look.OWN), "console-tell")
 
-    def question_asked(self, asks: tuple[Ask, ...]) -> None:
-        self._asks = asks
+    # ------------------------------------------------------------ sessions and replies
 
-    def reply_ended(self, reply: int) -> None:
-        if reply in self._open_replies:
-            self._open_replies.discard(reply)
-            self._stopping = False
-        if not self._open_replies:
-            self._waiting = False
-        self.view.set_busy(bool(self._open_replies))
+    def sessions_at(self, thread: Thread) -> list[Session]:
+        """Return the consoles that show a conversation."""
+        return [session for session in self._sessions if session.thread == thread]
+
+    def attended_sessions(self, thread: Thread) -> list[Session]:
+        """Return the same. Raises Unattended or ChatGone where there is none."""
+        if sessions := self.sessions_at(thread):
+            return sessions
+        if thread.topic:
+            raise ChatGone(_("the console of this conversation was left"))
+        raise Unattended("no console of this person is open")
+
+    def running_replies(self, thread: Thread) -> list[ConsoleReply]:
+        """Return the replies in progress of a conversation."""
+        return [reply for reply in self._replies.values() if reply.thread == thread]
+
+    def reply_began(self, reply: ConsoleReply) -> None:
+        if id(reply) not in self._replies:
+            self._replies[id(reply)] = reply
+            for session in self.sessions_at(reply.thread):
+                session.refresh_busy()
+
+    def reply_ended(self, reply: ConsoleReply) -> None:
+        self._replies.pop(id(reply), None)
+        for session in self.sessions_at(reply.thread):
+            session.reply_ended(id(reply))
+
+    def follow_progress(self) -> None:
+        """Show the progress of the turns while a person waits."""
+        if self._following is None or self._following.done():
+            self._following = self._background.start(self._show_progress(), "console-progress")
+
+    async def _show_progress(self) -> None:
+        while busy := [session for session in self._sessions if session.busy]:
+            for session in busy:
+                if progress := self.host.progress(session.thread):
+                    session.view.set_progress(progress)
+            await asyncio.sleep(PROGRESS_SECONDS)
 
 
 class ConsoleReply:
     """A running reply. A terminal cannot edit its output, so only the final reply is printed."""
 
-    def __init__(self, console: ConsoleChannel, posts: SentMessages) -> None:
-        self._console, self._posts = console, posts
+    def __init__(self, console: ConsoleChannel, thread: Thread, posts: SentMessages, to: str) -> None:
+        self.thread = thread
+        self._console, self._posts, self._to = console, posts, to
         self._view = View()
 
     def show(self, block: Block) -> None:
-        self._console.reply_began(id(self))
         self._view.add(block)
-        self._console.view.show(self._view, block)
+        self._console.reply_began(self)
+        for session in self._console.sessions_at(self.thread):
+            session.show(id(self), block)
+
+    def show_again(self, session: Session) -> None:
+        """Show what there is of this reply on a console that was opened during the turn."""
+        for block in self._view.blocks():
+            session.show(id(self), block)
 
     async def finish(self, final: Final) -> None:
-        """Print `final`, unless it was printed before a crash."""
+        """Print `final`, unless it was printed before a crash. Raises ChatGone, or Unattended without a console."""
         await self.close()
-        if final.asks:
-            self._console.question_asked(final.asks)
         known = find_sent_message(self._posts)
+        sessions = self._console.sessions_at(self.thread)
         if known and known.id is not None:
+            for session in sessions:
+                session.asks = final.asks or session.asks
             return
-        pieces = [_(REPEAT_MARK)] if known else []
-        for markdown, ask in final.messages():
-            pieces += [markdown, *(_describe_options(ask, alone=len(final.asks) == 1) if ask else ())]
-        text = "\n\n".join(pieces)
+        sessions = self._console.attended_sessions(self.thread)
+        marks = [_(REPEAT_MARK)] if known else []
+        keys = [_(KEYS_HELP)] if any(self._to and self._to in session.help_ids for session in sessions) else []
+        text = "\n\n".join([final_text(final, *marks), *keys])
         if text.strip():
             await self._posts.sending(0)
-            await self._console.view.write(text, markdown=True)
+            await self._print(sessions, final, self._final_reply(final, text))
             await self._posts.sent(0, uuid4().hex)
 
+    @staticmethod
+    async def _print(sessions: Sequence[Session], final: Final, shown: FinalReply) -> None:
+        """Print on every console. Raises ChatGone if none of them could."""
+        printing = [session.write_final(final, shown) for session in sessions]
+        errors = [error for error in await asyncio.gather(*printing, return_exceptions=True) if error]
+        if others := [error for error in errors if not isinstance(error, ChatGone)]:
+            raise others[0]
+        if len(errors) == len(sessions):
+            raise errors[0]
+
+    def _final_reply(self, final: Final, text: str) -> FinalReply:
+        texts = [text for part, text in self._view.texts.items() if text.strip() and part != ANSWERED_PART]
+        return FinalReply(
+            text,
+            final.state,
+            tuple(texts[:-1]),
+            tuple(self._view.steps.values()),
+            final.seconds,
+            final.tokens,
+            of_turn=self._posts.key.startswith("r"),
+        )
+
     async def close(self) -> None:
-        self._console.view.drop(self._view)
-        self._console.reply_ended(id(self))
+        self._console.reply_ended(self)
 
 
-# ---------------------------------------------------------------- questions and files
-
-
-def _describe_options(ask: Ask, *, alone: bool) -> list[str]:
-    """Return the options of a question, numbered if it is the only one, and how to answer."""
-    note = [expiry_note(ask)] if ask.hours else []
-    if not (ask.options and alone):
-        return (["\n".join(f"- {option}" for option in ask.options)] if ask.options else []) + note
-    hint = _("Type a number, or answer in your own words.") if ask.free_text else _("Type a number.")
-    return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint, *note]
-
-
-def save_download(file: OutgoingFile, folder: Path) -> Path:
-    """Copy a file to `folder` under a free name. Raises Refused or TryLater."""
-    name = Path(strip_controls(file.name).replace("\n", " ")).name or "file"
-    stem, suffix = Path(name).stem, Path(name).suffix
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for number in range(1, 10_000):
-            path = folder / (name if number == 1 else f"{stem}-{number}{suffix}")
-            try:
-                with path.open("xb") as target, file.path.open("rb") as source:
-                    copyfileobj(source, target)
-                return path.resolve()
-            except FileExistsError:
-                continue
-    except PermissionError:
-        raise Refused(f"the folder {folder} is not writable") from None
-    except OSError as error:
-        raise TryLater(f"the file could not be saved: {error.strerror}", 5.0) from None
-    raise Refused(f"the folder {folder} has too many files called {name}")
-
-
-def human_size(size: int) -> str:
-    """Return a size in bytes for people."""
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if size >= 10 or unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000  # type: ignore[assignment]  # from here on it is a rounded figure
-    return f"{size:.1f} GB"
+def uploads_folder(place: ConsolePlace) -> Path:
+    """Return the folder of the files that people send."""
+    return place.folder / "uploads"
 
 
 def _user_name() -> str:

@@ -8,11 +8,14 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Self
 
-from agent.blocks import Block, Notice, Plan, Step, View
-from channels.base import ChatGone, parse_command_text
-from channels.console.view import ICONS, Key, one_line, strip_controls
+from agent.blocks import Block, Notice, Plan, Step
+from catalogue import _
+from channels.base import ChatGone, OutgoingFile, parse_command_text
+from channels.console.files import describe_download, save_download, short_path
+from channels.console.view import ICONS, FinalReply, Key, Look, Progress, Typed, one_line, strip_controls
 from channels.shared.background import BackgroundTasks
 
 _GATHER_SECONDS = 0.05  # lines that arrive in this time are one message
@@ -21,10 +24,13 @@ _MAX_QUEUED_LINES = 1000  # before reading pauses
 
 
 class PlainView:
-    """Read and write plain lines, for pipes and files."""
+    """Read and write plain lines, for pipes and files. It sends no files: what a pipe brings may name any path."""
 
-    def __init__(self, source: int | None, target: int | None) -> None:
+    is_interactive = False
+
+    def __init__(self, source: int | None, target: int | None, downloads: Path) -> None:
         self._source, self._target = source, target
+        self._downloads = downloads
         self._lines: deque[str] = deque()
         self._changed = asyncio.Event()
         self._ended = source is None
@@ -33,7 +39,7 @@ class PlainView:
         self._ready: deque[str] = deque()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._partial = ""
-        self._written: dict[int, set[str]] = {}  # progress lines by id of their view
+        self._written: dict[int, set[str]] = {}  # progress lines by reply
         self._out: asyncio.Queue[tuple[str, asyncio.Future[None] | None]] = asyncio.Queue()
         self._background = BackgroundTasks()
 
@@ -46,14 +52,14 @@ class PlainView:
 
     # input
 
-    async def read(self) -> str | Key | None:
+    async def read(self) -> Typed | Key | None:
         if not self._reading:
             self._reading = True
             self._start_reading()
         while not self._ready:
             if not await self._gather_lines():
                 return None
-        return self._ready.popleft()
+        return Typed(self._ready.popleft())
 
     def _start_reading(self) -> None:
         """Read in a thread, because the event loop cannot wait for a file, and a blocking read cannot be cancelled."""
@@ -108,25 +114,36 @@ class PlainView:
 
     # output
 
-    def show(self, view: View, block: Block) -> None:
-        written = self._written.setdefault(id(view), set())
+    def show(self, reply: int, block: Block) -> None:
+        written = self._written.setdefault(reply, set())
         for line in progress_lines(block):
             if line not in written:
                 written.add(line)
                 self._out.put_nowait((line, None))
 
-    def drop(self, view: View) -> None:
-        self._written.pop(id(view), None)
+    def drop(self, reply: int) -> None:
+        self._written.pop(reply, None)
 
-    def set_busy(self, working: bool) -> None:
+    def set_busy(self, busy: bool) -> None:
+        """Show nothing: a pipe receives only completed lines."""
+
+    def set_progress(self, progress: Progress) -> None:
         """Show nothing: a pipe receives only completed lines."""
 
     def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         """Ignore them: a pipe completes nothing."""
 
-    async def write(self, text: str, *, markdown: bool = False) -> None:
+    async def write_reply(self, final: FinalReply) -> None:
+        await self.write("\n\n".join([*final.earlier, final.text]))
+
+    async def save_file(self, file: OutgoingFile) -> str:
+        path = await asyncio.to_thread(save_download, file, self._downloads)
+        await self.write(describe_download(file, short_path(path)))
+        return str(path)
+
+    async def write(self, text: str, look: Look = Look.PLAIN) -> None:
         if self._target is None:
-            raise ChatGone("there is no output to write to")
+            raise ChatGone(_("there is no output to write to"))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._out.put_nowait((strip_controls(text), done))
         await done
@@ -143,7 +160,7 @@ class PlainView:
                 self._changed.set()
             if done and not done.done():
                 if self._target is None:
-                    done.set_exception(ChatGone("the output was closed"))
+                    done.set_exception(ChatGone(_("the output was closed")))
                 else:
                     done.set_result(None)
 

@@ -7,40 +7,73 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import StringIO
+from pathlib import Path
 from typing import Self, TextIO
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
-from prompt_toolkit.completion import DynamicCompleter, WordCompleter
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter, WordCompleter
+from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import create_input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 from prompt_toolkit.patch_stdout import patch_stdout
-from prompt_toolkit.utils import get_cwidth
+from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 
 from agent.blocks import Block, View
-from catalogue import _
-from channels.base import ChatGone
-from channels.console.view import ICONS, Key, one_line, strip_controls
+from catalogue import N_, _, format_duration
+from channels.base import ChatGone, OutgoingFile
+from channels.console.files import NotSent, describe_download, find_files, save_download, short_path, stage_files
+from channels.console.view import (
+    ICONS,
+    FinalReply,
+    Key,
+    Look,
+    Progress,
+    Typed,
+    fold_steps,
+    one_line,
+    strip_controls,
+)
 from channels.shared.background import BackgroundTasks
 
 _TAIL_CHARS = 8000  # of a streamed text that are drawn: more than any screen shows
+_MAX_HISTORY_BYTES = 1_000_000
+_FRAME_SECONDS = 0.1
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
+_LOOKS = {Look.OWN: "1", Look.HINT: "2", Look.FAULT: "31"}  # SGR: bold, faint, red: readable on light and dark
+UNFOLD = N_("Ctrl-O shows them")
+WORKING = N_("Working · {time} · Ctrl-C stops")
+WORKING_TOKENS = N_("Working · {time} · {tokens:,} tokens · Ctrl-C stops")
 
 
 class TerminalView:
-    """Show a prompt at the bottom and streamed replies above it; finished output scrolls up."""
+    """Show a prompt at the bottom and streamed replies above it; finished output scrolls up.
 
-    def __init__(self, source: TextIO, target: TextIO) -> None:
+    `folder` keeps the history between runs, and copies of the files that are sent.
+    """
+
+    is_interactive = True
+
+    def __init__(self, source: TextIO, target: TextIO, downloads: Path, folder: Path, upload_mb: int) -> None:
         self._source, self._target = source, target
+        self._downloads, self._folder, self._upload_mb = downloads, folder, upload_mb
         self._events: asyncio.Queue[str | Key | None] = asyncio.Queue()
         self._views: dict[int, View] = {}
-        self._busy = False
+        self._began = 0.0  # monotonic, of the work that is shown; 0: none
+        self._tokens = 0
         self._commands: Sequence[tuple[str, str]] = ()
         self._session: PromptSession[str] | None = None
+        self._spinner: asyncio.Task[None] | None = None
         self._background = BackgroundTasks()
 
     async def __aenter__(self) -> Self:
@@ -51,23 +84,32 @@ class TerminalView:
 
     # input
 
-    async def read(self) -> str | Key | None:
+    async def read(self) -> Typed | Key | None:
         if self._session is None:
             self._session = await asyncio.to_thread(self._build_prompt)
             self._background.start(self._keep_prompt_open(self._session), "console-prompt")
-        event = await self._events.get()
-        if isinstance(event, str) and event.strip():
-            await self.write(f"› {event}")
+        while isinstance(event := await self._events.get(), str):
+            if not event.strip():
+                continue
+            await self.write(event, Look.OWN)
+            try:
+                return await asyncio.to_thread(self._with_files, event)
+            except NotSent as error:
+                await self.write(str(error), Look.FAULT)
         return event
 
-    def _build_prompt(self) -> PromptSession[str]:
-        def completer() -> WordCompleter:
-            names = {f"/{name}": text for name, text in self._commands}
-            return WordCompleter(list(names), meta_dict=names, sentence=True)
+    def _with_files(self, typed: str) -> Typed:
+        text, files = find_files(typed)
+        return Typed(text, stage_files(files, self._folder / "uploads", self._upload_mb)) if files else Typed(text)
 
+    def _build_prompt(self) -> PromptSession[str]:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         session: PromptSession[str] = PromptSession(
             message=self._prompt_message,
-            completer=DynamicCompleter(completer),
+            completer=_ConsoleCompleter(lambda: self._commands),
+            history=FileHistory(_history_file(self._folder)),
+            auto_suggest=AutoSuggestFromHistory(),
+            enable_history_search=True,
             key_bindings=self._key_bindings(),
             erase_when_done=True,
             input=create_input(self._source),
@@ -91,6 +133,10 @@ class TerminalView:
         @keys.add("escape", "enter")
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
+
+        @keys.add("c-o")
+        def _(event: KeyPressEvent) -> None:
+            self._events.put_nowait(Key.STEPS)
 
         @keys.add("c-c")
         def _(event: KeyPressEvent) -> None:
@@ -118,28 +164,56 @@ class TerminalView:
 
     # output
 
-    def show(self, view: View, block: Block) -> None:
-        self._views[id(view)] = view
+    def show(self, reply: int, block: Block) -> None:
+        self._views.setdefault(reply, View()).add(block)
         self._refresh()
 
-    def drop(self, view: View) -> None:
-        if self._views.pop(id(view), None) is not None:
+    def drop(self, reply: int) -> None:
+        if self._views.pop(reply, None) is not None:
             self._refresh()
 
-    def set_busy(self, working: bool) -> None:
-        self._busy = working
+    def set_busy(self, busy: bool) -> None:
+        self._began = (self._began or time.monotonic()) if busy else 0.0
+        self._tokens = self._tokens if busy else 0
+        if busy and (self._spinner is None or self._spinner.done()):
+            self._spinner = self._background.start(self._spin(), "console-spinner")
         self._refresh()
+
+    def set_progress(self, progress: Progress) -> None:
+        self._began, self._tokens = time.monotonic() - progress.seconds, progress.tokens
+
+    async def _spin(self) -> None:
+        while self._began:
+            self._refresh()
+            await asyncio.sleep(_FRAME_SECONDS)
 
     def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         self._commands = commands
 
-    async def write(self, text: str, *, markdown: bool = False) -> None:
-        text = (
-            await asyncio.to_thread(render_markdown, strip_controls(text), self._terminal_size()[0])
-            if markdown
-            else strip_controls(text) + "\n"
-        )
+    async def write_reply(self, final: FinalReply) -> None:
+        for text in (*final.earlier, final.text):
+            if text is final.text and (line := fold_steps(final.steps, final.seconds)):
+                await self.write(f"{line} · {_(UNFOLD)}", Look.HINT)
+            if text.strip():
+                await self.write(text, Look.MARKDOWN)
 
+    async def save_file(self, file: OutgoingFile) -> str:
+        path = await asyncio.to_thread(save_download, file, self._downloads)
+        place = short_path(path) if is_dumb_terminal() else _link(path)
+        await self._print(f"{describe_download(file, place)}\n")
+        return str(path)
+
+    async def write(self, text: str, look: Look = Look.PLAIN) -> None:
+        text = strip_controls(text)
+        if look is Look.MARKDOWN:
+            await self._print(await asyncio.to_thread(render_markdown, text, self._terminal_size()[0]))
+        elif look is Look.OWN:
+            await self._print("\n" + _styled(f"› {text}", look) + "\n\n")
+        else:
+            rows = (row for line in text.splitlines() for row in wrap_line(line, self._terminal_size()[0] - 1))
+            await self._print(_styled("\n".join(rows), look) + "\n")
+
+    async def _print(self, text: str) -> None:
         def put() -> None:
             self._target.write(text)
             self._target.flush()
@@ -162,12 +236,57 @@ class TerminalView:
         """Return the running replies and the prompt itself."""
         columns, lines = self._terminal_size()
         rows = [row for view in self._views.values() for row in draw_reply(view, columns - 1)]
-        if not rows and self._busy:
-            rows = [("ansibrightblack", "• working…")]
+        if self._began:
+            rows.append(("ansicyan", next(wrap_line(self._working_line(), columns - 1))))
+        elif not rows:
+            rows.append(("", ""))  # a blank line above the idle prompt
         room = max(lines - _completion_lines(lines) - 2, 1)
         if len(rows) > room:
             rows = rows[-room:] if room < 3 else [("ansibrightblack", "…"), *rows[1 - room :]]
         return [*((style, f"{text}\n") for style, text in rows), ("bold", "› ")]
+
+    def _working_line(self) -> str:
+        now = time.monotonic()
+        form = WORKING_TOKENS if self._tokens else WORKING
+        spinner = _FRAMES[int(now / _FRAME_SECONDS) % len(_FRAMES)]
+        return f"{spinner} {_(form, time=format_duration(now - self._began), tokens=self._tokens)}"
+
+
+class _ConsoleCompleter(Completer):
+    """Complete commands at the beginning of a line, and paths after an @."""
+
+    def __init__(self, list_commands: Callable[[], Sequence[tuple[str, str]]]) -> None:
+        self._list_commands = list_commands
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        if found := re.search(r"(?:^|\s)@(\S*)$", document.text_before_cursor):
+            return self._paths.get_completions(Document(found[1]), complete_event)
+        if not document.text.startswith("/"):
+            return []
+        names = {f"/{name}": text for name, text in self._list_commands()}
+        return WordCompleter(list(names), meta_dict=names, sentence=True).get_completions(document, complete_event)
+
+
+def _history_file(folder: Path) -> Path:
+    """Return the history of this user, without its older half where it grew long."""
+    path = folder / f"history-{os.getuid()}"
+    path.touch(mode=0o600)
+    if path.stat().st_size > _MAX_HISTORY_BYTES:
+        data = path.read_bytes()
+        path.write_bytes(data[data.find(b"\n# ", len(data) // 2) + 1 :])
+    return path
+
+
+def _styled(text: str, look: Look) -> str:
+    code = "" if is_dumb_terminal() else _LOOKS.get(look, "")
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
+
+
+def _link(path: Path) -> str:
+    """Return a path that opens with a click, also where the terminal breaks it over two lines."""
+    address = f"file://{socket.gethostname()}{path.as_uri().removeprefix('file://')}"
+    return f"\x1b]8;;{address}\x1b\\{short_path(path)}\x1b]8;;\x1b\\"
 
 
 def _completion_lines(lines: int) -> int:
@@ -212,10 +331,18 @@ def render_markdown(text: str, columns: int) -> str:
     """Render Markdown as styled terminal text. Called in a thread, because importing rich is slow."""
     from rich.console import Console
     from rich.markdown import Markdown
+    from rich.theme import Theme
 
     page = StringIO()
-    console = Console(file=page, width=columns, force_terminal=True, color_system="standard", legacy_windows=False)
-    document = Markdown(text, hyperlinks=False)
+    console = Console(
+        file=page,
+        width=columns,
+        force_terminal=True,
+        color_system="standard",
+        legacy_windows=False,
+        theme=Theme({"markdown.code": "magenta", "markdown.code_block": "magenta"}),
+    )
+    document = Markdown(text, code_theme="ansi_light", hyperlinks=not is_dumb_terminal())
     for child in (child for token in document.parsed for child in token.children or ()):
         if child.type == "softbreak":  # a new line in a chat stays one
             child.type = "hardbreak"

@@ -1,13 +1,16 @@
-"""The protocol of console views, and text without control characters."""
+"""The protocol of console views and what they show, and text without control characters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
-from enum import Enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
 from typing import Protocol
 
-from agent.blocks import Block, View
+from agent.blocks import NOTED_STEP, Block, Step
+from agent.messages import Attachment
+from catalogue import format_duration, ngettext
+from channels.base import OutgoingFile
 from channels.shared.texts import shorten
 
 _CONTROL = {code: None for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
@@ -17,6 +20,80 @@ _MAX_TITLE_CHARS = 200
 
 class Key(Enum):
     INTERRUPT = "Ctrl-C"
+    STEPS = "Ctrl-O"
+
+
+class Look(StrEnum):
+    """How a written text looks on a terminal."""
+
+    PLAIN = "plain"
+    MARKDOWN = "markdown"
+    OWN = "own"  # the person's words
+    HINT = "hint"
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """One message of the person, with the files that it names."""
+
+    text: str
+    files: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the turn of a conversation is."""
+
+    seconds: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinalReply:
+    """What stays of a reply. `earlier` are the texts before the answer; `of_turn` is False for a notice of the bot."""
+
+    text: str
+    state: str = "done"
+    earlier: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    seconds: float = 0.0
+    tokens: int = 0
+    of_turn: bool = False
+
+
+class ConsoleView(Protocol):
+    """The input and output of one console. A view without a person (not `is_interactive`) reads until its input ends
+    and then waits for the answers."""
+
+    is_interactive: bool
+
+    async def read(self) -> Typed | Key | None:
+        """Return the next message or key, or None at the end of the input."""
+
+    def show(self, reply: int, block: Block) -> None:
+        """Show a block of a running reply soon. Returns at once."""
+
+    def drop(self, reply: int) -> None:
+        """Stop showing a running reply."""
+
+    def set_busy(self, busy: bool) -> None:
+        """Show whether a turn is running. The first True follows the receipt of a message."""
+
+    def set_progress(self, progress: Progress) -> None:
+        """Show how far the running turn is."""
+
+    def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
+        """Set the commands (name, help) to complete."""
+
+    async def write(self, text: str, look: Look = Look.PLAIN) -> None:
+        """Print after all earlier output. Raises ChatGone if the output is closed."""
+
+    async def write_reply(self, final: FinalReply) -> None:
+        """Print a final reply. Raises ChatGone if the output is closed."""
+
+    async def save_file(self, file: OutgoingFile) -> str:
+        """Save a file to the folder for downloads, print where it is, and return its path. Raises ChannelError."""
 
 
 def strip_controls(text: str) -> str:
@@ -24,28 +101,42 @@ def strip_controls(text: str) -> str:
     return text.translate(_CONTROL)
 
 
-class ConsoleView(AbstractAsyncContextManager["ConsoleView"], Protocol):
-    """The input and output of the console. Entered as long as the channel is open."""
-
-    async def read(self) -> str | Key | None:
-        """Return the next message or key, or None at the end of the input."""
-
-    def show(self, view: View, block: Block) -> None:
-        """Show `block` soon, which was added to `view`. Returns at once."""
-
-    def drop(self, view: View) -> None:
-        """Stop showing `view`."""
-
-    def set_busy(self, working: bool) -> None:
-        """Show whether a turn is running."""
-
-    def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
-        """Set the commands (name, help) to complete."""
-
-    async def write(self, text: str, *, markdown: bool = False) -> None:
-        """Print after all earlier output. Raises ChatGone if the output is closed."""
-
-
 def one_line(text: str) -> str:
     """Return a text on one line of limited length, without control characters."""
     return strip_controls(shorten(text, _MAX_TITLE_CHARS))
+
+
+def fold_steps(steps: Iterable[Step], seconds: float) -> str:
+    """Return the line that stays of a turn's steps; "" without any."""
+    calls = [step for step in steps if not step.id.startswith(NOTED_STEP)]
+    failed = sum(step.state == "failed" for step in calls)
+    if not calls:
+        return ""
+    stopped = any(step.state == "stopped" for step in calls)
+    mark = ICONS["stopped" if stopped else "failed" if failed == len(calls) else "done"]
+    time = format_duration(seconds)
+    if failed:
+        form = ngettext(
+            "{n} step, {failed} failed · {time}",
+            "{n} steps, {failed} failed · {time}",
+            len(calls),
+            failed=failed,
+            time=time,
+        )
+    else:
+        form = ngettext("{n} step · {time}", "{n} steps · {time}", len(calls), time=time)
+    return f"{mark} {form}"
+
+
+def step_lines(steps: Iterable[Step]) -> list[str]:
+    """Return a line for each step."""
+    return [one_line(f"{ICONS[step.state]} {step.title}{f' — {step.detail}' if step.detail else ''}") for step in steps]
+
+
+def human_size(size: int) -> str:
+    """Return a size in bytes for people."""
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if size >= 10 or unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000  # type: ignore[assignment]  # from here on it is a rounded figure
+    return f"{size:.1f} GB"

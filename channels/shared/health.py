@@ -25,7 +25,10 @@ class ConnectionHealth:
         return self._now.health is Health.READY
 
     def set_health(self, health: Health, detail: str = "", *, usual: bool = False) -> None:
-        """Record the health, with a sentence if it is not READY. A `usual` interruption logs no warning."""
+        """Record the health, with the account if it is READY, else with a sentence.
+
+        A `usual` interruption logs no warning.
+        """
         if (health, detail) == (self._now.health, self._now.detail):
             return
         self._now = Readiness(health, time.time(), detail)

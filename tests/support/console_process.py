@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from agent.blocks import Ask, Done, Failed, Notice, Plan, PlanItem, Step, Text, View
 from agent.messages import Kind, Message, Unreadable
 from channels.base import Channel, CommandInfo, NotStored, OutgoingFile, Receipt, SentMessage
-from channels.console.channel import ConsoleSettings, connect
+from channels.console.channel import ConsolePlace, ConsoleSettings, connect
 
 POEM = "\n".join(f"line {i} of a **long** poem" for i in range(1, 61))
 
@@ -120,7 +120,8 @@ class Script:
 
 async def main() -> None:
     log = Path(sys.argv[1])
-    async with connect(ConsoleSettings(name="ada", downloads=str(log.parent / "downloads"))) as channel:
+    settings = ConsoleSettings(name="ada", downloads=str(log.parent / "downloads"))
+    async with connect(settings, ConsolePlace(log.parent / "console")) as channel:
         script = Script(channel, log)
         await channel.announce([CommandInfo("help", "what I can do"), CommandInfo("stop", "stop the turn")])
         await channel.listen(script.receive)

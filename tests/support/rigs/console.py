@@ -23,10 +23,10 @@ class ConsoleRig(FakeRig):
     name = "console"
     can = frozenset(["uploads"])
 
-    def __init__(self, settings: console.ConsoleSettings) -> None:
+    def __init__(self, settings: console.ConsoleSettings, place: console.ConsolePlace) -> None:
         super().__init__(self._pipes)
         self.screen = ""
-        self._settings = settings
+        self._settings, self._place = settings, place
         self._keys = -1
 
     @property
@@ -37,7 +37,7 @@ class ConsoleRig(FakeRig):
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         plain = console.ConsoleSettings(name="jane", downloads=str(folder / "downloads"))
-        async with cls(replace(plain, **settings)).running() as rig:
+        async with cls(replace(plain, **settings), console.ConsolePlace(folder / "console")).running() as rig:
             yield rig
 
     @asynccontextmanager
@@ -54,7 +54,7 @@ class ConsoleRig(FakeRig):
         loop.add_reader(screen, read)
         try:
             with os.fdopen(their_in) as stdin, os.fdopen(their_out, "w") as stdout:
-                async with console.connect(self._settings, stdin=stdin, stdout=stdout) as channel:
+                async with console.connect(self._settings, self._place, stdin=stdin, stdout=stdout) as channel:
                     yield channel
         finally:
             os.close(self._keys)  # its reading thread ends

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import pty
 import re
-import select
-import struct
 import subprocess
 import sys
-import termios
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import pyte
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -29,10 +22,9 @@ from channels.console.tui import wrap_line
 from channels.shared.texts import NOT_STORED, REPEAT_MARK
 from tests.support.recording_inbox import Memory
 from tests.support.rigs.console import ConsoleRig
+from tests.support.terminal import PATIENCE, Terminal
 
 DRIVER = Path(__file__).parents[2] / "support" / "console_process.py"
-EMPTY = "› Ask me, or /help"
-PATIENCE = 20.0  # seconds until a test gives up: never a measure of speed
 
 
 def offered(log: Path) -> list[tuple[Kind, str, str]]:
@@ -80,7 +72,7 @@ def test_lines_that_arrive_apart_are_two_messages(log: Path) -> None:
 
 async def test_a_cancellation_while_a_line_arrives_is_not_swallowed() -> None:
     source, keys = os.pipe()
-    async with PlainView(source, None) as pipe:
+    async with PlainView(source, None, Path("downloads")) as pipe:
         reading = asyncio.create_task(pipe.read())
         for line in (b"one\n", b"two\n"):  # the second is waited for
             await asyncio.sleep(0.01)
@@ -254,71 +246,13 @@ def test_rows_fit_the_screen_and_keep_every_word(line: str, columns: int) -> Non
     assert "".join(rows).replace(" ", "") == line.replace(" ", "")
 
 
-class Terminal:
-    """A real pseudo-terminal: `screen` is what a person sees, `raw` all output of the program."""
-
-    def __init__(self, log: Path, rows: int = 24, columns: int = 80) -> None:
-        self.screen = pyte.HistoryScreen(columns, rows, history=1000, ratio=1)
-        self.stream = pyte.ByteStream(self.screen)
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.screen.write_process_input = self.type  # type: ignore[method-assign,assignment]  # how pyte answers "where is the cursor?"
-        self.process = subprocess.Popen(
-            [sys.executable, DRIVER, log],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=log.parent,
-            env={**os.environ, "TERM": "xterm"},
-            start_new_session=True,
-        )
-        os.close(slave)
-        self.seen: list[str] = []  # every picture after every piece of output
-
-    def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    def rows(self) -> list[str]:
-        """Return the scrollback and the screen as text."""
-        above = ["".join(line[i].data for i in sorted(line)) for line in self.screen.history.top]
-        return [row.rstrip() for row in [*above, *self.screen.display]]
-
-    def text(self) -> str:
-        return "\n".join(self.rows())
-
-    def until(self, true: Callable[[], bool]) -> None:
-        """Read output until the screen matches."""
-        end = time.monotonic() + PATIENCE
-        while not true():
-            assert time.monotonic() < end, f"waited in vain; the screen is:\n{self.text()}"
-            if select.select([self.master], [], [], 0.05)[0]:
-                try:
-                    self.stream.feed(os.read(self.master, 65_536))
-                except OSError:  # the program has left
-                    self.process.wait(PATIENCE)
-                    assert true(), f"it left; the screen is:\n{self.text()}"
-                self.seen.append(self.text())
-
-    def shows(self, text: str) -> None:
-        self.until(lambda: text in self.text())
-
-    def prompt(self) -> None:
-        """The prompt is visible and empty, and no reply is streaming."""
-        self.until(lambda: next((row for row in reversed(self.rows()) if row.startswith("›")), "") == EMPTY)
-
-    def left(self) -> bool:
-        return self.process.poll() is not None
-
-    def close(self) -> None:
-        if not self.left():
-            self.process.kill()
-        self.process.wait()
-        os.close(self.master)
+def open_console(log: Path, rows: int = 24, columns: int = 80) -> Terminal:
+    return Terminal([sys.executable, str(DRIVER), str(log)], log.parent, {**os.environ, "TERM": "xterm"}, rows, columns)
 
 
 @pytest.fixture
 def terminal(log: Path) -> Iterator[Terminal]:
-    window = Terminal(log)
+    window = open_console(log)
     try:
         window.prompt()
         yield window
@@ -335,10 +269,10 @@ def test_a_reply_streams_in_place_and_its_final_text_is_printed_once(terminal: T
     assert offered(log) == [(Kind.CHAT, "hello there", "")]
 
 
-def test_progress_is_live_and_collapsed_after_ctrl_c(terminal: Terminal, log: Path) -> None:
+def test_progress_is_live_and_folded_after_ctrl_c(terminal: Terminal, log: Path) -> None:
     terminal.type("work\r")
     terminal.shows("until stopped")
-    for part in ("✓ bash: make all", "✗ bash: make all — exit code 2", "• build", "○ ship"):
+    for part in ("✓ bash: make all", "✗ bash: make all — exit code 2", "• build", "○ ship", "Working · "):
         assert part in terminal.text()
     terminal.type("also this\r")  # typed while it works: steering
     terminal.until(lambda: (Kind.CHAT, "also this", "") in offered(log))
@@ -349,8 +283,16 @@ def test_progress_is_live_and_collapsed_after_ctrl_c(terminal: Terminal, log: Pa
     rows = terminal.rows()
     assert rows.count("I am on it and shall go on until stopped") == 1
     assert not any("bash: make all" in row or "build" in row for row in rows)
+    assert "✓ 2 steps, 1 failed · 0 s · Ctrl-O shows them" in rows
+    for count, unfold in enumerate(("\x0f", "/steps\r"), 1):
+        terminal.type(unfold)
+        terminal.shows_times("✗ bash: make all — exit code 2", count)
     terminal.type("still here\r")
     terminal.shows("heard chat 'still here'")
+    terminal.prompt()
+    terminal.type("\x03")
+    terminal.shows_times("Press Ctrl-C again to leave.", 1)
+    assert not terminal.left()
     terminal.type("\x03")
     terminal.until(terminal.left)
     assert terminal.process.returncode == 0
@@ -365,6 +307,79 @@ def test_ctrl_c_empties_the_line_first_and_ctrl_d_leaves(terminal: Terminal, log
     terminal.until(terminal.left)
     assert terminal.process.returncode == 0
     assert offered(log) == []
+
+
+def test_a_word_after_ctrl_c_means_to_stay(terminal: Terminal, log: Path) -> None:
+    for count in (1, 2):
+        terminal.type("\x03")
+        terminal.shows_times("Press Ctrl-C again to leave.", count)
+        terminal.type(f"word {count}\r")
+        terminal.shows(f"heard chat 'word {count}'")
+        terminal.prompt()
+    assert not terminal.left()
+
+
+def test_history_stays_between_runs_for_this_user_only(log: Path) -> None:
+    for keys in ("first words\r", "fir\x1b[A\r"):  # the arrow up finds what begins like this
+        window = open_console(log)
+        try:
+            window.prompt()
+            window.type(keys)
+            window.shows("heard chat 'first words'")
+            window.prompt()
+            window.type("\x04")
+            window.until(window.left)
+        finally:
+            window.close()
+    assert [text for _, text, _ in offered(log)] == ["first words", "first words"]
+    [history] = (log.parent / "console").glob("history-*")
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_files_are_sent_by_name_and_a_missing_one_is_named(terminal: Terminal, log: Path) -> None:
+    (log.parent / "my notes.txt").write_text("some notes")
+    (log.parent / "data.csv").write_text("1,2")
+    terminal.type("@missing.txt please\r")
+    terminal.shows("There is no file missing.txt, so nothing was sent.")
+    terminal.type("read @dat\t")
+    terminal.shows("› read @data.csv")
+    terminal.type(" and @'my notes.txt' for @jane\r")
+    terminal.shows("heard chat 'read data.csv")
+    [message] = map(Message.load, log.read_bytes().splitlines())
+    assert message.text == "read data.csv and my notes.txt for @jane"
+    assert [(file.name, file.mime, file.size) for file in message.attachments] == [
+        ("data.csv", "text/csv", 3),
+        ("my notes.txt", "text/plain", 10),
+    ]
+    copy = log.parent / "console" / "uploads" / message.attachments[1].ref
+    assert copy.read_text() == "some notes"
+    assert copy.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_saved_file_is_a_link_that_line_breaks_do_not_cut(log: Path) -> None:
+    window = open_console(log, 24, 30)
+    try:
+        window.prompt()
+        window.type("file\r")
+        window.shows("chart-2.png")
+        path = log.parent / "downloads" / "chart.png"
+        assert re.search(rf"\x1b]8;;file://[^/]*{re.escape(str(path))}\x1b\\", window.raw.decode())
+    finally:
+        window.close()
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_terminal_without_colours_gets_none(log: Path, name: str, value: str) -> None:
+    environment = {**os.environ, "TERM": "xterm", name: value}
+    window = Terminal([sys.executable, str(DRIVER), str(log)], log.parent, environment)
+    try:
+        window.until(lambda: "›" in window.text())
+        window.type("hello there\r")
+        window.shows("heard chat 'hello there'")
+        assert not re.search(rb"\x1b\[(?:\d+;)*(?:3[1-7]|9[0-7])m", window.raw)
+        assert value != "dumb" or b"\x1b]8" not in window.raw
+    finally:
+        window.close()
 
 
 @pytest.mark.parametrize("word", ["/quit", "/exit"])
@@ -414,7 +429,7 @@ def test_commands_are_completed_and_control_characters_are_harmless(terminal: Te
 
 @pytest.mark.parametrize("size", [(24, 80), (6, 20), (40, 200)])
 def test_every_size_of_terminal_works(log: Path, size: tuple[int, int]) -> None:
-    window = Terminal(log, *size)
+    window = open_console(log, *size)
     try:
         window.prompt()
         window.type("work\r")

@@ -1,0 +1,172 @@
+"""Consoles beside a running service: `fawn chat` attaches to it, `fawn ask` asks it, or a service of its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.messages import Attachment
+from bot.admin.operations import ATTACH, NotRunning, open_connection
+from bot.config.schema import Config
+from bot.storage.database import DataDirLocked
+from catalogue import N_, _
+from channels import console
+from channels.console.ask import AskView
+from channels.console.files import NotSent, stage_files, stage_text
+from channels.console.view import ConsoleView, Look
+
+if TYPE_CHECKING:  # a console that attaches does not need the service's modules
+    from bot.app import App
+
+START_SECONDS = 15.0  # in which a service that holds data_dir opens its control socket
+POLL_SECONDS = 0.02
+MAX_PIPED_CHARS = 50_000  # more is sent as a file
+RETRY_SECONDS = 0.2  # before `fawn ask` turns to the next service
+NO_ANSWER = "another process works there, but does not answer. Stop it first."
+ATTACHED = N_("Attached to the running Fawn. Leaving does not stop it.")
+ENDED = N_("The connection to Fawn ended, because it was stopped. What you sent last may not be answered.")
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """How a console presents itself to the service in `data_dir`."""
+
+    data_dir: Path
+    person: str
+    topic: str
+    interactive: bool
+
+    async def attach(self, view: ConsoleView, connected: Callable[[], None] = lambda: None) -> bool:
+        """Connect a view until it or the service ends. Returns False if the service broke off. Raises NotRunning."""
+        end = time.monotonic() + START_SECONDS
+        arguments = {"person": self.person, "topic": self.topic, "interactive": self.interactive}
+        while True:
+            try:
+                reader, writer = await open_connection(self.data_dir, ATTACH, arguments)
+                break
+            except NotRunning:  # it is starting or stopping
+                if time.monotonic() > end:
+                    raise
+                await asyncio.sleep(POLL_SECONDS)
+        connected()
+        return await console.attach_view(view, reader, writer)
+
+
+async def attach_chat(data_dir: Path, settings: console.ConsoleSettings, place: console.ConsolePlace) -> bool:
+    """Chat with the running service on this terminal or pipe. Returns False if it broke off. Raises NotRunning."""
+    async with console.open_view(settings, place, sys.stdin, sys.stdout) as view:
+        if view.is_interactive:
+            await view.write(_(ATTACHED), Look.HINT)
+        hello = Hello(data_dir, console.person_name(settings), place.topic, view.is_interactive)
+        if whole := await hello.attach(view):
+            return whole
+        await view.write(_(ENDED), Look.FAULT)
+    return False
+
+
+def console_settings(
+    config: Config, arguments: argparse.Namespace, has_terminal: bool
+) -> tuple[console.ConsoleSettings, console.ConsolePlace]:
+    """Return the settings of the console, and which conversation it shows: in a pipe, one of its own."""
+    given = (entry.settings for entry in config.channels if entry.name == "console")
+    settings = next(given, console.ConsoleSettings())
+    if hasattr(arguments, "words"):
+        topic = f"ask-{arguments.name or console.own_topic()}"
+    else:
+        own = getattr(arguments, "new", False) or not (getattr(arguments, "old", False) or has_terminal)
+        topic = console.own_topic() if own else ""
+    return settings, console.ConsolePlace(config.data_dir / "console", config.limits.upload_mb, topic)
+
+
+class AskError(Exception):
+    """`fawn ask` cannot ask; the text says why."""
+
+
+def answer_for_script(config: Config, arguments: argparse.Namespace, serve: Callable[[Any], int]) -> int:
+    """Ask the running service, or one of our own that `serve` runs; print the answer and return the exit code.
+
+    Raises AskError.
+    """
+    settings, place = console_settings(config, arguments, has_terminal=False)
+    view = make_ask_view(settings, place, arguments)
+    asking = partial(ask, config.data_dir, settings, place, view)
+    while not view.ended:  # a service that is stopping accepts nothing: then the next one is asked
+        try:
+            if code := serve(asking):
+                return code
+        except DataDirLocked:
+            try:
+                asyncio.run(asking())
+            except NotRunning:
+                raise AskError(NO_ANSWER) from None
+        time.sleep(0 if view.ended else RETRY_SECONDS)
+    return 0 if view.print_answer(as_json=arguments.json) else 1
+
+
+def make_ask_view(
+    settings: console.ConsoleSettings, place: console.ConsolePlace, arguments: argparse.Namespace
+) -> AskView:
+    """Return the view of `fawn ask`: the words, with piped text and files. Raises AskError."""
+    words, piped = " ".join(arguments.words), _read_pipe()
+    uploads = place.folder / "uploads"
+    files: tuple[Attachment, ...] = ()
+    try:
+        files = stage_files(arguments.file, uploads, place.upload_mb) if arguments.file else ()
+        if len(piped) > MAX_PIPED_CHARS:
+            files += (stage_text(piped, "stdin.txt", uploads),)
+            piped = ""
+    except NotSent as error:
+        raise AskError(str(error)) from None
+    text = "\n\n".join(part for part in (words.strip(), piped.strip()) if part)
+    if not text and not files:
+        raise AskError("usage: fawn ask TEXT, or text from a pipe")
+    return AskView(text, files, Path(settings.downloads), quiet=arguments.quiet)
+
+
+def _read_pipe() -> str:
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:  # closed
+        return ""
+    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
+        return ""
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+async def ask(
+    data_dir: Path,
+    settings: console.ConsoleSettings,
+    place: console.ConsolePlace,
+    view: AskView,
+    connected: Callable[[], None] = lambda: None,
+) -> None:
+    """Ask the service in `data_dir`. Raises NotRunning."""
+    await Hello(data_dir, console.person_name(settings), place.topic, interactive=False).attach(view, connected)
+
+
+async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, None]]) -> int:
+    """Run a service until it has answered, also others who attached meanwhile. Ctrl-C stops the turn. Returns 0."""
+    service = asyncio.create_task(app.run(), name="service")
+
+    def connected() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+
+    task = asyncio.create_task(asking(connected), name="ask")
+    await asyncio.wait({service, task}, return_when=asyncio.FIRST_COMPLETED)
+    if not service.done():
+        await app.stop_when_idle()
+    task.cancel()
+    await asyncio.wait({service, task})
+    if not task.cancelled():
+        task.result()
+    return service.result()  # raises why it could not run

@@ -1,0 +1,104 @@
+"""`fawn ask`: one message, its answer on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.blocks import Block
+from agent.messages import Attachment
+from catalogue import _
+from channels.base import OutgoingFile
+from channels.console.files import save_download
+from channels.console.plain import progress_lines
+from channels.console.session import NO_ACCESS
+from channels.console.view import FinalReply, Key, Look, Progress, Typed, strip_controls
+
+QUESTION_OPEN = "This is a question. Answer it with: fawn ask --continue NAME …, with the same NAME as before."
+
+
+class AskView:
+    """A `ConsoleView` that sends one message and keeps the answer. `ended`: no other service need be asked, because one
+    has stored the message or refused it."""
+
+    is_interactive = False
+
+    def __init__(self, text: str, files: tuple[Attachment, ...], downloads: Path, *, quiet: bool) -> None:
+        self._typed, self._sent = Typed(text, files), False
+        self._downloads = downloads
+        self._quiet = quiet
+        self._printed: set[str] = set()
+        self.ended = False
+        self.final: FinalReply | None = None
+        self.files: list[str] = []
+
+    async def read(self) -> Typed | Key | None:
+        if self._sent:
+            return None
+        self._sent = True
+        return self._typed
+
+    def show(self, reply: int, block: Block) -> None:
+        for line in progress_lines(block):
+            if line not in self._printed:
+                self._printed.add(line)
+                self._say(line)
+
+    def drop(self, reply: int) -> None:
+        """Show nothing."""
+
+    def set_busy(self, busy: bool) -> None:
+        self.ended = self.ended or busy
+
+    def set_progress(self, progress: Progress) -> None:
+        """Show nothing."""
+
+    def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
+        """Complete nothing."""
+
+    async def write(self, text: str, look: Look = Look.PLAIN) -> None:
+        self.ended = self.ended or text == _(NO_ACCESS)
+        self._say(text, always=look is Look.FAULT)
+
+    async def write_reply(self, final: FinalReply) -> None:
+        for text in final.earlier:
+            self._say(text)
+        if final.of_turn:
+            self.final = final
+        else:  # a notice, such as a refused file
+            self._say(final.text, always=True)
+
+    async def save_file(self, file: OutgoingFile) -> str:
+        path = str(await asyncio.to_thread(save_download, file, self._downloads))
+        self.files.append(path)
+        self._say(f"File: {path}")
+        return path
+
+    def _say(self, text: str, *, always: bool = False) -> None:
+        if always or not self._quiet:
+            print(strip_controls(text), file=sys.stderr, flush=True)
+
+    def print_answer(self, *, as_json: bool) -> bool:
+        """Print the answer on stdout. Returns whether the request was done."""
+        final = self.final
+        if final is None:
+            return False
+        if as_json:
+            steps = [{"title": step.title, "state": step.state, "detail": step.detail} for step in final.steps]
+            answer = {
+                "text": final.text,
+                "files": self.files,
+                "seconds": round(final.seconds, 3),
+                "tokens": final.tokens,
+                "state": final.state,
+                "steps": steps,
+            }
+            print(json.dumps(answer, ensure_ascii=False), flush=True)
+        else:
+            print(strip_controls(final.text), flush=True)
+        if final.state == "waiting":
+            self._say(QUESTION_OPEN, always=True)
+        return final.state == "done"

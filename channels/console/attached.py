@@ -1,0 +1,213 @@
+"""A console in another process: its view, over the control socket of the service.
+
+One JSON line for each call of a `ConsoleView` goes to the console, one for each event comes back. The console confirms
+what it printed or saved. `attach_view` is the other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from agent.blocks import Approve, Ask, Block, Done, Failed, File, Notice, Plan, PlanItem, Step, Text
+from agent.messages import Attachment
+from catalogue import _
+from channels.base import ChannelError, ChatGone, OutgoingFile, Refused
+from channels.console.view import ConsoleView, FinalReply, Key, Look, Progress, Typed
+
+T = TypeVar("T")
+
+MAX_WAITING_BYTES = 64 << 20  # before a console that does not read is given up
+CONFIRM_SECONDS = 60.0  # in which a console must confirm what it printed or saved
+_BLOCKS: dict[str, type[Any]] = {each.__name__: each for each in (Text, Step, Ask, Approve, File, Notice, Failed, Done)}
+
+
+class AttachedView:
+    """The service's end. Raises ChatGone where the console has left."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_interactive: bool) -> None:
+        self.is_interactive = is_interactive
+        self.gone = False  # without a word
+        self._reader, self._writer = reader, writer
+        self._events: asyncio.Queue[Typed | Key | None] = asyncio.Queue()
+        self._numbers = itertools.count(1)
+        self._unconfirmed: dict[int, asyncio.Future[str]] = {}
+
+    async def pump(self) -> None:
+        """Read events and confirmations until the console leaves."""
+        try:
+            while line := await self._reader.readline():
+                self._take(orjson.loads(line))
+        except (ConnectionError, ValueError):  # it broke off, or sent no JSON
+            pass
+        finally:
+            self.gone = True
+            self._events.put_nowait(None)
+            for future in self._unconfirmed.values():
+                if not future.done():
+                    future.set_exception(ChatGone(_("the console has left")))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        match event:
+            case {"typed": text, "files": files}:
+                self._events.put_nowait(Typed(text, tuple(_load(Attachment, file) for file in files)))
+            case {"key": key}:
+                self._events.put_nowait(Key(key))
+            case {"end": _}:
+                self._events.put_nowait(None)
+            case {"confirmed": number, **outcome} if number in self._unconfirmed:
+                future = self._unconfirmed[number]
+                if not future.done():
+                    error = outcome.get("error")
+                    future.set_exception(Refused(error)) if error else future.set_result(outcome.get("value", ""))
+
+    async def read(self) -> Typed | Key | None:
+        return await self._events.get()
+
+    def show(self, reply: int, block: Block) -> None:
+        self._send("show", reply, {"type": type(block).__name__, **asdict(block)})
+
+    def drop(self, reply: int) -> None:
+        self._send("drop", reply)
+
+    def set_busy(self, busy: bool) -> None:
+        self._send("set_busy", busy)
+
+    def set_progress(self, progress: Progress) -> None:
+        self._send("set_progress", asdict(progress))
+
+    def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
+        self._send("set_completions", commands)
+
+    async def write(self, text: str, look: Look = Look.PLAIN) -> None:
+        await self._confirm("write", text, look)
+
+    async def write_reply(self, final: FinalReply) -> None:
+        await self._confirm("write_reply", asdict(final))
+
+    async def save_file(self, file: OutgoingFile) -> str:
+        return await self._confirm("save_file", {**asdict(file), "path": str(file.path)})
+
+    def close(self) -> None:
+        """Tell the console that this is the end."""
+        self._send("bye")
+        self._writer.close()
+
+    async def _confirm(self, call: str, *arguments: object) -> str:
+        number = next(self._numbers)
+        future = self._unconfirmed[number] = asyncio.get_running_loop().create_future()
+        try:
+            if self.gone:
+                raise ChatGone(_("the console has left"))
+            self._send(call, *arguments, number=number)
+            async with asyncio.timeout(CONFIRM_SECONDS):
+                value: str = await future
+                return value
+        except TimeoutError:
+            self._writer.transport.abort()
+            raise ChatGone(_("the console does not answer")) from None
+        finally:
+            del self._unconfirmed[number]
+
+    def _send(self, call: str, *arguments: object, number: int = 0) -> None:
+        if self.gone or self._writer.is_closing():
+            return
+        self._writer.write(orjson.dumps({"call": call, "arguments": arguments, "number": number}) + b"\n")
+        if self._writer.transport.get_write_buffer_size() > MAX_WAITING_BYTES:
+            self._writer.transport.abort()
+
+
+# ------------------------------------------------------------ the console's end
+
+
+async def attach_view(view: ConsoleView, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Connect a view with the service until one of them ends. Returns False if the service broke off."""
+    forwarding = asyncio.create_task(_forward_events(view, writer), name="console input")
+    showing = asyncio.create_task(_show_calls(view, reader, writer), name="console output")
+    try:
+        await asyncio.wait({forwarding, showing}, return_when=asyncio.FIRST_COMPLETED)
+        if not showing.done() and not forwarding.exception():
+            await asyncio.wait({showing})
+        for task in (forwarding, showing):
+            if task.done() and (error := task.exception()):
+                raise error
+        return showing.done() and showing.result()
+    finally:
+        forwarding.cancel()
+        showing.cancel()
+        writer.close()
+
+
+async def _forward_events(view: ConsoleView, writer: asyncio.StreamWriter) -> None:
+    try:
+        while (event := await view.read()) is not None:
+            data = {"key": event} if isinstance(event, Key) else {"typed": event.text, "files": event.files}
+            writer.write(orjson.dumps(data) + b"\n")
+            await writer.drain()
+        writer.write(orjson.dumps({"end": True}) + b"\n")
+        await writer.drain()
+    except ConnectionError:  # the other task sees it, too
+        return
+
+
+async def _show_calls(view: ConsoleView, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    try:
+        while line := await reader.readline():
+            message = orjson.loads(line)
+            if message["call"] == "bye":
+                return True
+            outcome: dict[str, Any] = {"confirmed": message["number"]}
+            try:
+                outcome["value"] = await _call_view(view, message["call"], message["arguments"])
+            except ChatGone:
+                return True  # our own output was closed
+            except ChannelError as error:
+                outcome["error"] = str(error)
+            if message["number"]:
+                writer.write(orjson.dumps(outcome) + b"\n")
+                await writer.drain()
+    except ConnectionError:
+        return False
+    return False
+
+
+async def _call_view(view: ConsoleView, call: str, arguments: list[Any]) -> str:
+    match call, arguments:
+        case "show", [reply, block]:
+            view.show(reply, _load_block(block))
+        case "drop", [reply]:
+            view.drop(reply)
+        case "set_busy", [busy]:
+            view.set_busy(busy)
+        case "set_progress", [progress]:
+            view.set_progress(_load(Progress, progress))
+        case "set_completions", [commands]:
+            view.set_completions([(name, text) for name, text in commands])
+        case "write", [text, look]:
+            await view.write(text, Look(look))
+        case "write_reply", [final]:
+            steps = tuple(_load(Step, step) for step in final["steps"])
+            await view.write_reply(_load(FinalReply, final, steps=steps))
+        case "save_file", [file]:
+            return await view.save_file(_load(OutgoingFile, file, path=Path(file["path"])))
+    return ""
+
+
+def _load(kind: type[T], raw: dict[str, Any], /, **more: Any) -> T:
+    """Build a dataclass from JSON. Lists become tuples; unknown fields of another version are ignored."""
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # `kind` is always a dataclass
+    known = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items() if name in names}
+    return kind(**{**known, **more})
+
+
+def _load_block(raw: dict[str, Any]) -> Block:
+    if raw["type"] == "Plan":
+        return Plan(tuple(_load(PlanItem, item) for item in raw["items"]))
+    block: Block = _load(_BLOCKS[raw["type"]], raw)
+    return block

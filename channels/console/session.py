@@ -1,0 +1,219 @@
+"""One console: what a person types becomes messages of a conversation, and its replies are shown."""
+
+from __future__ import annotations
+
+import asyncio
+import locale
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from agent.blocks import Ask, Block, Final
+from agent.messages import Attachment, Author, Kind, Message, Thread
+from catalogue import N_, _
+from channels.base import ChatGone, NotStored, Receipt, parse_command_text
+from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, step_lines
+from channels.shared.texts import NOT_STORED, expiry_note
+
+if TYPE_CHECKING:
+    from channels.console.channel import ConsoleChannel
+
+log = logging.getLogger(__name__)
+
+NAME = "console"
+LEAVE_COMMANDS = ("/quit", "/exit")
+STORE_RETRY_SECONDS = 1.0
+KEYS_HELP = N_(
+    "On the console: `/steps` or Ctrl-O shows the steps of the last answer. `@path`, or a file that you drop on the"
+    " terminal, is sent with your message. Alt-Enter begins a new line, Ctrl-R searches what you typed before. Ctrl-C"
+    " stops what I'm doing. `/quit`, Ctrl-D, or Ctrl-C twice leaves."
+)
+NO_ACCESS = N_("You're not on the list of this console: see `channels.console.access`.")
+STOPPING = N_("Stopping what I'm doing… {leaving}")
+LEAVE_ATTACHED = N_("Press Ctrl-C again to leave; Fawn keeps running.")
+SERVICE_ENDS = N_("Fawn is stopping, so it did not take your message. Send it again after the next start.")
+NO_STEPS = N_("There are no steps to show yet.")
+STILL_OPEN = N_("This question is still open:")
+
+
+class Session:
+    """One view on one conversation. The end of the `is_local` one ends the service."""
+
+    def __init__(
+        self, console: ConsoleChannel, view: ConsoleView, person: str, topic: str = "", *, is_local: bool
+    ) -> None:
+        self.view = view
+        self.thread = Thread(NAME, "local", person, topic)
+        self.is_local = is_local
+        self.asks: tuple[Ask, ...] = ()
+        self.help_ids: set[str] = set()  # of messages whose answers also explain the keys
+        self._console = console
+        self._author = Author(person, person, language=locale.getlocale()[0] or "")
+        self._waiting = False  # for the reply to a message
+        self._stopping = False
+        self._leave_asked = False
+        self._last: FinalReply | None = None
+
+    # ------------------------------------------------------------ input
+
+    async def converse(self) -> None:
+        """Offer what the person types, until the input ends or the person leaves."""
+        await self._show_what_is_open()
+        while (event := await self.view.read()) is not None:
+            if event is Key.INTERRUPT:
+                if not await self._handle_interrupt():
+                    return
+                continue
+            self._leave_asked = False
+            if isinstance(event, Key):
+                await self._write_steps()
+            elif event.text.strip() in LEAVE_COMMANDS:
+                return
+            elif event.text.strip() == "/steps":
+                await self._write_steps()
+            elif event.text.strip() or event.files:
+                await self._take(event)
+
+    async def stop_unseen(self) -> None:
+        """Stop the turn of a conversation that nobody can return to."""
+        if self.thread.topic and self.busy:
+            await self._offer(self._make_event(Kind.COMMAND, "stop"))
+
+    async def _show_what_is_open(self) -> None:
+        for line, is_good in (
+            () if self.is_local or not self.view.is_interactive else self._console.host.describe_channels()
+        ):
+            await self.view.write(line, Look.HINT if is_good else Look.FAULT)
+        for reply in self._console.running_replies(self.thread):
+            reply.show_again(self)
+        self.refresh_busy()
+        if final := await self._console.host.open_question(self.thread):
+            await self.view.write(_(STILL_OPEN), Look.HINT)
+            await self.write_final(final, FinalReply(final_text(final)))
+
+    async def _take(self, typed: Typed) -> None:
+        message = self._make_message(typed.text.strip(), typed.files)
+        if not await self._offer(message):
+            return
+        if message.kind is Kind.COMMAND:
+            self.help_ids |= {message.id} if message.text.partition(" ")[0] in ("help", "start") else set()
+            return
+        self._waiting = not self._console.running_replies(self.thread)
+        self.refresh_busy()
+        self._console.repeat_elsewhere(self, message.text)
+
+    def _make_message(self, text: str, files: tuple[Attachment, ...]) -> Message:
+        command = None if files else parse_command_text(text)
+        kind, target = (Kind.CHAT, "") if command is None else (Kind.COMMAND, "")
+        if len(self.asks) == 1 and command is None and not files and (option := self.asks[0].match_option(text)):
+            kind, target, text = Kind.CLICK, self.asks[0].id, option
+        if command in (None, "new", "stop"):  # a message answers the question, the commands close it
+            for session in self._console.sessions_at(self.thread):
+                session.asks = ()
+        return self._make_event(kind, command if command is not None else text, target, files)
+
+    def _make_event(self, kind: Kind, text: str, target: str = "", files: tuple[Attachment, ...] = ()) -> Message:
+        number = uuid4().hex
+        key = f"{NAME}/local/{self._author.id}/{number}"
+        return Message(
+            self.thread, key, number, self._author, text, time.time(), kind, files, target=target, private=True
+        )
+
+    async def _offer(self, message: Message) -> bool:
+        """Offer a message until it is stored, so that the person need not type it again. Returns whether it is."""
+        notified = False
+        while (receive := self._console.receive) is not None:
+            try:
+                receipts = await receive([message])
+            except NotStored as error:
+                if not notified:
+                    await self.view.write(_(NOT_STORED), Look.FAULT)
+                    log.error("console.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
+                notified = True
+                await asyncio.sleep(STORE_RETRY_SECONDS)
+                continue
+            if receipts == [Receipt.IGNORED]:
+                await self.view.write(_(NO_ACCESS), Look.FAULT)
+                return False
+            return True
+        await self.try_write(_(SERVICE_ENDS), Look.FAULT)
+        return False
+
+    async def _handle_interrupt(self) -> bool:
+        """Stop the running turn on Ctrl-C, or ask once more. Returns False to leave."""
+        if self._leave_asked:
+            return False
+        self._leave_asked = True
+        leaving = self._console.host.describe_leaving() if self.is_local else _(LEAVE_ATTACHED)
+        if self.busy and not self._stopping:
+            self._stopping = True
+            await self.view.write(_(STOPPING, leaving=leaving), Look.HINT)
+            await self._offer(self._make_event(Kind.COMMAND, "stop"))
+        else:
+            await self.view.write(leaving, Look.HINT)
+        return True
+
+    async def _write_steps(self) -> None:
+        steps = step_lines(self._last.steps) if self._last else []
+        await self.view.write("\n".join(steps) or _(NO_STEPS), Look.PLAIN if steps else Look.HINT)
+
+    # ------------------------------------------------------------ output
+
+    @property
+    def busy(self) -> bool:
+        """Whether the person waits for an answer."""
+        return self._waiting or bool(self._console.running_replies(self.thread))
+
+    def refresh_busy(self) -> None:
+        """Show whether a turn is running."""
+        self.view.set_busy(self.busy)
+        if self.busy:
+            self._console.follow_progress()
+
+    def show(self, reply: int, block: Block) -> None:
+        self._waiting = False
+        self.view.show(reply, block)
+
+    def reply_ended(self, reply: int) -> None:
+        self.view.drop(reply)
+        self._waiting = self._stopping = False
+        self.refresh_busy()
+
+    async def write_final(self, final: Final, shown: FinalReply) -> None:
+        """Print a final reply. Raises ChatGone if the output is closed."""
+        if final.asks:
+            self.asks = final.asks
+        if shown.steps:
+            self._last = shown
+        await self.view.write_reply(shown)
+
+    async def try_write(self, text: str, look: Look = Look.PLAIN) -> None:
+        """Print a line that nothing depends on."""
+        try:
+            await self.view.write(text, look)
+        except ChatGone as error:
+            log.debug("console.closed reason=%s", error)
+
+
+def own_commands() -> list[tuple[str, str]]:
+    """Return the commands that the console itself answers, with their help."""
+    return [("steps", _("show the steps of the last answer")), ("quit", _("leave the console"))]
+
+
+def final_text(final: Final, *before: str) -> str:
+    """Return a final reply as Markdown, with the options of its questions and how to answer."""
+    pieces = [*before]
+    for markdown, ask in final.messages():
+        pieces += [markdown, *(_describe_options(ask, alone=len(final.asks) == 1) if ask else ())]
+    return "\n\n".join(piece for piece in pieces if piece)
+
+
+def _describe_options(ask: Ask, *, alone: bool) -> Sequence[str]:
+    """Return the options of a question, numbered if it is the only one, and how to answer."""
+    note = [expiry_note(ask)] if ask.hours else []
+    if not (ask.options and alone):
+        return (["\n".join(f"- {option}" for option in ask.options)] if ask.options else []) + note
+    hint = _("Type a number, or answer in your own words.") if ask.free_text else _("Type a number.")
+    return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint, *note]

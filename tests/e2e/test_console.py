@@ -1,0 +1,295 @@
+"""Consoles beside a running service, `fawn ask`, and a terminal of the service itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import PROGRAM, Service, ask
+from tests.support.terminal import PATIENCE, Terminal
+
+QUESTION = {
+    "steps": [{"calls": [{"name": "ask_clarification", "args": {"question": "Which?", "options": ["Red", "Blue"]}}]}]
+}
+
+
+class Terminals:
+    """Programs on terminals. Their methods run in threads: the servers of a test share its loop."""
+
+    def __init__(self) -> None:
+        self.windows: list[Terminal] = []
+
+    async def open(self, service: Service, *arguments: str) -> Terminal:
+        command = [*PROGRAM, *arguments, "--config", "config.yaml"]
+        environment = {**service.environment(), "TERM": "xterm", "USER": "jane", "LOGNAME": "jane"}
+        self.windows.append(Terminal(command, service.folder, environment, 40, 110))
+        await asyncio.to_thread(self.windows[-1].prompt)
+        return self.windows[-1]
+
+
+@pytest.fixture
+def terminals() -> Iterator[Terminals]:
+    opened = Terminals()
+    yield opened
+    for window in opened.windows:
+        window.close()
+
+
+async def shows(window: Terminal, text: str) -> None:
+    await asyncio.to_thread(window.shows, text)
+
+
+async def leaves(window: Terminal) -> int:
+    await asyncio.to_thread(window.until, window.left)
+    return window.process.returncode or 0
+
+
+async def run(service: Service, *arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
+    """Run the program; return its exit code, stdout and stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, *arguments, "--config", "config.yaml", cwd=service.folder, env=service.environment(),
+        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate(stdin)
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+@pytest.fixture
+def idle(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> Service:
+    """A configured service that does not run."""
+    return Service(tmp_path, telegram, model, {"sandbox": {"provider": "none"}})
+
+
+# ---------------------------------------------------------------- attached consoles
+
+
+async def test_a_console_attaches_and_leaves_the_service_running(
+    telegram: FakeTelegram, start: Start, terminals: Terminals
+) -> None:
+    service = await start()
+    window = await terminals.open(service, "chat")
+    await shows(window, "Attached to the running Fawn.")
+    await shows(window, "Telegram: connected as @")
+    window.type(f"{ask(text='through the socket')}\r")
+    await shows(window, "through the socket")
+    window.type("/status\r")
+    await shows(window, "All is well.")
+    window.type("/help\r")
+    await shows(window, "Alt-Enter begins a new line")
+    window.type("\x03")
+    await shows(window, "Press Ctrl-C again to leave; Fawn keeps running.")
+    window.type("\x03")
+    assert await leaves(window) == 0
+    telegram.send(ask(text="still alive"))
+    await telegram.wait(JANE, "still alive")
+
+
+async def test_consoles_of_one_person_share_a_conversation_unless_it_is_new(start: Start, terminals: Terminals) -> None:
+    service = await start()
+    first, second = await terminals.open(service, "chat"), await terminals.open(service, "chat")
+    other = await terminals.open(service, "chat", "--new")
+    first.type(f"{ask(text='for two of them')}\r")
+    for window in (first, second):
+        await shows(window, "for two of them")
+    await shows(second, "On another console: please")
+    other.type(f"{ask(text='for one')}\r")
+    await shows(other, "for one")
+    assert "for two" not in other.text()
+    assert "for one" not in first.text()
+
+
+async def test_a_stop_from_another_console_and_a_console_opened_during_the_turn(
+    start: Start, terminals: Terminals
+) -> None:
+    service = await start()
+    first = await terminals.open(service, "chat")
+    first.type(f"{ask(tokens=3000, tok_ms=30)}\r")
+    await shows(first, "w0 w1")
+    await shows(first, "Working · ")
+    second = await terminals.open(service, "chat")
+    await shows(second, "w0 w1")
+    second.type("/stop\r")
+    for window in (first, second):
+        await shows(window, "Stopped.")
+        await asyncio.to_thread(window.prompt)
+
+
+async def test_a_killed_service_is_reported(start: Start, terminals: Terminals) -> None:
+    service = await start()
+    window = await terminals.open(service, "chat")
+    await shows(window, "Telegram: connected")
+    await service.kill()
+    assert await leaves(window) == 1
+    assert "The connection to Fawn ended, because it was stopped." in window.text()
+
+
+async def test_a_stopping_service_says_so(start: Start, terminals: Terminals) -> None:
+    service = await start()
+    window = await terminals.open(service, "chat")
+    await shows(window, "Telegram: connected")
+    assert await service.stop() == 0
+    assert await leaves(window) == 0
+    assert "Stopping Fawn." in window.text()
+
+
+async def test_the_answer_for_a_killed_console_waits_for_the_next_one(
+    start: Start, terminals: Terminals, model: FakeModel
+) -> None:
+    service = await start()
+    window = await terminals.open(service, "chat")
+    window.type(f"{ask(text='kept for you', delay_ms=1500)}\r")
+    await shows(window, "Working · ")
+    window.process.kill()
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='done'"), PATIENCE)
+    assert await service.stop() == 0  # it does not wait for the person
+    await service.start()
+    window = await terminals.open(service, "chat")
+    await shows(window, "kept for you")
+    await service.quiet()
+
+
+async def test_an_open_question_is_shown_at_the_start_and_answered(start: Start, terminals: Terminals) -> None:
+    service = await start()
+    window = await terminals.open(service, "chat")
+    window.type(f"{ask(**QUESTION, text='so it is')}\r")
+    await shows(window, "Type a number")
+    window.process.kill()
+    window = await terminals.open(service, "chat")
+    await shows(window, "This question is still open:")
+    await shows(window, "Type a number")
+    window.type("2\r")
+    await shows(window, "so it is")
+    assert service.rows("SELECT answer FROM questions") == [("Blue",)]
+
+
+async def test_files_go_both_ways(start: Start, terminals: Terminals, bubblewrap: None) -> None:
+    service = await start()
+    (service.folder / "numbers.csv").write_text("1,2")
+    window = await terminals.open(service, "chat")
+    copy = "cp /mnt/user-data/uploads/numbers.csv /mnt/user-data/outputs/copy.csv"
+    steps = [{"calls": [{"name": "bash", "args": {"command": copy}}]}]
+    window.type(f"@numbers.csv {ask(steps=steps, text='copied')}\r")
+    await shows(window, "→ downloads/copy.csv")
+    assert (service.folder / "downloads" / "copy.csv").read_text() == "1,2"
+    assert "✓ 1 step · " in window.text()
+
+
+# ---------------------------------------------------------------- a terminal of the service itself
+
+
+async def test_the_terminal_of_a_service_shows_its_channels_and_what_leaving_stops(
+    idle: Service, terminals: Terminals
+) -> None:
+    window = await terminals.open(idle, "run")
+    await shows(window, "Telegram: connected as @")
+    window.type("/status\r")
+    await asyncio.to_thread(window.until, lambda: window.text().count("Telegram: connected as @") == 2)
+    window.type("\x03")
+    await shows(window, "Press Ctrl-C again to stop Fawn for everybody (no turn is running).")
+    window.type(f"{ask(tokens=3000, tok_ms=30)}\r")
+    await shows(window, "w0 w1")
+    window.type("/quit\r")
+    await shows(window, "Stopping Fawn: 1 turn has 10 s to end.")
+    window.process.send_signal(signal.SIGKILL)
+
+
+async def test_a_refused_token_is_visible_on_the_terminal(
+    idle: Service, terminals: Terminals, telegram: FakeTelegram
+) -> None:
+    idle.configure({"channels": {"telegram": {"token": "1234567:wrong-token-of-somebody-else"}}})
+    window = await terminals.open(idle, "run")
+    await shows(window, "Telegram: not connected. Telegram rejects the bot's token")
+
+
+# ---------------------------------------------------------------- fawn ask and pipes
+
+
+async def test_ask_prints_the_answer_alone_and_beside_a_service(idle: Service, start: Start) -> None:
+    for _ in ("alone", "beside"):
+        code, out, err = await run(
+            idle, "ask", ask(text="the answer", steps=[{"text": "first", "calls": [{"name": "ls", "args": {}}]}])
+        )
+        assert (code, out) == (0, "the answer\n"), err
+        assert "ls" in err
+        code, out, err = await run(idle, "ask", "--json", "--quiet", "ctx", stdin=ask(text="as JSON").encode())
+        answer: dict[str, Any] = json.loads(out)
+        assert (code, answer["text"], answer["state"], answer["files"], err) == (0, "as JSON", "done", [], "")
+        assert answer["tokens"] > 0
+        await start() if _ == "alone" else None
+    topics = {row[0] for row in idle.rows("SELECT thread FROM conversations")}
+    assert len(topics) == 4  # a conversation for each
+
+
+async def test_ask_keeps_a_named_conversation_and_reports_failure(idle: Service, model: FakeModel) -> None:
+    for text in ("one", "two"):
+        assert (await run(idle, "ask", "--continue", "nightly", ask(text=text)))[:2] == (0, f"{text}\n")
+    assert len(idle.rows("SELECT 1 FROM conversations")) == 1
+    code, out, _ = await run(idle, "ask", ask(text="-", errors=[401]))
+    assert code == 1
+    assert "401" in out
+    code, _, err = await run(idle, "ask")
+    assert code == 2
+    assert "usage: fawn ask" in err
+    code, out, err = await run(idle, "ask", "--file", "missing.csv", "look")
+    assert code == 2
+    assert "There is no file missing.csv" in err
+    code, out, err = await run(idle, "ask", ask(**QUESTION))
+    assert code == 1
+    assert "Which?" in out
+    assert "fawn ask --continue" in err
+
+
+async def test_several_asks_at_once_share_one_service(idle: Service) -> None:
+    asked = [run(idle, "ask", "--quiet", ask(text=f"answer {number}", delay_ms=100)) for number in range(4)]
+    assert [(code, out) for code, out, _ in await asyncio.gather(*asked)] == [(0, f"answer {n}\n") for n in range(4)]
+
+
+async def test_ctrl_c_stops_what_ask_began(start: Start) -> None:
+    service = await start()
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, "ask", ask(tokens=3000, tok_ms=30), "--config", "config.yaml",
+        cwd=service.folder, env=service.environment(), stdin=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), PATIENCE)
+    process.send_signal(signal.SIGINT)
+    assert await process.wait() == 1
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='stopped'"), PATIENCE)
+
+
+async def test_a_reader_that_ends_early_is_no_fault(idle: Service) -> None:
+    for command in ("ask --quiet", "chat"):
+        process = await asyncio.create_subprocess_shell(
+            f"{' '.join(map(str, PROGRAM))} {command} --config config.yaml < words | true",
+            cwd=idle.folder, env=idle.environment(), stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        (idle.folder / "words").write_text(ask(text="unread"))
+        _, err = await process.communicate()
+        assert b"Traceback" not in err
+        assert b"BrokenPipe" not in err
+
+
+async def test_a_pipe_begins_a_conversation_of_its_own(idle: Service, start: Start) -> None:
+    threads = "SELECT thread FROM conversations ORDER BY key"
+    for arguments in ([], ["--continue"], []):
+        code, out, err = await run(idle, "chat", *arguments, stdin=ask(text="piped").encode())
+        assert (code, "piped" in out) == (0, True), err
+        assert "Fawn 0." not in out
+        assert "Fawn 0." in err
+    person = [thread for (thread,) in idle.rows(threads) if thread.endswith("/")]
+    assert (len(idle.rows(threads)), len(person)) == (3, 1)
+    await start()
+    code, out, err = await run(idle, "chat", stdin=ask(text="piped through").encode())
+    assert (code, "piped through" in out, err) == (0, True, "")
+    assert os.path.exists(idle.data / "control.sock")

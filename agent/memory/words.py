@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _WORD = re.compile(r"[\w']+")
-_QUOTED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)|^[ \t]*>.*$", re.MULTILINE | re.DOTALL)
+_QUOTED = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(?s:.*?)(?:^[ \t]*\1[ \t]*$|\Z)|^[ \t]*>[^\n]*$", re.MULTILINE)
 MAX_QUERY_WORDS = 40
 MAX_OWN_CHARS = 2000  # of one message; a longer text is pasted material
 MIN_SUPPORT = 0.5  # share of a fact's words that its person must have written

@@ -341,7 +341,8 @@ async def test_in_a_long_dialogue_no_stale_fact_wins_and_none_is_invented(reader
         if number % 2:
             await reader.read()
     for subject, value in truth.items():
-        assert await found(reader.store, f"What is the {subject}?") == [f"the {subject} is {value}"]
+        about = [text for text in await found(reader.store, f"What is the {subject}?") if subject in text]
+        assert about == [f"the {subject} is {value}"]
     assert not await found(reader.store, "password policy")
     count = await reader.store.run(
         lambda execute: execute("SELECT count(*) AS n FROM memory WHERE superseded_by IS NULL", {})[0]["n"]

@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class Said:
     text: str
     before: str = ""
     after: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ def read_dialogue(person: str, data: dict[str, Any]) -> tuple[list[Said], list[A
     """Return the turns and the questions of a dialogue. Questions of category 5 have no answer."""
     sessions = data.get("conversation", data)
     turns = [turn for name, value in sessions.items() if re.fullmatch(r"session_\d+", name) for turn in value]
-    texts = [f"{turn['speaker']}: {turn['text']} {turn.get('blip_caption', '')}".strip() for turn in turns]
+    texts = [f"{turn['text']} {turn.get('blip_caption', '')}".strip() for turn in turns]
     said = [
-        Said(person, turn["dia_id"], text, before, after)
+        Said(person, turn["dia_id"], text, before, after, turn["speaker"])
         for turn, text, before, after in zip(turns, texts, ["", *texts], [*texts[1:], ""], strict=False)
     ]
     keys = {each.key for each in said}
@@ -97,13 +98,15 @@ def place_of_person(person: str) -> Place:
     return Place(Thread("bench", "1", person), private=True)
 
 
-def store_said(execute: Execute, said: Iterable[Said]) -> None:
-    """Store each turn as a fact, with its neighbours around it."""
+def store_said(execute: Execute, place: Place, said: Iterable[Said]) -> None:
+    """Store each turn as a fact of its person, with its neighbours around it."""
+    kind = MemoryKind.CONTEXT
     for each in said:
-        place = place_of_person(each.person)
-        kind = MemoryKind.CONTEXT
+        place = replace(place, thread=replace(place.thread, chat=each.person))
         audience = audience_of(MemoryScope.PERSON, kind, place, each.person)
-        fact = Memory(0, place.account, each.person, audience, kind, "", each.text, 0.5, 0.0, 0.0, 0, "", "", each.key)
+        fact = Memory(
+            0, place.account, each.person, audience, kind, "", each.text, 0.5, 0.0, 0.0, 0, each.name, "", each.key
+        )
         stored.add_memory(execute, fact, each.before, each.after)
 
 
@@ -154,12 +157,7 @@ async def compare_turns(turns: int) -> None:
 def fill_service(execute: Execute, chat: int) -> None:
     """Fill the memory of the person of a chat."""
     [row] = execute("SELECT thread FROM conversations LIMIT 1", {})
-    place = Place(Thread.parse(row["thread"]), private=True)
-    for each in filler(str(chat), FACTS):
-        kind = MemoryKind.CONTEXT
-        audience = audience_of(MemoryScope.PERSON, kind, place, each.person)
-        fact = Memory(0, place.account, each.person, audience, kind, "", each.text, 0.5, 0.0, 0.0, 0, "", "", each.key)
-        stored.add_memory(execute, fact)
+    store_said(execute, Place(Thread.parse(row["thread"]), private=True), filler(str(chat), FACTS))
 
 
 async def main(locomo: Path | None, turns: int) -> None:
@@ -176,7 +174,7 @@ async def main(locomo: Path | None, turns: int) -> None:
             rest = FACTS - len(said)
             fill = [*said, *filler("p0", rest // 2), *filler("cjk", rest - rest // 2)]
             began = time.perf_counter()
-            await store.run(partial(store_said, said=fill))
+            await store.run(partial(store_said, place=place_of_person(""), said=fill))
             print(f"{len(fill)} facts stored in {time.perf_counter() - began:.1f} s")
             await measure_search(store, "dialogues", [each for _, asked in parts for each in asked])
             await measure_search(store, "Chinese and Japanese", cjk_asked)

@@ -126,13 +126,13 @@ def _line(call: CommandCall, memory: Memory) -> str:
 
 
 def _link(call: CommandCall, memory: Memory) -> str:
-    channel = call.service.channel(call.thread.channel)
+    channel: object = call.service.channel(call.thread.channel)
     row = inbox.find_message(call.execute, memory.message)
     if row is None or not isinstance(channel, MessageLinker):
         return ""
     try:
         return channel.message_link(Thread.parse(memory.thread), row.message.id)
-    except Damaged:
+    except Damaged:  # the message cannot be read any more
         return ""
 
 

@@ -34,7 +34,7 @@ def _pairs(run: str) -> list[str]:
 def content_words(text: str) -> list[str]:
     """Return the different words that carry meaning; if there are none, all words."""
     prepared = index_text(unicodedata.normalize("NFKC", text)).lower()
-    found = dict.fromkeys(word for each in _WORD.findall(prepared) if (word := each.strip("'_")))
+    found = dict.fromkeys(word for each in _WORD.findall(prepared) if (word := each.strip("'_").removesuffix("'s")))
     return [word for word in found if word not in STOP_WORDS] or list(found)
 
 

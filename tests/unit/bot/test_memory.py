@@ -136,8 +136,8 @@ async def test_forgetting_leaves_nothing(store: Database) -> None:
     await learn(store, "the deadline is Monday", subject="deadline", at=1.0)
     new = await learn(store, "the deadline is Friday", subject="deadline", at=2.0)
     await store.run(lambda execute: stored.forget_memory(execute, new))
-    for table in ("SELECT 1 FROM memory", "SELECT 1 FROM memory_index"):
-        assert await store.run(lambda execute, sql=table: execute(sql, {})) == []
+    assert await store.run(lambda execute: execute("SELECT 1 FROM memory", {})) == []
+    assert await store.run(lambda execute: execute("SELECT 1 FROM memory_index", {})) == []
 
 
 async def test_unused_memories_fade_but_corrections_stay(store: Database) -> None:
@@ -348,3 +348,11 @@ async def test_in_a_long_dialogue_no_stale_fact_wins_and_none_is_invented(reader
         lambda execute: execute("SELECT count(*) AS n FROM memory WHERE superseded_by IS NULL", {})[0]["n"]
     )
     assert count == len(truth)
+
+
+async def test_a_name_in_a_search_prefers_what_this_person_said(store: Database) -> None:
+    for person in (JANE, BOB):
+        text = f"the budget of my team is {person.id}000 euros"
+        await learn(store, text, CHANNEL, person, scope=MemoryScope.CHAT, kind=MemoryKind.CONTEXT)
+    for person in (JANE, BOB):
+        assert (await found(store, f"What is {person.name}'s budget?", CHANNEL))[0].endswith(f"{person.id}000 euros")

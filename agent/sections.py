@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import setting
+from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 
 MAX_MODEL_CALLS = 500  # in one turn
 
@@ -50,8 +51,12 @@ class PermissionConfig:
     """Which tool calls run, which ask a person first, and which never run: `deny`, then `ask`, then `allow`."""
 
     deny: tuple[RuleText, ...] = setting((), "calls that never run, such as `bash(rm -rf /*)` or `mcp__github__*`")
-    ask: tuple[RuleText, ...] = setting((), "calls that a person approves each time, such as `bash(git push *)`")
-    allow: tuple[RuleText, ...] = setting((), "calls that run without a question, such as `mcp__github__get_*`")
+    ask: tuple[RuleText, ...] = setting(
+        (), "calls that a person approves each time, such as `bash(make deploy *)`, in addition to the built-in rules"
+    )
+    allow: tuple[RuleText, ...] = setting(
+        (), "calls that run without a question, such as `mcp__github__get_*`; they replace built-in rules"
+    )
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules of all three lists."""
@@ -78,4 +83,6 @@ class AgentSettings:
     time_zone: str = ""
     max_model_calls: int = MAX_MODEL_CALLS
     policies: tuple[PolicySettings, ...] = ()
+    subagents: SubagentSettings = field(default_factory=SubagentSettings)
+    agents: tuple[NamedAgentSettings, ...] = ()
     retry_seconds: float = 1.0  # the first backoff after a model error

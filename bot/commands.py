@@ -15,9 +15,11 @@ from zoneinfo import ZoneInfo
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from bot import access, questions
+from bot.agent_command import run_agents_command
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
+from bot.permissions_command import permissions_command
 from bot.storage import conversations, inbox, people, runs, transcripts
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
@@ -350,8 +352,10 @@ COMMANDS = (
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
     Command("model", N_("show or change the model here"), _model_command, "NAME"),
     Command("models", N_("list the models"), _models_command),
+    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME"),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
+    Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )

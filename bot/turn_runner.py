@@ -26,10 +26,12 @@ from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.feed import Feed
+from bot.live_questions import StoredLiveQuestions
 from bot.log import run_var, thread_var
 from bot.memory import MemoryService
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
+from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
@@ -37,6 +39,7 @@ from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
+from bot.task_sandboxes import TaskSandboxes
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
 from bot.turn_memory import TurnMemory
@@ -70,6 +73,8 @@ class TurnState:
     steering: StoredSteering
     view: View
     transcript: TranscriptRecorder
+    questions: StoredLiveQuestions
+    task_sandboxes: TaskSandboxes
     sandbox: LazySandbox | None = None
     memory: TurnMemory | None = None
     title: str = ""  # for a conversation without one, where no model makes it
@@ -166,7 +171,10 @@ class TurnRunner:
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
-        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript)
+        permissions = TurnPermissions(self._store, self._current, job)
+        ask = StoredLiveQuestions(account, live, steering, limits, permissions, self._outbox.wake)
+        own = TaskSandboxes(self._provider, self._folders, job.conversation, self.folder(job.conversation))
+        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
@@ -183,13 +191,15 @@ class TurnRunner:
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
-        context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
-        context.permissions = self._current.permissions
+        context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent))
+        context.meter, context.permissions = work.account.meter, work.questions.permissions
+        context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
         context.memory = work.memory = await self._memory.recall(job)
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),
             model=job.model,
+            agent=job.agent,
             answers=job.answers,
             fresh=job.fresh,
             merge_window_seconds=channel.window if channel else 0.2,
@@ -200,9 +210,7 @@ class TurnRunner:
         work.begun = True
         async with asyncio.timeout(work.limits.turn_seconds):
             async for block in work.agent.run(turn, context):
-                if isinstance(block, Ask | Approve):
-                    hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
-                    block = replace(block, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
+                block = await work.questions.prepare(block) if isinstance(block, Ask | Approve) else block
                 live.feed.publish(block)
         work.clean = True
 
@@ -228,6 +236,8 @@ class TurnRunner:
             self.feed.end_run(live.job.run, "suspended")  # unless its end was recorded
             if work.sandbox:
                 await work.sandbox.aclose()
+            if not live.suspending and _run_state(work.view) is not RunState.WAITING:
+                await work.task_sandboxes.remove(leftovers=live.job.resumed)
 
     async def _suspend(self, job: ClaimedRun, work: TurnState) -> None:
         try:
@@ -268,9 +278,11 @@ class TurnRunner:
             answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
             answered = {answer.id for answer in {*answers} - {*job.answers}}
         view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
+        view = work.questions.hide_shown(view)
         collected = await artifacts.add_long_calls(collected, view.asks, self._data_dir / "spool" / str(job.run))
         final = artifacts.make_final(view, collected)
-        ending = RunEnding(state, tuple(asks), work.title, clean=work.clean or not work.begun)
+        clean, asked = work.clean or not work.begun, bool(work.questions.asked)
+        ending = RunEnding(state, tuple(asks), work.title, clean, asked)
         return RunResult(ending, final, collected, before, work.title_text, work.transcript)
 
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
@@ -328,8 +340,7 @@ class TurnRunner:
             return
         self._outbox.offer(items)
         self.feed.end_run(job.run, ending.state)
-        if end.title_text or self._memory.enabled:
-            self._wake_jobs()
+        self._wake_jobs()
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",
             ending.state,

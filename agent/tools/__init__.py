@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings
+from agent.subagents import task
 from agent.tools import (
     ask_clarification,
     bash,
@@ -17,7 +18,7 @@ from agent.tools import (
     str_replace,
     write_file,
 )
-from agent.tools.tool import AgentTool, ToolMaker
+from agent.tools.tool import AgentTool, ToolMaker, always
 
 MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     bash.make,
@@ -31,9 +32,16 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     present_files.make,
     ask_clarification.make,
     memory.make,
+    task.make,
 )
 
 
 def make_tools(settings: AgentSettings, services: ToolServices) -> list[AgentTool]:
     """Return the tools that these settings and services allow."""
     return [tool for make in MAKERS if (tool := make(settings, services))]
+
+
+def all_tool_names() -> set[str]:
+    """Return the names of all tools, also of those that other settings or services allow: a module has its tool's."""
+    made = {tool.name for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True))}
+    return made | {make.__module__.rpartition(".")[2] for make in MAKERS if make.__module__ != always.__module__}

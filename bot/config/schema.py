@@ -10,6 +10,7 @@ from typing import Any, Literal
 from agent.models.settings import ModelSettings
 from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
+from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
 from sandbox.network.preview import PreviewSettings
@@ -155,7 +156,14 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
-    policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
+    subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
+    agents: tuple[NamedAgentSettings, ...] = setting(
+        (),
+        "agents that people choose with `/agents` instead of the default one, described below",
+    )
+    policies: tuple[PolicySettings, ...] = setting(
+        (), "your own policies around model and tool calls (docs/permissions.md)"
+    )
     sandbox: SandboxConfig = SandboxConfig()
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()

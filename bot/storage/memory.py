@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from agent.memory.visibility import (
@@ -19,7 +19,6 @@ from agent.memory.visibility import (
 )
 from agent.memory.words import MAX_QUERY_WORDS, content_words, index_text
 from agent.messages import Author
-from agent.stored_json import build_dataclass
 from bot.storage.database import Execute
 from bot.storage.dialect import FULL_TEXT_MATCH, FULL_TEXT_SCORE
 from bot.storage.rows import insert_row, read_rows
@@ -27,6 +26,7 @@ from bot.storage.rows import insert_row, read_rows
 MAX_MATCHES, MAX_HABITS = 60, 40
 NAMED_BOOST = 1.8  # of the score of what a person said whom the search names; measured with bench.memory
 MAX_AUDIENCES = 5
+_FIELDS = frozenset(field.name for field in fields(Memory))
 _AUDIENCES = ", ".join(f":audience{number}" for number in range(MAX_AUDIENCES))
 _HABITS = ", ".join(sorted(f"'{kind}'" for kind in HABITS))
 _VISIBLE = f"superseded_by IS NULL AND (audience IN ({_AUDIENCES}) OR (account=:account AND owner=:owner))"
@@ -89,14 +89,14 @@ def search_memories(
     """
     words = content_words(text)[:MAX_QUERY_WORDS]
     found = _match_words(execute, place, person, words, limit)
-    named = {word for memory in found for word in content_words(memory.name)} & {*words}
+    speakers = {name: {*content_words(name)} & {*words} for name in {memory.name for memory in found}}
+    named = set().union(*speakers.values())
     if not named:
         return found
     rest = [word for word in words if word not in named]
     found = _match_words(execute, place, person, rest or words, limit)
     boosted = [
-        replace(memory, score=memory.score * NAMED_BOOST) if named & {*content_words(memory.name)} else memory
-        for memory in found
+        replace(memory, score=memory.score * NAMED_BOOST) if speakers.get(memory.name) else memory for memory in found
     ]
     return sorted(boosted, key=lambda memory: -memory.score)
 
@@ -212,8 +212,11 @@ def remove_queued(execute: Execute, queued: QueuedRun) -> bool:
 
 def _visible_rows(execute: Execute, sql: str, place: Place, person: Author, values: dict[str, Any]) -> list[Memory]:
     """Run a statement and return those of its rows that this person may see here."""
-    rows = (build_dataclass(Memory, {**dict(row), "kind": MemoryKind(row["kind"])}) for row in execute(sql, values))
-    return [memory for memory in rows if may_see(memory, place, person)]
+    rows = (dict(row) for row in execute(sql, values))
+    memories = (
+        Memory(**{name: row[name] for name in row.keys() & _FIELDS} | {"kind": MemoryKind(row["kind"])}) for row in rows
+    )
+    return [memory for memory in memories if may_see(memory, place, person)]
 
 
 def _visibility_values(place: Place, person: Author) -> dict[str, Any]:

@@ -46,6 +46,7 @@ CREATE TABLE conversations (
     fence INTEGER DEFAULT '0' NOT NULL,
     created FLOAT NOT NULL,
     used FLOAT NOT NULL,
+    agent TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY ("key")
 );
 CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NULL;
@@ -102,6 +103,8 @@ CREATE TABLE questions (
     answered_by TEXT DEFAULT '' NOT NULL,
     answer_key TEXT DEFAULT '' NOT NULL,
     answered_at FLOAT,
+    grant_tool TEXT DEFAULT '' NOT NULL,
+    grant_subject TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (conversation, id)
 );
 CREATE INDEX questions_asked ON questions (asked);
@@ -274,6 +277,25 @@ CREATE TABLE feedback (
 );
 CREATE INDEX feedback_at ON feedback (at, value);
 
+CREATE TABLE permission_grants (
+    id INTEGER NOT NULL,
+    conversation TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT NOT NULL,
+    given FLOAT NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (conversation, tool, subject)
+);
+
+CREATE TABLE agent_defaults (
+    reader TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    PRIMARY KEY (reader)
+);
+
 CREATE TABLE memory (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     account TEXT NOT NULL,
@@ -313,5 +335,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0013');
+INSERT INTO alembic_version VALUES ('0015');
 COMMIT;

@@ -121,6 +121,7 @@ async def test_private_memory_stays_out_of_a_group_and_habits_of_a_group_reach_i
     shown = await telegram.wait(GROUP, "may show here")
     assert "pytest" in shown.text
     assert "5000" not in shown.text
+    assert any(str(each.get("url")).startswith("https://t.me/c/1/") for each in shown.entities), "a link to the source"
     telegram.send("@fawn_bot what are my salary and tests", chat=GROUP, user=77)
     await until(lambda: len(turns(model)) == 4)
     assert not notes(turns(model)[-1])

@@ -16,6 +16,7 @@ from agent.blocks import Approve, Ask, Usage
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
+from agent.skills.library import SkillLibrary, TurnSkills
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # it imports the model classes
@@ -39,6 +40,8 @@ class ToolServices:
 
     runs_commands: bool  # the sandbox can run commands
     make_preview_link: MakePreviewLink | None = None
+    skills: SkillLibrary | None = None
+    propose_skills: bool = False
     remembers: bool = False  # memory is enabled
 
 
@@ -74,6 +77,9 @@ class Answer:
     id: str
     text: str
     key: str
+
+
+NO_ANSWER = "no answer in time"  # the text of an answer to a question that expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ class ModelCall:
 
     agent: str
     model: str  # the name of its configuration entry
-    kind: str  # turn, summary, title, memory
+    kind: str  # turn, summary, title, evaluation, memory
     input: int
     output: int
     cached: int
@@ -213,6 +219,8 @@ class TurnContext:
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
     memory: MemoryNotes | None = None  # None: it is off
+    counted_tokens: int = 0  # of the meter: the goal in the state includes them
+    skills: TurnSkills | None = None
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

@@ -115,19 +115,23 @@ class Agent:
         context.route = [self.models[name] for name in dict.fromkeys([lead, *fallbacks])]
         config = _graph_config(turn.conversation)
         match await enter_turn(profile.graph, config, turn, self._formatter):
-            case AlreadyFinished(answer, files):
+            case AlreadyFinished(answer, files, plan):
                 for file in files:
                     yield file
+                for shown in mapper.resume_plan(plan):
+                    yield shown
                 yield Text(answer.text, answer.id or "")
             case QuestionClosed(open_):
                 yield Notice("stale", _("That question is already answered; this one is still open."))
                 for ask in mapper.map_interrupts(open_):
                     yield ask
-            case GraphInput(given, calls, files, answered, asked, finished):
+            case GraphInput(given, calls, files, answered, plan, asked, finished):
                 context.asked = asked
                 context.tasks = TaskBoard(self._kinds, context.questions, finished)
                 for file in files:
                     yield file
+                for shown in mapper.resume_plan(plan):
+                    yield shown
                 if answered:
                     yield Text(answered, ANSWERED_PART)
                 for step in mapper.begin_calls(calls):

@@ -19,9 +19,10 @@ from bot.memory_facts import place_of
 from bot.outbox import files_payload
 from bot.storage import inbox, outbox, people
 from bot.storage import memory as stored
+from bot.work_commands import without_formatting
 from catalogue import N_, _, ngettext
 from channels.base import MessageLinker, OutgoingFile
-from channels.shared.texts import shorten, without_formatting
+from channels.shared.texts import shorten
 
 if TYPE_CHECKING:
     from bot.commands import CommandCall

@@ -33,6 +33,7 @@ from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
+from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
@@ -190,11 +191,12 @@ class TurnRunner:
             return
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
-        ledger = StoredLedger(work.account, job.conversation)
-        context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent))
-        context.meter, context.permissions = work.account.meter, work.questions.permissions
-        context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
-        context.memory = work.memory = await self._memory.recall(job)
+        work.memory = await self._memory.recall(job)
+        context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
+        context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
+        context.meter, context.questions = work.account.meter, work.questions
+        context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
+        await add_skills(context, self._current, self._store, self._outbox.wake, job)
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),
@@ -217,8 +219,7 @@ class TurnRunner:
     async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:
         """Prepare the messages. The first that calls the bot into a thread brings earlier messages of that thread."""
         first = job.first and conversations.is_first_conversation(job.conversation)
-        earlier = work.limits.earlier_messages if first else 0
-        counts = [earlier, *[0] * (len(job.messages) - 1)]
+        counts = [work.limits.earlier_messages if first else 0, *[0] * (len(job.messages) - 1)]
         pairs = zip(job.messages, counts, strict=True)
         return tuple([await work.uploads.make_input(channel, item, count) for item, count in pairs])
 
@@ -376,10 +377,9 @@ class TurnRunner:
         if not (work.view.files or job.resumed or (work.sandbox and work.sandbox.used)):
             return Artifacts(stamps={}), {}
         before = await self._known_stamps(job)
-        channel = self._channel(job.thread.channel)
+        channel, folder = self._channel(job.thread.channel), self.folder(job.conversation)
         limit = channel.limits.upload if channel else DEFAULT_UPLOAD_BYTES
         spool = self._data_dir / "spool" / str(job.run)
-        folder = self.folder(job.conversation)
         try:
             async with self._folders.open_folder(folder, writes=False):
                 collected = await artifacts.collect_artifacts(folder, spool, before, work.view.files, limit)

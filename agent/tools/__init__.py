@@ -14,9 +14,12 @@ from agent.tools import (
     ls,
     memory,
     present_files,
+    propose_skill,
     read_file,
+    run_skill,
     str_replace,
     write_file,
+    write_todos,
 )
 from agent.tools.tool import AgentTool, ToolMaker, always
 
@@ -30,6 +33,9 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     glob.make,
     grep.make,
     present_files.make,
+    write_todos.make,
+    run_skill.make,
+    propose_skill.make,
     ask_clarification.make,
     memory.make,
     task.make,

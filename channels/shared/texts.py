@@ -35,11 +35,6 @@ def shorten(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
 
 
-def without_formatting(text: str) -> str:
-    """Return the text on one line, without characters that could format it."""
-    return " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
-
-
 def remove_bot_mention(text: str) -> str:
     """Return the text without each "\\0", which stands for a mention of the bot, and the punctuation after it."""
     return re.sub(r"(?m)^\0[ \t,:，：]*|(?<![ \t])[ \t]*\0|\0", "", text).strip()

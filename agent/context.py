@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent.blocks import Approve, Ask, Usage
+from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
 from agent.skills.library import SkillLibrary, TurnSkills
@@ -41,6 +42,7 @@ class ToolServices:
     make_preview_link: MakePreviewLink | None = None
     skills: SkillLibrary | None = None
     propose_skills: bool = False
+    remembers: bool = False  # memory is enabled
 
 
 class TransactionRunner(Protocol):
@@ -120,7 +122,7 @@ class ModelCall:
 
     agent: str
     model: str  # the name of its configuration entry
-    kind: str  # turn, summary, title, evaluation
+    kind: str  # turn, summary, title, evaluation, memory
     input: int
     output: int
     cached: int
@@ -164,6 +166,22 @@ class SteeringQueue(Protocol):
         """Return new messages, each once per turn. Cheap if there are none."""
 
 
+class MemoryNotes(Protocol):
+    """The memory of a turn. It acts for the requester; each answer is a text for the model."""
+
+    notes: str
+    """What goes with the turn's message; "" for nothing."""
+
+    async def save(self, text: str, quote: str, kind: MemoryKind, scope: MemoryScope, replaces: int) -> str:
+        """Store a fact that the requester wrote in this conversation, in the words `quote`."""
+
+    async def search(self, text: str) -> str:
+        """Return the memories that match any word."""
+
+    async def forget(self, number: int, quote: str) -> str:
+        """Delete a memory of the requester, who asked for it in the words `quote`."""
+
+
 class LiveQuestions(Protocol):
     """Asks people while the turn works."""
 
@@ -200,6 +218,7 @@ class TurnContext:
     meter: Meter = field(default_factory=Meter)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
+    memory: MemoryNotes | None = None  # None: it is off
     counted_tokens: int = 0  # of the meter: the goal in the state includes them
     skills: TurnSkills | None = None
     questions: LiveQuestions | None = None

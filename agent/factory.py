@@ -18,6 +18,7 @@ from langsmith import set_runtime_overrides
 from agent.brief import read_prompt
 from agent.checkpointer import LatestCheckpointer
 from agent.context import ToolServices, TransactionRunner, TurnContext
+from agent.memory.extraction import FactExtractor
 from agent.models.answers import LEAD
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
@@ -106,5 +107,6 @@ def _assemble_agent(
         {tool.name: traits_of(tool) for tool in tools}
         | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
         TitleMaker(models[roles.title].model if roles.title else None),
+        FactExtractor(models[roles.memory or lead].model),
         SubagentKinds(settings, models, summary_model, tools),
     )

@@ -15,8 +15,8 @@ MAX_MODEL_CALLS = 500  # in one turn
 
 @dataclass(frozen=True, slots=True)
 class ModelRoles:
-    """Which model does what. Empty means the first model (lead), the model that answers (summary, evaluator) or no
-    model call (title)."""
+    """Which model does what. Empty means the first model (lead), the lead (memory), the model that answers (summary,
+    evaluator) or no model call (title)."""
 
     lead: str = setting("", "the model that answers; empty: the first of `models`")
     fallback: tuple[str, ...] = setting(
@@ -24,6 +24,7 @@ class ModelRoles:
     )
     title: str = setting("", "the model that titles a thread; empty: its first words, without a model call")
     summary: str = setting("", "the model that summarizes a long conversation; empty: the model that answers")
+    memory: str = setting("", "the model that extracts memories after a turn; empty: the lead model")
     evaluator: str = setting("", "the model that judges whether a `/goal` is met; empty: the model that answers")
 
 

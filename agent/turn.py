@@ -13,6 +13,7 @@ from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, inter
 from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
+from agent.memory.extraction import FactExtractor
 from agent.models.errors import ModelFailure
 from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
@@ -35,7 +36,7 @@ class Agent:
     """Graphs over one checkpointer, for all models. Made by `agent.factory.build_agent`.
 
     `profiles` are the agents by name, the default one as "". `route` names the models of a turn for which no other one
-    was chosen.
+    was chosen. `facts` extracts memories.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class Agent:
         formatter: MessageFormatter,
         tools: Mapping[str, ToolTraits],
         titles: TitleMaker,
+        facts: FactExtractor,
         kinds: SubagentKinds,
     ) -> None:
         self.graph = profiles[""].graph
         self._profiles = profiles
         self.models = models
+        self.facts = facts
         self._route = route
         self._checkpoints = checkpoints
         self._formatter = formatter

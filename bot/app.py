@@ -31,6 +31,7 @@ from bot.console_host import ServiceConsoleHost
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
+from bot.memory import FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
 from bot.outbox import Outbox
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
@@ -228,7 +229,11 @@ class App:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
             services = ToolServices(
-                provider.runs_commands, await self._start_preview(stack), self._skills, config.skills.evolution
+                provider.runs_commands,
+                await self._start_preview(stack),
+                self._skills,
+                config.skills.evolution,
+                is_enabled(config),
             )
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
@@ -241,6 +246,9 @@ class App:
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+            memory = MemoryService(store, self._current)
+            jobs.register(MEMORY_JOB, memory.extract)
+            jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
             turns = TurnRunner(
                 store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
             )

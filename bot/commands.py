@@ -19,6 +19,7 @@ from bot import access, questions
 from bot.agent_command import run_agents_command
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
+from bot.memory_commands import memory_command
 from bot.permissions_command import permissions_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
 from bot.storage import conversations, inbox, people, runs, transcripts
@@ -343,6 +344,7 @@ COMMANDS = (
     Command("models", N_("list the models"), _models_command),
     Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME"),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
+    Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),

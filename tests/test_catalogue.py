@@ -30,6 +30,7 @@ HOW_TO = (
 # Files (or folders) whose sentences stay English, by who reads them.
 ENGLISH_FILES = {
     "agent/checkpointer.py": "SQL",
+    "agent/memory/": "the model",
     "agent/near_misses.py": "operators: faults of the configuration",
     "agent/permissions/policy.py": "the model",
     "agent/policies/ledger.py": "the model",
@@ -45,6 +46,7 @@ ENGLISH_FILES = {
     "bot/admin/commands.py": "operators: the command line",
     "bot/admin/": "operators: the command line",
     "bot/console_client.py": "operators: the command line",
+    "bot/turn_memory.py": "the model",
     "bot/config/": "operators: the command line and docs/configuration.md",
     "bot/storage/migrations/": "SQL",
     "channels/console/ask.py": "the command line",

@@ -17,6 +17,7 @@ from agent.policies.empty_response import EmptyResponsePolicy
 from agent.policies.goal import GoalPolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
+from agent.policies.memory import MemoryPolicy
 from agent.policies.plan_mode import PlanModePolicy
 from agent.policies.retry import RetryPolicy
 from agent.policies.route import RoutePolicy
@@ -58,6 +59,7 @@ def worker_policies(
             loop_detection,
             CallLimitPolicy(settings.max_model_calls, max_tokens),
             SummarizationPolicy(summary_model, settings.context),  # before the call, and after an overflow
+            MemoryPolicy(),  # a summary does not include it
             RoutePolicy(),
             EmptyResponsePolicy(),  # retries a call that succeeded without content
             RetryPolicy(settings.retry_seconds),

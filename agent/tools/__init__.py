@@ -12,6 +12,7 @@ from agent.tools import (
     glob,
     grep,
     ls,
+    memory,
     present_files,
     propose_skill,
     read_file,
@@ -36,6 +37,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     run_skill.make,
     propose_skill.make,
     ask_clarification.make,
+    memory.make,
     task.make,
 )
 

@@ -125,6 +125,22 @@ class CatchUpConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryConfig:
+    """What the agent remembers of people from one conversation to the next (docs/memory.md)."""
+
+    enabled: bool = setting(
+        True, "the agent remembers lasting facts; everybody can switch it off for themselves with `/memory off`"
+    )
+    tokens: int = setting(500, "tokens of memories that go with a request at most", ge=50)
+    wait_seconds: float = setting(
+        60.0, "how long the extraction waits after a turn, so that one call of the model reads several turns", ge=0
+    )
+    unused_days: float = setting(
+        180.0, "a memory that no turn uses for so long is deleted, except corrections; an uncertain one earlier", ge=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """What is logged, and how."""
 
@@ -162,6 +178,7 @@ class FileConfig:
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
+    memory: MemoryConfig = MemoryConfig()
     goal: GoalConfig = GoalConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")

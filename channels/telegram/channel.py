@@ -101,6 +101,11 @@ class TelegramChannel(PlatformChannel):
             ]
         )
 
+    def message_link(self, thread: Thread, message: str) -> str:
+        """Return the address of a message in a supergroup; other chats have none."""
+        chat = thread.chat.removeprefix("-100")
+        return f"https://t.me/c/{chat}/{message}" if chat != thread.chat else ""
+
     async def set_title(self, thread: Thread, title: str) -> None:
         """Rename a topic of a private chat: people open these by writing, and Telegram names them by the text.
 

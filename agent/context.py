@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent.blocks import Approve, Ask, Usage
+from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
+from agent.skills.library import SkillLibrary, TurnSkills
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # it imports the model classes
@@ -38,6 +40,9 @@ class ToolServices:
 
     runs_commands: bool  # the sandbox can run commands
     make_preview_link: MakePreviewLink | None = None
+    skills: SkillLibrary | None = None
+    propose_skills: bool = False
+    remembers: bool = False  # memory is enabled
 
 
 class TransactionRunner(Protocol):
@@ -72,6 +77,9 @@ class Answer:
     id: str
     text: str
     key: str
+
+
+NO_ANSWER = "no answer in time"  # the text of an answer to a question that expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ class ModelCall:
 
     agent: str
     model: str  # the name of its configuration entry
-    kind: str  # turn, summary, title
+    kind: str  # turn, summary, title, evaluation, memory
     input: int
     output: int
     cached: int
@@ -158,6 +166,22 @@ class SteeringQueue(Protocol):
         """Return new messages, each once per turn. Cheap if there are none."""
 
 
+class MemoryNotes(Protocol):
+    """The memory of a turn. It acts for the requester; each answer is a text for the model."""
+
+    notes: str
+    """What goes with the turn's message; "" for nothing."""
+
+    async def save(self, text: str, quote: str, kind: MemoryKind, scope: MemoryScope, replaces: int) -> str:
+        """Store a fact that the requester wrote in this conversation, in the words `quote`."""
+
+    async def search(self, text: str) -> str:
+        """Return the memories that match any word."""
+
+    async def forget(self, number: int, quote: str) -> str:
+        """Delete a memory of the requester, who asked for it in the words `quote`."""
+
+
 class LiveQuestions(Protocol):
     """Asks people while the turn works."""
 
@@ -194,6 +218,9 @@ class TurnContext:
     meter: Meter = field(default_factory=Meter)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
+    memory: MemoryNotes | None = None  # None: it is off
+    counted_tokens: int = 0  # of the meter: the goal in the state includes them
+    skills: TurnSkills | None = None
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

@@ -14,11 +14,12 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
-from agent.blocks import ALLOW_HERE, APPROVAL_OPTIONS, Approve, Ask, Block, File, Notice, Step, Text
+from agent.blocks import ALLOW_HERE, APPROVAL_OPTIONS, Approve, Ask, Block, File, Notice, Plan, Step, Text
 from agent.context import TurnContext
 from agent.permissions.rules import Grant
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
+from agent.todos import plan_of
 from agent.tools.tool import TASK_TOOL, ToolTraits
 from catalogue import N_, _, ngettext
 
@@ -36,7 +37,8 @@ class EventMapper:
         self._context = context
         self._traits = traits
         self._needs_sandbox = {name for name, each in traits.items() if each.needs_sandbox}
-        self._asking = {name for name, each in traits.items() if each.asks}  # not shown as steps
+        self._asking = {name for name, each in traits.items() if not each.is_step}
+        self._plan: Plan | None = None
         self._texts: dict[str, str] = {}
         self._part = ""
         self._steps: dict[str, Step] = {}
@@ -59,6 +61,12 @@ class EventMapper:
             yield from self._map_update(scope, event)
         else:
             yield from self._map_custom(scope, event)
+
+    def resume_plan(self, plan: Plan | None) -> Iterator[Plan]:
+        """Show the plan that an earlier attempt has made."""
+        if plan:
+            self._plan = plan
+            yield plan
 
     def _map_task_event(self, task: str, mode: str, event: Any) -> Iterator[Block]:
         """Show what a task does now in its step, and the files that it presents."""
@@ -112,6 +120,10 @@ class EventMapper:
 
     def _map_tool_results(self, scope: str, messages: Sequence[Any]) -> Iterator[Block]:
         yield from presented_files(messages)
+        plan = self._plan if scope else plan_of(messages, self._plan)
+        if plan and plan is not self._plan:
+            self._plan = plan
+            yield plan
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in self._asking:
                 id_ = f"{scope}{message.tool_call_id}"

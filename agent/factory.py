@@ -18,18 +18,22 @@ from langsmith import set_runtime_overrides
 from agent.brief import read_prompt
 from agent.checkpointer import LatestCheckpointer
 from agent.context import ToolServices, TransactionRunner, TurnContext
+from agent.memory.extraction import FactExtractor
 from agent.models.answers import LEAD
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
+from agent.policies.goal import NEXT_ROUND
+from agent.policies.plan_mode import SUBMIT_PLAN
 from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents
 from agent.resume import Graph, State
 from agent.sections import AgentSettings
+from agent.skills.library import SkillLibrary
 from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools import make_tools
-from agent.tools.tool import traits_of
+from agent.tools.tool import ToolTraits, traits_of
 from agent.turn import Agent
 from agent.user_message import MessageFormatter
 from catalogue import N_
@@ -50,7 +54,7 @@ async def build_agent(
     await checkpointer.create_tables()
     entries = tuple(models) or (ModelSettings("demo", DEMO_CLASS_PATH, display_name=N_("Built-in demo")),)
     tools = make_tools(settings, services) if tools is None else tools
-    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools)
+    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools, services.skills)
 
 
 async def _run_inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -62,6 +66,7 @@ def _assemble_agent(
     settings: AgentSettings,
     checkpointer: LatestCheckpointer,
     tools: Sequence[BaseTool],
+    skills: SkillLibrary | None,
 ) -> Agent:
     # LangSmith takes two thread hops and a task per middleware call for its bookkeeping, even when it is off.
     set_runtime_overrides(aio_to_thread=_run_inline)
@@ -73,15 +78,16 @@ def _assemble_agent(
                 wrong = f"there is no model {name!r}; configured are {', '.join(models)}"
                 raise AgentConfigError(("roles", role), wrong)
     lead = roles.lead or entries[0].name
-    formatter = MessageFormatter(settings.time_zone)
+    formatter = MessageFormatter(settings.time_zone, skills)
     summary_model = models[roles.summary].model if roles.summary else None
+    evaluator = models[roles.evaluator].model if roles.evaluator else None
     check_agents(settings, models)
 
     def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD) -> Graph:
         return create_agent(
             models[lead].model,  # RoutePolicy chooses the model of each call
             list(own_tools),
-            middleware=[PolicyMiddleware(lead_policies(settings, summary_model, formatter, name))],
+            middleware=[PolicyMiddleware(lead_policies(settings, summary_model, evaluator, formatter, name))],
             state_schema=State,
             context_schema=TurnContext,
             checkpointer=checkpointer,
@@ -98,7 +104,9 @@ def _assemble_agent(
         (lead, *roles.fallback),
         checkpointer,
         formatter,
-        {tool.name: traits_of(tool) for tool in tools},
+        {tool.name: traits_of(tool) for tool in tools}
+        | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
         TitleMaker(models[roles.title].model if roles.title else None),
+        FactExtractor(models[roles.memory or lead].model),
         SubagentKinds(settings, models, summary_model, tools),
     )

@@ -13,6 +13,7 @@ from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, inter
 from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
+from agent.memory.extraction import FactExtractor
 from agent.models.errors import ModelFailure
 from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
@@ -35,7 +36,7 @@ class Agent:
     """Graphs over one checkpointer, for all models. Made by `agent.factory.build_agent`.
 
     `profiles` are the agents by name, the default one as "". `route` names the models of a turn for which no other one
-    was chosen.
+    was chosen. `facts` extracts memories.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class Agent:
         formatter: MessageFormatter,
         tools: Mapping[str, ToolTraits],
         titles: TitleMaker,
+        facts: FactExtractor,
         kinds: SubagentKinds,
     ) -> None:
         self.graph = profiles[""].graph
         self._profiles = profiles
         self.models = models
+        self.facts = facts
         self._route = route
         self._checkpoints = checkpoints
         self._formatter = formatter
@@ -112,19 +115,23 @@ class Agent:
         context.route = [self.models[name] for name in dict.fromkeys([lead, *fallbacks])]
         config = _graph_config(turn.conversation)
         match await enter_turn(profile.graph, config, turn, self._formatter):
-            case AlreadyFinished(answer, files):
+            case AlreadyFinished(answer, files, plan):
                 for file in files:
                     yield file
+                for shown in mapper.resume_plan(plan):
+                    yield shown
                 yield Text(answer.text, answer.id or "")
             case QuestionClosed(open_):
                 yield Notice("stale", _("That question is already answered; this one is still open."))
                 for ask in mapper.map_interrupts(open_):
                     yield ask
-            case GraphInput(given, calls, files, answered, asked, finished):
+            case GraphInput(given, calls, files, answered, plan, asked, finished):
                 context.asked = asked
                 context.tasks = TaskBoard(self._kinds, context.questions, finished)
                 for file in files:
                     yield file
+                for shown in mapper.resume_plan(plan):
+                    yield shown
                 if answered:
                     yield Text(answered, ANSWERED_PART)
                 for step in mapper.begin_calls(calls):

@@ -10,20 +10,38 @@ from langchain_core.messages import HumanMessage
 
 from agent.context import UploadedFile, UserInput
 from agent.messages import Message, Quote
+from agent.skills.library import SkillLibrary
 
 QUOTE_KINDS = {"reply": "Quoted message", "forward": "Forwarded message", "earlier": "Earlier in this chat"}
+MODE_NOTES = {
+    "plan": (
+        "[Plan mode: work out a plan first. Until the person agrees, only tools without effects run: read, search, ask."
+        " Write the steps with `write_todos`, then answer with what the person needs to decide: assumptions, risks, and"
+        " what will change. Your answer is shown to them with the steps, and they say go, change or cancel.]"
+    ),
+    "goal": (
+        "[Goal: work until this is met. Each time you end with an answer, an evaluator judges by the record of your"
+        " work whether it is met, so show evidence: run the checks. If it is not met, a further round begins.]"
+    ),
+}
 
 
 class MessageFormatter:
     """Formats messages with their own time, so that they never change and the provider's prompt cache stays valid."""
 
-    def __init__(self, zone: str = "") -> None:
+    def __init__(self, zone: str = "", skills: SkillLibrary | None = None) -> None:
         self._zone = ZoneInfo(zone) if zone else None
         self._zone_name = zone
+        self._skills = skills
 
     def format_message(self, item: UserInput) -> HumanMessage:
         """Return the message with the event's key as id, so that adding it again has no effect."""
-        return HumanMessage(f"{self.format_header(item.message)}\n{format_body(item)}", id=item.message.key)
+        parts = [self.format_header(item.message), format_body(item)]
+        if self._skills and item.message.skill:
+            parts.insert(1, self._skills.current.instructions(item.message.skill))
+        if note := MODE_NOTES.get(item.message.mode):
+            parts.append(f"\n{note}")
+        return HumanMessage("\n".join(parts), id=item.message.key)
 
     def format_header(self, message: Message) -> str:
         """Return time and author: `[Sun 2026-11-22 14:05 Europe/Berlin · Jane]`."""

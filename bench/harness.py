@@ -94,6 +94,7 @@ class World:
         waiting: Sequence[Job] = (),
         profile: Path | None = None,
         prepare: Callable[[Path], None] | None = None,
+        memory: bool = False,
     ) -> AsyncIterator[Service]:
         """Start a fresh service and wait until it polls. The `waiting` jobs are sent before it starts; `prepare`
         creates its data folder."""
@@ -101,7 +102,7 @@ class World:
         await self.model("forget", keep_bodies=False)
         await self.send(waiting)
         with tempfile.TemporaryDirectory(prefix="fawn-bench-") as folder:
-            setup = Setup(self.telegram.base_url, self.model.base_url, Path(folder), rates or {}, tty, profile)
+            setup = Setup(self.telegram.base_url, self.model.base_url, Path(folder), rates or {}, tty, profile, memory)
             if prepare:
                 await asyncio.to_thread(prepare, Path(folder) / "data")
             async with started(kind, setup) as service:

@@ -67,6 +67,7 @@ class Setup:
     rates: dict[str, float] = field(default_factory=dict)  # settings of the Telegram channel
     tty: bool = False  # with a terminal on stdin, so that the console runs too
     profile: Path | None = None  # where cProfile writes at the end
+    memory: bool = False  # its extraction is a further model call after a turn
 
     def command(self, kind: Kind) -> list[str]:
         if kind == "floor":
@@ -82,6 +83,7 @@ class Setup:
             "channels": {"telegram": channel},
             "limits": {"flood_messages": 1_000_000},
             "log": {"level": "warning"},
+            "memory": {"enabled": self.memory, "wait_seconds": 86400},
         }
         config.write_text(yaml.safe_dump(settings))
         profiler = ["-m", "cProfile", "-o", str(self.profile)] if self.profile else []

@@ -25,15 +25,18 @@ from bot.admin.status import ServiceStatus
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.command_runner import CommandRunner
-from bot.commands import CommandService
+from bot.commands import CommandService, listed_commands
 from bot.config.schema import Config
 from bot.console_host import ServiceConsoleHost
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
+from bot.memory import FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
 from bot.outbox import Outbox
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
+from bot.skills.jobs import SKILL_JOB, SkillJobs
+from bot.skills.turns import open_library
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
@@ -72,19 +75,23 @@ class App:
 
     def __init__(self, config: Config, connects: Mapping[str, Connect]) -> None:
         self.config = config  # as it was at start, for parts that are built once
-        self._current = Current(config)
+        self._skills = open_library(config)
+        self._current = Current(config, self._skills)
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
         self._folders = folders(config)
         self._reported = tuple(connects)  # without a console that has no view of its own
         self._supervisor = ChannelSupervisor(
-            {**connects, "console": lambda: self._connect_console(connects.get("console"))}, self._drain_console
+            {**connects, "console": lambda: self._connect_console(connects.get("console"))},
+            self._drain_console,
+            lambda: listed_commands(self._skills.current.usable(config.skills.allow)),
         )
         self._store: Database
         self._checkpoints: Database
         self._outbox: Outbox
         self._scheduler: Scheduler
         self._commands: CommandRunner
+        self._jobs: JobWorker
         self._status: ServiceStatus
         self._host: ServiceConsoleHost
 
@@ -100,7 +107,9 @@ class App:
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
             self._store, self._checkpoints = await _open_databases(config.data_dir, stack)
+            await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
+            self._jobs = JobWorker(store)
             self._outbox = Outbox(store, channels.get, self._current)
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
@@ -114,6 +123,7 @@ class App:
                 self._scheduler.wake,
                 channels.get,
                 lambda: [line for line, _ in self._status.describe_channels().values()],
+                self._jobs.wake,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
@@ -218,17 +228,27 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            services = ToolServices(provider.runs_commands, await self._start_preview(stack))
+            services = ToolServices(
+                provider.runs_commands,
+                await self._start_preview(stack),
+                self._skills,
+                config.skills.evolution,
+                is_enabled(config),
+            )
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
             _freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
             store, channel = self._store, self._supervisor.channels.get
-            jobs = JobWorker(store)
+            jobs = self._jobs
+            jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, self._outbox.wake).run)
             jobs.register(TITLE_JOB, partial(make_title, self._current))
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+            memory = MemoryService(store, self._current)
+            jobs.register(MEMORY_JOB, memory.extract)
+            jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
             turns = TurnRunner(
                 store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
             )
@@ -257,6 +277,7 @@ class App:
             config.roles,
             config.prompt,
             config.context,
+            config.goal,
             config.time_zone,
             policies=config.policies,
             subagents=config.subagents,
@@ -314,9 +335,11 @@ def folders(config: Config) -> ConversationFolders:
 def sandbox_settings(config: Config) -> DockerSettings:
     """Return the settings of the sandbox providers."""
     sandbox = config.sandbox
-    same: dict[str, Any] = {each.name: getattr(sandbox, each.name) for each in fields(SandboxSettings)}
+    names = {each.name for each in fields(SandboxSettings)} - {"skills"}
+    same: dict[str, Any] = {name: getattr(sandbox, name) for name in names}
     return DockerSettings(
-        **{**same, "skills": Path(sandbox.skills)},
+        **same,
+        skills=config.data_dir / "skills" / "view",
         state=config.data_dir / "sandbox",
         image=sandbox.image,
         host=sandbox.docker_host,

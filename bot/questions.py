@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVAL_OPTIONS, Approve, Ask
-from agent.context import Answer
+from agent.context import NO_ANSWER, Answer
 from agent.messages import Author, Kind, Message, Thread
 from agent.permissions.rules import Grant
 from bot.storage import conversations, grants, inbox, languages, outbox, runs, sent_messages
@@ -18,7 +18,6 @@ from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState, RunState
 from catalogue import N_, _, every_translation, list_items
 
-NO_ANSWER = "no answer in time"
 EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
 REFUSED = N_(
     "This question can only be answered with one of: {options}. Press a button, or send me one of these words."

@@ -28,10 +28,12 @@ from bot.current import Current
 from bot.feed import Feed
 from bot.live_questions import StoredLiveQuestions
 from bot.log import run_var, thread_var
+from bot.memory import MemoryService
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
+from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
@@ -41,6 +43,7 @@ from bot.storage.states import OutboxKind, RunState
 from bot.task_sandboxes import TaskSandboxes
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
+from bot.turn_memory import TurnMemory
 from catalogue import N_, _, format_duration, list_items, set_language, use_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
@@ -74,6 +77,7 @@ class TurnState:
     questions: StoredLiveQuestions
     task_sandboxes: TaskSandboxes
     sandbox: LazySandbox | None = None
+    memory: TurnMemory | None = None
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
@@ -109,6 +113,7 @@ class TurnRunner:
         self.feed = Feed()
         self._store = store
         self._current = current
+        self._memory = MemoryService(store, current)
         self._provider = provider
         self._folders = folders
         self._outbox = outbox
@@ -186,12 +191,12 @@ class TurnRunner:
             return
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
-        ledger = StoredLedger(work.account, job.conversation)
-        context = TurnContext(
-            work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent), meter=work.account.meter
-        )
-        context.permissions = work.questions.permissions
-        context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
+        work.memory = await self._memory.recall(job)
+        context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
+        context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
+        context.meter, context.questions = work.account.meter, work.questions
+        context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
+        await add_skills(context, self._current, self._store, self._outbox.wake, job)
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),
@@ -214,8 +219,7 @@ class TurnRunner:
     async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:
         """Prepare the messages. The first that calls the bot into a thread brings earlier messages of that thread."""
         first = job.first and conversations.is_first_conversation(job.conversation)
-        earlier = work.limits.earlier_messages if first else 0
-        counts = [earlier, *[0] * (len(job.messages) - 1)]
+        counts = [work.limits.earlier_messages if first else 0, *[0] * (len(job.messages) - 1)]
         pairs = zip(job.messages, counts, strict=True)
         return tuple([await work.uploads.make_input(channel, item, count) for item, count in pairs])
 
@@ -324,6 +328,7 @@ class TurnRunner:
                 rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
+            self._memory.record_turn(execute, job, work.memory, now)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
             return items, used
 
@@ -336,8 +341,7 @@ class TurnRunner:
             return
         self._outbox.offer(items)
         self.feed.end_run(job.run, ending.state)
-        if end.title_text:
-            self._wake_jobs()
+        self._wake_jobs()
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",
             ending.state,
@@ -373,10 +377,9 @@ class TurnRunner:
         if not (work.view.files or job.resumed or (work.sandbox and work.sandbox.used)):
             return Artifacts(stamps={}), {}
         before = await self._known_stamps(job)
-        channel = self._channel(job.thread.channel)
+        channel, folder = self._channel(job.thread.channel), self.folder(job.conversation)
         limit = channel.limits.upload if channel else DEFAULT_UPLOAD_BYTES
         spool = self._data_dir / "spool" / str(job.run)
-        folder = self.folder(job.conversation)
         try:
             async with self._folders.open_folder(folder, writes=False):
                 collected = await artifacts.collect_artifacts(folder, spool, before, work.view.files, limit)

@@ -311,6 +311,14 @@ class Channel(Protocol):
 
 
 @runtime_checkable
+class MessageLinker(Protocol):
+    """The further method of a channel whose platform has web addresses of messages."""
+
+    def message_link(self, thread: Thread, message: str) -> str:
+        """Return the address of a message, by its platform id; "" where the platform has none."""
+
+
+@runtime_checkable
 class TitleSetter(Protocol):
     """The further method of a channel whose platform shows titles of threads."""
 

@@ -82,7 +82,7 @@ def test_the_docs_list_every_program_command_and_no_unknown_one() -> None:
 def test_the_architecture_lists_exactly_the_tools() -> None:
     section = text("ARCHITECTURE.md").partition("## The agent's tools")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {
-        tool.name for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True))
+        tool.name for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True, remembers=True))
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 from langchain_core.messages import ToolMessage
 
 from agent.demo.rules import APPROVED_FILE
-from catalogue import N_, _, join_sentences
+from agent.policies.plan_mode import AGREED, SUBMIT_PLAN
+from catalogue import N_, _, join_sentences, list_items
+from sandbox.base import SKILLS
 
+PLAN_FIRST = "plan first"  # stands for the note of plan mode
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
 NO_BASH_TEXT = N_(
     "I cannot run commands here, because bubblewrap is not installed "
@@ -51,8 +55,10 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "Type one of these words:\n"
             "- `plot`: I write and run a small program, and send you its chart and table as files\n"
             "- `ask`: I ask you a question and wait for your answer\n"
+            "- `plan`: I make a plan and follow it; `/plan packing` asks you first\n"
             "- `approve`: I do something only after you approve it\n"
             "- `fail`: a step fails, and I recover\n"
+            "- `skill`: I read the instructions of an installed skill\n"
             "- `slow`: I work for a minute; write to me meanwhile, or stop me\n"
             "- `delegate`: two sub-agents work at the same time, and a third one uses their results\n\n"
             "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
@@ -107,6 +113,36 @@ def ask_scene(scene: DemoScene) -> DemoLine:
             answer=answer,
         )
     )
+
+
+def plan_scene(scene: DemoScene) -> DemoLine:
+    """Make a plan and follow it; in plan mode, wait for a "go" first."""
+    path = f"{OUTPUTS}/packing-list.md"
+    done = [message for message in scene.results if message.name != SUBMIT_PLAN]
+    agreed = any(str(message.content) == AGREED for message in scene.results)
+    match len(done):
+        case 0:
+            return DemoLine("", "write_todos", {"todos": _todos(first="in_progress", second="pending")})
+        case 1 if PLAN_FIRST in scene.words and not agreed:
+            return DemoLine(_("(Demo) I would write a packing list and check it. Nothing is written before you agree."))
+        case 1:
+            args = {"path": path, "content": "- passport\n- charger\n- raincoat\n"}
+            return DemoLine(_("(Demo) I write the packing list."), "write_file", args)
+        case 2:
+            return DemoLine("", "write_todos", {"todos": _todos(first="completed", second="in_progress")})
+        case 3:
+            return DemoLine(_("Now I read it."), "read_file", {"path": path})
+        case 4:
+            return DemoLine("", "write_todos", {"todos": _todos(first="completed", second="completed")})
+        case _:
+            return DemoLine(_("Both steps of the plan are done, and the list comes with this message."))
+
+
+def _todos(*, first: str, second: str) -> list[dict[str, str]]:
+    return [
+        {"content": _("Write the packing list"), "status": first},
+        {"content": _("Check it"), "status": second},
+    ]
 
 
 def approve_scene(scene: DemoScene) -> DemoLine:
@@ -170,6 +206,27 @@ def fail_scene(scene: DemoScene) -> DemoLine:
             return DemoLine(_("Now I read it."), "read_file", {"path": path})
         case _:
             return DemoLine(_("That worked. A failed step is marked, I get its error, and I continue."))
+
+
+def skill_scene(scene: DemoScene) -> DemoLine:
+    """List the skills, read one, and report."""
+    if not scene.results:
+        args = {"pattern": "*/SKILL.md", "path": SKILLS}
+        return DemoLine(_("(Demo) I look up which skills are installed."), "glob", args)
+    names = sorted(re.findall(rf"{SKILLS}/([^/\s]+)/SKILL\.md", str(scene.results[0].content)))
+    if not names:
+        return DemoLine(_("No skill is installed. `docs/skills.md` describes how to install one."))
+    if len(scene.results) == 1:
+        some: dict[str, Any] = {"path": f"{SKILLS}/{names[0]}/SKILL.md", "lines": 12}
+        return DemoLine(_("A skill is a folder with instructions. I read one."), "read_file", some)
+    return DemoLine(
+        _(
+            "These skills are installed: {names}. A real model reads a skill when your request fits its description."
+            " `/skills` lists them, and `/{first}` uses the first one.",
+            names=list_items(f"`{name}`" for name in names),
+            first=names[0],
+        )
+    )
 
 
 def slow_scene(scene: DemoScene) -> DemoLine:

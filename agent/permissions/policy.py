@@ -29,6 +29,10 @@ APPROVED = frozenset(APPROVAL_OPTIONS) - {DENY}
 DENIED_BY_RULE = (
     "A rule of this installation ({rule}) forbids this call. Do not try to get around it; continue without it."
 )
+DENIED_WHILE_PLANNING = (
+    "Plan mode: only tools that just read or search run before the person agreed to your plan, and this one may change"
+    " something. Answer with the plan."
+)
 DENIED_BY_PERSON = "The person did not approve this call: {answer}. Do not repeat it; continue without it."
 NOT_JUDGED = "This call did not run: whether it is allowed could not be checked. Continue without it, and say so."
 
@@ -48,6 +52,8 @@ class PermissionPolicy:
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the call if it is allowed or approved; otherwise tell the model why not."""
+        if request.state.get("planning") and not _may_plan_with(request):
+            return _refusal(request, DENIED_WHILE_PLANNING)
         if request.tool is None:  # the model invented a name, and is told so
             return await handler(request)
         context, call = turn_context_of(request), request.tool_call
@@ -68,6 +74,12 @@ class PermissionPolicy:
         if judgement.verdict == "deny":  # the rule came after the question
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule))
         return await handler(request)
+
+
+def _may_plan_with(request: ToolCallRequest) -> bool:
+    """Return whether a call only reads, or asks the person. `effect` does not say so: it is about repeated calls."""
+    traits = traits_of(request.tool)
+    return request.tool is None or traits.read_only or traits.asks
 
 
 async def _judge_safely(gate: PermissionGate, use: ToolUse) -> Judgement | None:

@@ -14,8 +14,11 @@ from agent.policies.brief import BriefPolicy
 from agent.policies.call_limit import CallLimitPolicy
 from agent.policies.custom import place_policies
 from agent.policies.empty_response import EmptyResponsePolicy
+from agent.policies.goal import GoalPolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
+from agent.policies.memory import MemoryPolicy
+from agent.policies.plan_mode import PlanModePolicy
 from agent.policies.retry import RetryPolicy
 from agent.policies.route import RoutePolicy
 from agent.policies.steering import SteeringPolicy
@@ -29,12 +32,19 @@ from agent.user_message import MessageFormatter
 
 
 def lead_policies(
-    settings: AgentSettings, summary_model: BaseChatModel | None, formatter: MessageFormatter, agent: str = LEAD
+    settings: AgentSettings,
+    summary_model: BaseChatModel | None,
+    evaluator: BaseChatModel | None,
+    formatter: MessageFormatter,
+    agent: str = LEAD,
 ) -> PolicyChain:
     """Return the policies of an agent that talks to people."""
     chain = worker_policies(settings, summary_model, agent)
     steering = SteeringPolicy(formatter)  # all others see the new messages, which join the state once
-    return replace(chain, model=(steering, *chain.model), tool=(TaskPolicy(), *chain.tool))
+    plan_mode, goal = PlanModePolicy(), GoalPolicy(evaluator, settings.goal)  # they answer the calls that they add
+    return replace(
+        chain, model=(steering, plan_mode, goal, *chain.model), tool=(plan_mode, goal, TaskPolicy(), *chain.tool)
+    )
 
 
 def worker_policies(
@@ -49,6 +59,7 @@ def worker_policies(
             loop_detection,
             CallLimitPolicy(settings.max_model_calls, max_tokens),
             SummarizationPolicy(summary_model, settings.context),  # before the call, and after an overflow
+            MemoryPolicy(),  # a summary does not include it
             RoutePolicy(),
             EmptyResponsePolicy(),  # retries a call that succeeded without content
             RetryPolicy(settings.retry_seconds),

@@ -20,6 +20,7 @@ class KindSettings:
     prompt: str = setting("", "what the sub-agent is told about its role, before its task")
     model: str = setting("", "its model; empty: the model that delegates")
     tools: tuple[str, ...] = setting((), "the tools it has, such as `read_file` or `mcp__github__*`; empty: all")
+    skills: tuple[str, ...] = setting((), "the skills it may use; empty: those of the agent that delegates")
     max_model_calls: int = setting(0, "model calls of one task; 0: `subagents.max_model_calls`", ge=0)
     seconds: float = setting(0.0, "timeout of one task; 0: `subagents.seconds`", ge=0)
     sandbox: Literal["shared", "own"] = setting(
@@ -69,3 +70,4 @@ class NamedAgentSettings:
     model: str = setting("", "its model, unless `/model` chose another one; empty: `roles.lead`")
     tools: tuple[str, ...] = setting((), "the tools it has, such as `read_file` or `mcp__github__*`; empty: all")
     kinds: tuple[str, ...] = setting((), "the kinds of sub-agents it may start; empty: all")
+    skills: tuple[str, ...] = setting((), "the skills it may use; empty: those of `skills.allow`")

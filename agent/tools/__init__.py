@@ -12,10 +12,14 @@ from agent.tools import (
     glob,
     grep,
     ls,
+    memory,
     present_files,
+    propose_skill,
     read_file,
+    run_skill,
     str_replace,
     write_file,
+    write_todos,
 )
 from agent.tools.tool import AgentTool, ToolMaker, always
 
@@ -29,7 +33,11 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     glob.make,
     grep.make,
     present_files.make,
+    write_todos.make,
+    run_skill.make,
+    propose_skill.make,
     ask_clarification.make,
+    memory.make,
     task.make,
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
-from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
+from agent.sections import ContextConfig, GoalConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from bot.config.document import ConfigFault
@@ -67,7 +67,6 @@ class SandboxConfig:
     processes: int = setting(256, "process limit of a sandbox", ge=8)
     file_mb: int = setting(2048, "largest file that a command may write", ge=1)
     tmp_mb: int = setting(256, "size of /tmp in a sandbox", ge=1)
-    skills: str = setting("skills", "folder that sandboxes see read-only at /mnt/skills", path=True)
     cpus: float = setting(1.0, "processors that a sandbox may use, where the machine can limit them", ge=0.1)
     disk_mb: int = setting(
         4096,
@@ -83,6 +82,16 @@ class SandboxConfig:
     live: int = setting(100, "sandboxes that run at once; another one stops the least recently used idle one", ge=1)
     network: NetworkRules = setting(NetworkRules(), "what sandboxes may reach; nothing by default")
     preview: PreviewSettings = setting(PreviewSettings(), "links to servers in sandboxes; disabled by default")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillsConfig:
+    """Which skills the agent has beside the shipped ones, as docs/skills.md describes."""
+
+    custom: str = setting("skills/custom", "folder of your own and of installed skills, which win by name", path=True)
+    folders: tuple[str, ...] = setting((), "further folders with skills; a later one wins by name", path=True)
+    allow: tuple[str, ...] = setting((), "names of the skills that the agent may use; empty: every enabled one")
+    evolution: bool = setting(True, "the agent may propose new and changed skills, which an operator accepts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,22 @@ class CatchUpConfig:
 
     hours: float = setting(24.0, "oldest missed message that is still answered; 0: missed messages are ignored", ge=0)
     messages: int = setting(200, "missed messages that are read per chat", ge=1)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryConfig:
+    """What the agent remembers of people from one conversation to the next (docs/memory.md)."""
+
+    enabled: bool = setting(
+        True, "the agent remembers lasting facts; everybody can switch it off for themselves with `/memory off`"
+    )
+    tokens: int = setting(500, "tokens of memories that go with a request at most", ge=50)
+    wait_seconds: float = setting(
+        60.0, "how long the extraction waits after a turn, so that one call of the model reads several turns", ge=0
+    )
+    unused_days: float = setting(
+        180.0, "a memory that no turn uses for so long is deleted, except corrections; an uncertain one earlier", ge=1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +174,12 @@ class FileConfig:
         (), "your own policies around model and tool calls (docs/permissions.md)"
     )
     sandbox: SandboxConfig = SandboxConfig()
+    skills: SkillsConfig = SkillsConfig()
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
+    memory: MemoryConfig = MemoryConfig()
+    goal: GoalConfig = GoalConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
     language: Literal["auto", "en", "zh"] = setting(

@@ -5,3 +5,5 @@ from __future__ import annotations
 ROW_ID = "rowid"  # PostgreSQL: ctid
 PAYLOAD_BYTES = "CAST(payload AS BLOB)"  # the column's bytes also where SQLite holds damaged text; PostgreSQL: payload
 LIKE = "LIKE"  # ignores the case of ASCII letters only; PostgreSQL: ILIKE, which ignores every case
+FULL_TEXT_MATCH = "memory_index MATCH :query"  # PostgreSQL: a tsvector column over the same prepared text
+FULL_TEXT_SCORE = "-bm25(memory_index, 1.0, 0.5, 0.2, 0.0)"  # its columns text, before, after, audience

@@ -89,6 +89,11 @@ def find_ignored(execute: Execute, key: str) -> InboxRow | None:
     return read_row(execute, InboxRow, f"SELECT * FROM inbox WHERE key=:key AND kind='{IGNORED_KIND}'", key=key)
 
 
+def find_message(execute: Execute, key: str) -> InboxRow | None:
+    """Return the row of an event."""
+    return read_row(execute, InboxRow, "SELECT * FROM inbox WHERE key=:key", key=key)
+
+
 def find_editable(execute: Execute, key: str) -> InboxRow | None:
     """Return the message that its author may still change: no turn has begun with it."""
     sql = (

@@ -63,6 +63,12 @@ def enqueue_notice(
     insert_row(execute, "outbox", "key", {"key": key, "created": now, "language": current_language()} | values)
 
 
+def enqueue_files(execute: Execute, thread: Thread, payload: bytes, *, key: str, now: float) -> None:
+    """Enqueue files that no run made. `payload` is what `bot.outbox.files_payload` returns."""
+    values = {"kind": OutboxKind.FILE, "thread": str(thread), "payload": payload, "language": current_language()}
+    insert_row(execute, "outbox", "key", {"key": key, "created": now} | values)
+
+
 def latest_notice(execute: Execute, prefix: str) -> float:
     """Return when the latest row whose key begins with `prefix` was enqueued; 0 for none."""
     [row] = execute("SELECT max(created) AS at FROM outbox WHERE key>:key AND key<:key || '~'", {"key": prefix})

@@ -18,6 +18,7 @@ _GOOD_CODE = "code=:code AND code<>'' AND until>:now"
 @dataclass(frozen=True, slots=True)
 class PersonRow:
     """A person on one channel. `code` is good until `until`; `notify` overrides after how many seconds a ping comes.
+    `memory` is 0 for a person who switched memory off.
 
     `thread` is their private chat with the bot, where it is known, and `message` what they wrote while they wait.
     """
@@ -32,6 +33,7 @@ class PersonRow:
     notify: float | None
     operator: int
     message: bytes
+    memory: int
 
 
 def find_person(execute: Execute, channel: str, person: str) -> PersonRow | None:
@@ -122,3 +124,14 @@ def revoke_pairing(execute: Execute, channel: str, person: str) -> bool:
 def set_notify(execute: Execute, message: Message, seconds: float) -> None:
     """Store after how many seconds the end of a turn pings the message's author; -1: never."""
     insert_row(execute, "people", _KEY, _identity(message) | {"notify": seconds}, update=("notify",))
+
+
+def set_memory(execute: Execute, message: Message, *, on: bool) -> None:
+    """Store whether the bot keeps memories of what the message's author says."""
+    insert_row(execute, "people", _KEY, _identity(message) | {"memory": int(on)}, update=("memory",))
+
+
+def allows_memory(execute: Execute, channel: str, person: str) -> bool:
+    """Return whether a person lets the bot keep and use memories; they do until they switch it off."""
+    row = find_person(execute, channel, person)
+    return row is None or bool(row.memory)

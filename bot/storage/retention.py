@@ -13,11 +13,12 @@ FINISHED = {
     "runs": "finished IS NOT NULL AND finished<:before",
     "transcript": "at<:before",
     "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
-    "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL",
+    "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1",
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
     "usage": "at<:before",
     "feedback": "at<:before",
+    "memory_queue": "at<:before",
 }
 """Table → the rows of it that may be deleted."""
 

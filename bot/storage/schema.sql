@@ -213,6 +213,7 @@ CREATE TABLE people (
     notify FLOAT,
     operator INTEGER DEFAULT '0' NOT NULL,
     message BLOB DEFAULT '' NOT NULL,
+    memory INTEGER DEFAULT '1' NOT NULL,
     PRIMARY KEY (channel, person)
 );
 CREATE INDEX people_code ON people (code);
@@ -295,9 +296,44 @@ CREATE TABLE agent_defaults (
     PRIMARY KEY (reader)
 );
 
+CREATE TABLE memory (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    account TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    audience TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    text TEXT NOT NULL,
+    confidence FLOAT NOT NULL,
+    said FLOAT NOT NULL,
+    used FLOAT NOT NULL,
+    uses INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    message TEXT NOT NULL,
+    links TEXT NOT NULL,
+    superseded_by INTEGER
+);
+CREATE INDEX memory_audience ON memory (audience, kind) WHERE superseded_by IS NULL;
+CREATE INDEX memory_owner ON memory (account, owner);
+CREATE INDEX memory_superseded ON memory (superseded_by) WHERE superseded_by IS NOT NULL;
+CREATE INDEX memory_used ON memory (used);
+
+CREATE VIRTUAL TABLE memory_index USING fts5 (text, before, after, audience, tokenize='porter unicode61 remove_diacritics 2');
+
+CREATE TABLE memory_queue (
+    run INTEGER NOT NULL,
+    account TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (account, owner, run)
+);
+CREATE INDEX memory_queue_at ON memory_queue (at);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0014');
+INSERT INTO alembic_version VALUES ('0015');
 COMMIT;

@@ -88,6 +88,24 @@ def read_thread(execute: Execute, thread: str, after: int, limit: int) -> list[S
     return read_rows(execute, StoredEntry, sql, thread=thread, after=after, limit=limit)
 
 
+def said_by(execute: Execute, conversation: str, person: str, limit: int) -> list[StoredEntry]:
+    """Return the latest messages of a person in a conversation, the newest first."""
+    sql = (
+        f"SELECT * FROM transcript WHERE conversation=:conversation AND author=:person AND kind='{EntryKind.MESSAGE}'"
+        " ORDER BY id DESC LIMIT :limit"
+    )
+    return read_rows(execute, StoredEntry, sql, conversation=conversation, person=person, limit=limit)
+
+
+def delivered_files(execute: Execute, conversation: str, run: int) -> list[str]:
+    """Return the names of the files that a run delivered."""
+    sql = (
+        f"SELECT text FROM transcript WHERE conversation=:conversation AND run=:run AND kind='{EntryKind.FILE}'"
+        " AND author='' ORDER BY id"
+    )
+    return [str(row["text"]) for row in execute(sql, {"conversation": conversation, "run": run})]
+
+
 def with_feedback(execute: Execute, entries: Sequence[StoredEntry]) -> list[StoredEntry]:
     """Add what people think of each run behind the last entry of the run, under the same id."""
     last = {entry.run: entry for entry in entries}

@@ -1,7 +1,7 @@
 """DingTalk channel in stream mode: settings and entry points.
 
 The configuration imports only this file. `connection` and `events` receive messages, `reply` answers them, all over
-`api` (docs/decisions/0053-dingtalk-over-aiohttp.md).
+`api` (docs/decisions/0046-dingtalk-over-aiohttp.md).
 """
 
 from __future__ import annotations

@@ -132,6 +132,10 @@ class DiscordChannel(PlatformChannel):
         text = " ".join(part for part in (message.text, f"[{names}]" if names else "") if part)
         return Quote(message.author.name, text, "earlier") if text else None
 
+    def message_link(self, thread: Thread, message: str) -> str:
+        """Return the address of a message."""
+        return f"https://discord.com/channels/{thread.workspace}/{thread.topic or thread.chat}/{message}"
+
     async def set_title(self, thread: Thread, title: str) -> None:
         await self._threads.set_title(thread, title)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from bot.storage import migrate
 
 STATEMENTS = """SELECT tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name<>'sqlite_sequence'
+    AND name NOT IN (SELECT name FROM pragma_table_list WHERE type='shadow')  -- a full-text index makes them itself
     ORDER BY type DESC, name"""
 STAMP = "INSERT INTO alembic_version VALUES ('{}');\n"
 
@@ -17,7 +18,9 @@ STAMP = "INSERT INTO alembic_version VALUES ('{}');\n"
 def render_schema(current: str) -> str:
     """Return the file as the migrations build it. The order of tables and the comments above them are `current`'s."""
     head, _, rest = current.partition("BEGIN;")
-    comments = {table: text for text, table in re.findall(r"^((?:--.*\n)*)CREATE TABLE (\w+)", rest, re.MULTILINE)}
+    comments = {
+        table: text for text, table in re.findall(r"^((?:--.*\n)*)CREATE (?:VIRTUAL )?TABLE (\w+)", rest, re.MULTILINE)
+    }
     tables = {table: comments[table] for table in comments if table != "alembic_version"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "migrated.db")

@@ -53,6 +53,7 @@ class Service:
                 }
             ],
             "sandbox": {"image": "not-there"},  # bubblewrap if installed, whatever images this machine has
+            "memory": {"enabled": False},  # its extraction would be further model calls
             "channels": self.channels(),
         }
         for section, values in settings.items():

@@ -16,12 +16,29 @@ from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.permissions.rules import RulePermissions
 from agent.sections import AgentSettings
 from agent.turn import Agent
+from sandbox.base import Sandbox
+from sandbox.disk.files_only import FilesOnlySandbox
 from tests.support.agent_database import SqliteDatabase
 from tests.support.current_config import SERVICES
 from tests.support.turn_context import FolderMachine, ListSteering, make_turn_context, say
 from tests.unit.agent.conftest import view
 
 FAST = ModelSettings("demo", DEMO_CLASS_PATH, options={"word_seconds": 0.0})
+
+
+class ShelfMachine:
+    """A `SandboxHandle` of a files-only sandbox that sees these skills."""
+
+    runs_commands = False
+
+    def __init__(self, skills: Path) -> None:
+        self._sandbox = FilesOnlySandbox(skills.parent / "files", skills)
+
+    def warm(self) -> None:
+        pass
+
+    async def get(self) -> Sandbox:
+        return self._sandbox
 
 
 @pytest.fixture
@@ -103,6 +120,18 @@ async def test_messages_sent_meanwhile_are_taken_into_account(agent: Agent, cont
     assert "“now ask slowly”" in view(blocks).final().text
 
 
+async def test_skill_reads_an_installed_one(agent: Agent, context: TurnContext, tmp_path: Path) -> None:
+    blocks = await play(agent, context, say("which skills do you have?"))
+    assert "No skill is installed" in view(blocks).final().text
+    folder = tmp_path / "skills" / "plot"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: plot\ndescription: Draw a chart.\n---\nDo this.\n")
+    context.sandbox = ShelfMachine(tmp_path / "skills")
+    blocks = await play(agent, context, say("which skills do you have?", "m2"))
+    assert "These skills are installed: `plot`." in view(blocks).final().text
+    assert states(blocks) == ["running", "done", "running", "done"]
+
+
 @pytest.mark.parametrize("words", ["plot", "slow", "fail", "ask", "hello"])
 async def test_without_commands_the_demo_completes_and_names_what_is_missing(
     database: SqliteDatabase, tmp_path: Path, words: str
@@ -119,6 +148,26 @@ async def test_without_commands_the_demo_completes_and_names_what_is_missing(
         assert "bubblewrap" in view(blocks).final().text
     if words == "plot":
         assert (tmp_path / "files/outputs/visits.csv").exists()
+
+
+async def test_plan_follows_a_plan_and_plan_mode_waits_for_go(
+    agent: Agent, context: TurnContext, tmp_path: Path
+) -> None:
+    path = tmp_path / "files/outputs/packing-list.md"
+    blocks = await play(agent, context, say("show me a plan"))
+    assert [item.state for item in view(blocks).final().plan] == ["done", "done"]
+    path.unlink()
+    blocks = await play(agent, context, say("packing", "m2", mode="plan"))
+    [ask] = [block for block in blocks if isinstance(block, Ask)]
+    assert "1. Write the packing list" in ask.question
+    assert not path.exists()
+    blocks = await play(agent, context, say("Go", "m3"), Answer(ask.id, "Go", "m3"))
+    assert "Both steps of the plan are done" in view(blocks).final().text
+    assert path.exists()
+
+
+async def test_a_goal_of_the_demo_is_met(agent: Agent, context: TurnContext) -> None:
+    assert "Goal met in round 1" in view(await play(agent, context, say("hello", mode="goal"))).final().text
 
 
 @pytest.mark.parametrize(("decision", "said"), [("Approve", "You approved"), ("Deny", "You did not approve")])

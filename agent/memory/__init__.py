@@ -1,0 +1,1 @@
+"""Memory: what the agent knows of people from earlier conversations."""

@@ -1,0 +1,190 @@
+"""Measure memory: how much of the evidence a search finds among 10,000 facts, and how long it takes.
+
+`python -m bench.memory` uses `memory_dialogue.json`, a small set of our own in the form of LoCoMo
+(github.com/snap-research/locomo): turns with ids, questions with the ids of the turns that answer them, and 40 Chinese
+and Japanese questions. `--locomo FILE` takes the original instead (data/locomo10.json). `--turns N` also measures turns
+of the whole service with memory on and off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agent.memory.ranking import rank_memories
+from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of
+from agent.messages import Author, Thread
+from bench.harness import Job, new_chats, world
+from bench.latency import FAST
+from bot.storage import memory as stored
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import migrate_database
+
+FACTS, RESULTS = 10_000, 5
+OWN_SET = Path(__file__).parent / "memory_dialogue.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A turn of a dialogue, with the turns before and after it. `key` identifies it."""
+
+    person: str
+    key: str
+    text: str
+    before: str = ""
+    after: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question about a person's dialogue, and the keys of the turns that answer it."""
+
+    person: str
+    text: str
+    evidence: frozenset[str]
+
+
+def read_dialogue(person: str, data: dict[str, Any]) -> tuple[list[Said], list[Asked]]:
+    """Return the turns and the questions of a dialogue. Questions of category 5 have no answer."""
+    sessions = data.get("conversation", data)
+    turns = [turn for name, value in sessions.items() if re.fullmatch(r"session_\d+", name) for turn in value]
+    texts = [f"{turn['text']} {turn.get('blip_caption', '')}".strip() for turn in turns]
+    said = [
+        Said(person, turn["dia_id"], text, before, after, turn["speaker"])
+        for turn, text, before, after in zip(turns, texts, ["", *texts], [*texts[1:], ""], strict=False)
+    ]
+    keys = {each.key for each in said}
+    asked = []
+    for each in data["qa"]:
+        evidence = frozenset(re.findall(r"D\d+:\d+", " ".join(map(str, each.get("evidence", []))))) & keys
+        if evidence and each["category"] != 5:
+            asked.append(Asked(person, each["question"], evidence))
+    return said, asked
+
+
+def read_pairs(pairs: Sequence[dict[str, str]]) -> tuple[list[Said], list[Asked]]:
+    """Return single facts with a question about each."""
+    said = [Said("cjk", str(number), pair["text"]) for number, pair in enumerate(pairs)]
+    asked = [Asked("cjk", pair["question"], frozenset({str(number)})) for number, pair in enumerate(pairs)]
+    return said, asked
+
+
+def filler(person: str, count: int) -> Iterable[Said]:
+    """Yield facts that answer nothing."""
+    chance = random.Random(1)
+    who = ["a colleague", "the vendor", "the client", "同事", "经理", "お客様"]
+    what = ["report", "contract", "meeting", "budget", "季度计划", "登录页面", "会議の資料", "backup script"]
+    does = ["moved", "approved", "forgot", "renamed", "修改了", "取消了", "確認した"]
+    for number in range(count):
+        yield Said(
+            person, f"f{number}", f"{chance.choice(who)} {chance.choice(does)} {chance.choice(what)} number {number}"
+        )
+
+
+def place_of_person(person: str) -> Place:
+    """Return the direct chat of a person."""
+    return Place(Thread("bench", "1", person), private=True)
+
+
+def store_said(execute: Execute, place: Place, said: Iterable[Said]) -> None:
+    """Store each turn as a fact of its person, with its neighbours around it."""
+    kind = MemoryKind.CONTEXT
+    for each in said:
+        place = replace(place, thread=replace(place.thread, chat=each.person))
+        audience = audience_of(MemoryScope.PERSON, kind, place, each.person)
+        fact = Memory(
+            0, place.account, each.person, audience, kind, "", each.text, 0.5, 0.0, 0.0, 0, each.name, "", each.key
+        )
+        stored.add_memory(execute, fact, each.before, each.after)
+
+
+async def measure_search(store: Database, name: str, asked: Sequence[Asked]) -> float:
+    """Print and return the recall of the evidence among the first results."""
+    recall, hits, took = [], 0, []
+    for question in asked:
+        find: Callable[[Execute], list[Memory]] = partial(
+            stored.search_memories,
+            place=place_of_person(question.person),
+            person=Author(question.person, ""),
+            text=question.text,
+        )
+        began = time.perf_counter()
+        found = await store.run(find, durable=False)
+        took.append((time.perf_counter() - began) * 1e3)
+        keys = {memory.message for memory in rank_memories(found, 0.0)[:RESULTS]}
+        recall.append(len(keys & question.evidence) / len(question.evidence))
+        hits += bool(keys & question.evidence)
+    took.sort()
+    share = statistics.mean(recall)
+    print(
+        f"{name:24} recall@{RESULTS} {share:.3f}  hit@{RESULTS} {hits}/{len(asked)}"
+        f"  p50 {took[len(took) // 2]:.2f} ms  p99 {took[int(len(took) * 0.99)]:.2f} ms",
+        flush=True,
+    )
+    return share
+
+
+async def compare_turns(turns: int) -> None:
+    """Print what memory adds to a turn of the whole service: with 10,000 facts of the person, against none."""
+    async with world() as outside:
+        for enabled in (False, True):
+            chats = new_chats(1)
+            async with outside.service("fawn", rates=FAST, memory=enabled) as service:
+                await outside.turn(Job(chats[0]))
+                if enabled:
+                    async with Database(service.data / "fawn.db") as store:
+                        await store.run(partial(fill_service, chat=chats[0]))
+                results = [await outside.turn(Job(chats[0])) for _ in range(turns)]
+            spent = statistics.median(turn.overhead * 1000 for turn in results)
+            asked = statistics.median((turn.asked - turn.received) * 1000 for turn in results)
+            print(
+                f"memory {'on ' if enabled else 'off'}: beyond the model {spent:.1f} ms, to the request {asked:.1f} ms"
+            )
+
+
+def fill_service(execute: Execute, chat: int) -> None:
+    """Fill the memory of the person of a chat."""
+    [row] = execute("SELECT thread FROM conversations LIMIT 1", {})
+    store_said(execute, Place(Thread.parse(row["thread"]), private=True), filler(str(chat), FACTS))
+
+
+async def main(locomo: Path | None, turns: int) -> None:
+    """Print the figures."""
+    own = json.loads(OWN_SET.read_text("utf-8"))
+    source = json.loads(locomo.read_text("utf-8")) if locomo else [own]
+    parts = [read_dialogue(f"p{number}", data) for number, data in enumerate(source)]
+    cjk_said, cjk_asked = read_pairs(own["cjk"])
+    said = [each for part, _ in parts for each in part] + cjk_said
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "fawn.db")
+        migrate_database(path)
+        async with Database(path) as store:
+            rest = FACTS - len(said)
+            fill = [*said, *filler("p0", rest // 2), *filler("cjk", rest - rest // 2)]
+            began = time.perf_counter()
+            await store.run(partial(store_said, place=place_of_person(""), said=fill))
+            print(f"{len(fill)} facts stored in {time.perf_counter() - began:.1f} s")
+            await measure_search(store, "dialogues", [each for _, asked in parts for each in asked])
+            await measure_search(store, "Chinese and Japanese", cjk_asked)
+    if turns:
+        await compare_turns(turns)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
+    parser.add_argument("--locomo", type=Path, help="LoCoMo's data file")
+    parser.add_argument("--turns", type=int, default=0, help="how many turns of the service to measure")
+    given = parser.parse_args()
+    asyncio.run(main(given.locomo, given.turns))

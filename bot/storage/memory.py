@@ -1,0 +1,235 @@
+"""Memories, their full-text index, and the queue of runs that were not read for memories yet."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from agent.memory.visibility import (
+    HABITS,
+    Memory,
+    MemoryKind,
+    Place,
+    index_keys,
+    may_see,
+    search_keys,
+    visible_audiences,
+)
+from agent.memory.words import MAX_QUERY_WORDS, content_words, index_text
+from agent.messages import Author
+from bot.storage.database import Execute
+from bot.storage.dialect import FULL_TEXT_MATCH, FULL_TEXT_SCORE
+from bot.storage.rows import insert_row, read_rows
+
+MAX_MATCHES, MAX_HABITS = 60, 40
+NAMED_BOOST = 1.8  # of the score of what a person said whom the search names; measured with bench.memory
+MAX_AUDIENCES = 5
+_FIELDS = frozenset(field.name for field in fields(Memory))
+_AUDIENCES = ", ".join(f":audience{number}" for number in range(MAX_AUDIENCES))
+_HABITS = ", ".join(sorted(f"'{kind}'" for kind in HABITS))
+_VISIBLE = f"superseded_by IS NULL AND (audience IN ({_AUDIENCES}) OR (account=:account AND owner=:owner))"
+_SEARCH = (
+    f"SELECT m.*, {FULL_TEXT_SCORE} AS score FROM memory_index JOIN memory m ON m.id=memory_index.rowid"
+    f" WHERE {FULL_TEXT_MATCH} ORDER BY score DESC LIMIT :limit"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """A run whose messages of one person were not read for memories yet."""
+
+    run: int
+    account: str
+    owner: str
+    conversation: str
+    at: float
+
+
+def add_memory(execute: Execute, memory: Memory, before: str = "", after: str = "") -> int:
+    """Store a memory and return its id. `before` and `after` are what its person said around it: found, never shown."""
+    values = {
+        "account": memory.account,
+        "owner": memory.owner,
+        "audience": memory.audience,
+        "kind": memory.kind,
+        "subject": memory.subject,
+        "text": memory.text,
+        "confidence": memory.confidence,
+        "said": memory.said,
+        "used": memory.used,
+        "uses": memory.uses,
+        "name": memory.name,
+        "thread": memory.thread,
+        "message": memory.message,
+        "links": memory.links,
+    }
+    number = int(insert_row(execute, "memory", "id", values)[0]["id"])
+    execute(
+        "INSERT INTO memory_index(rowid, text, before, after, audience)"
+        " VALUES (:id, :text, :before, :after, :audience)",
+        {
+            "id": number,
+            "text": index_text(memory.line),
+            "before": index_text(before),
+            "after": index_text(after),
+            "audience": " ".join(map(_token, index_keys(memory))),
+        },
+    )
+    return number
+
+
+def search_memories(
+    execute: Execute, place: Place, person: Author, text: str, limit: int = MAX_MATCHES
+) -> list[Memory]:
+    """Return the memories that match any word of a text, the best first, as far as this person may see them here.
+
+    A name in the text prefers what this person said, whether or not the memory contains the name.
+    """
+    words = content_words(text)[:MAX_QUERY_WORDS]
+    found = _match_words(execute, place, person, words, limit)
+    speakers = {name: {*content_words(name)} & {*words} for name in {memory.name for memory in found}}
+    named = set().union(*speakers.values())
+    if not named:
+        return found
+    rest = [word for word in words if word not in named]
+    found = _match_words(execute, place, person, rest or words, limit)
+    boosted = [
+        replace(memory, score=memory.score * NAMED_BOOST) if speakers.get(memory.name) else memory for memory in found
+    ]
+    return sorted(boosted, key=lambda memory: -memory.score)
+
+
+def _match_words(execute: Execute, place: Place, person: Author, words: Sequence[str], limit: int) -> list[Memory]:
+    if not words:
+        return []
+    tokens = map(_token, search_keys(place, person))
+    query = f"{{text before after}}: ({_any_of(words)}) AND audience: ({_any_of(tokens)})"
+    return _visible_rows(execute, _SEARCH, place, person, {"query": query, "limit": limit})
+
+
+def habits_of(execute: Execute, place: Place, person: Author) -> list[Memory]:
+    """Return the memories that apply to every request of this person here, the newest corrections first."""
+    sql = (
+        f"SELECT * FROM memory WHERE {_VISIBLE} AND kind IN ({_HABITS})"
+        f" ORDER BY kind='{MemoryKind.CORRECTION}' DESC, said DESC LIMIT {MAX_HABITS}"
+    )
+    return _visible_rows(execute, sql, place, person, _visibility_values(place, person))
+
+
+def list_memories(execute: Execute, place: Place, person: Author, limit: int) -> list[Memory]:
+    """Return what this person may see here, the newest first."""
+    sql = f"SELECT * FROM memory WHERE {_VISIBLE} ORDER BY said DESC, id DESC LIMIT :limit"
+    return _visible_rows(execute, sql, place, person, {**_visibility_values(place, person), "limit": limit})
+
+
+def find_memories(execute: Execute, ids: Iterable[int], place: Place, person: Author) -> list[Memory]:
+    """Return those of these memories that are in force and that this person may see here."""
+    sql = "SELECT * FROM memory WHERE id=:id AND superseded_by IS NULL"
+    return [each for number in ids for each in _visible_rows(execute, sql, place, person, {"id": number})]
+
+
+def supersede_memory(execute: Execute, old: int, new: int) -> None:
+    """Record that a newer memory replaces an old one, which is never found again."""
+    execute("UPDATE memory SET superseded_by=:new WHERE id=:old", {"old": old, "new": new})
+    execute("DELETE FROM memory_index WHERE rowid=:old", {"old": old})
+
+
+def confirm_memory(execute: Execute, memory: int, confidence: float, said: float) -> None:
+    """Record that a person said again what is known: it counts as new, and as more certain."""
+    execute(
+        "UPDATE memory SET confidence=max(confidence, :confidence), said=max(said, :said), used=max(used, :said)"
+        " WHERE id=:id",
+        {"id": memory, "confidence": confidence, "said": said},
+    )
+
+
+def record_uses(execute: Execute, memories: Iterable[int], now: float) -> None:
+    """Record that a turn used these memories."""
+    for memory in memories:
+        execute("UPDATE memory SET uses=uses+1, used=:now WHERE id=:id", {"id": memory, "now": now})
+
+
+def forget_memory(execute: Execute, memory: int) -> None:
+    """Delete a memory and what it superseded."""
+    for row in execute("SELECT id FROM memory WHERE superseded_by=:id", {"id": memory}):
+        forget_memory(execute, row["id"])
+    execute("DELETE FROM memory WHERE id=:id", {"id": memory})
+    execute("DELETE FROM memory_index WHERE rowid=:id", {"id": memory})
+
+
+def forget_person(execute: Execute, account: str, owner: str) -> int:
+    """Delete everything that a person said, and what waits to be read; return how many memories were in force."""
+    values = {"account": account, "owner": owner}
+    execute("DELETE FROM memory_queue WHERE account=:account AND owner=:owner", values)
+    rows = execute("SELECT id, superseded_by FROM memory WHERE account=:account AND owner=:owner", values)
+    for row in rows:
+        forget_memory(execute, row["id"])
+    return sum(row["superseded_by"] is None for row in rows)
+
+
+def forget_unused(execute: Execute, before: float, weak_before: float, limit: int) -> int:
+    """Delete some memories that no turn has used since `before`, uncertain ones since `weak_before`; return how many.
+
+    Corrections stay as long as they are in force.
+    """
+    rows = execute(
+        f"SELECT id FROM memory WHERE (used<:before OR (used<:weak AND confidence<0.5))"
+        f" AND (kind<>'{MemoryKind.CORRECTION}' OR superseded_by IS NOT NULL) LIMIT :limit",
+        {"before": before, "weak": weak_before, "limit": limit},
+    )
+    for row in rows:
+        forget_memory(execute, row["id"])
+    return len(rows)
+
+
+def queue_run(execute: Execute, queued: QueuedRun) -> float:
+    """Have a run read for memories of a person; return since when the oldest run of this person waits."""
+    values = {
+        "run": queued.run,
+        "account": queued.account,
+        "owner": queued.owner,
+        "conversation": queued.conversation,
+        "at": queued.at,
+    }
+    insert_row(execute, "memory_queue", "account, owner, run", values)
+    return queued_runs(execute, queued.account, queued.owner, 1)[0].at
+
+
+def queued_runs(execute: Execute, account: str, owner: str, limit: int) -> list[QueuedRun]:
+    """Return the oldest runs that wait to be read for memories of a person."""
+    sql = "SELECT * FROM memory_queue WHERE account=:account AND owner=:owner ORDER BY run LIMIT :limit"
+    return read_rows(execute, QueuedRun, sql, account=account, owner=owner, limit=limit)
+
+
+def remove_queued(execute: Execute, queued: QueuedRun) -> bool:
+    """Remove a run from the queue; return whether it was there."""
+    values = {"run": queued.run, "account": queued.account, "owner": queued.owner}
+    sql = "DELETE FROM memory_queue WHERE run=:run AND account=:account AND owner=:owner RETURNING run"
+    return bool(execute(sql, values))
+
+
+def _visible_rows(execute: Execute, sql: str, place: Place, person: Author, values: dict[str, Any]) -> list[Memory]:
+    """Run a statement and return those of its rows that this person may see here."""
+    rows = (dict(row) for row in execute(sql, values))
+    memories = (
+        Memory(**{name: row[name] for name in row.keys() & _FIELDS} | {"kind": MemoryKind(row["kind"])}) for row in rows
+    )
+    return [memory for memory in memories if may_see(memory, place, person)]
+
+
+def _visibility_values(place: Place, person: Author) -> dict[str, Any]:
+    audiences: Sequence[str] = sorted(visible_audiences(place, person))
+    named = {f"audience{number}": "" for number in range(MAX_AUDIENCES)}
+    named |= {f"audience{number}": audience for number, audience in enumerate(audiences)}
+    return {**named, "account": place.account, "owner": person.id if place.private else ""}
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """Return a full-text query for any of these words: quoted, because plain words may be operators."""
+    return " OR ".join('"{}"'.format(word.replace('"', "")) for word in words)
+
+
+def _token(key: str) -> str:
+    return f"a{hashlib.sha256(key.encode()).hexdigest()[:20]}"

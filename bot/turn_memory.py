@@ -1,0 +1,126 @@
+"""The memory of one turn: what it recalls, and what the agent's tool saves, finds and forgets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from agent.memory.extraction import Fact, Statement, is_unfit
+from agent.memory.ranking import choose_notes, format_notes, rank_memories
+from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place
+from agent.memory.words import content_words, find_grounds, own_words
+from agent.messages import Author
+from bot import claims
+from bot.claims import ClaimedRun
+from bot.current import Current
+from bot.memory_facts import NewFact, statement_of, store_fact
+from bot.storage import memory as stored
+from bot.storage import transcripts
+from bot.storage.database import Database, Execute
+
+MAX_SEARCHED = 10  # in an answer of the tool
+MAX_EARLIER_MESSAGES = 50  # of the requester in the conversation, whose words may be saved
+TOOL_CONFIDENCE = 0.9  # of what a person asks to remember
+
+
+class TurnMemory:
+    """`agent.context.MemoryNotes` of one turn. It acts for the requester and in their place only."""
+
+    def __init__(self, store: Database, current: Current, job: ClaimedRun, place: Place, person: Author) -> None:
+        self._store = store
+        self._current = current
+        self._job = job
+        self._place = place
+        self._person = person
+        self._recalled: list[Memory] = []
+        self.notes = ""
+
+    @property
+    def recalled(self) -> list[int]:
+        """The ids of the memories that match the request."""
+        return [memory.id for memory in self._recalled if memory.score > 0]
+
+    def recall(self, execute: Execute) -> None:
+        """Choose the notes for the request."""
+        said = [own_words(each.text) for each in self._job.messages if each.author.id == self._person.id]
+        found = stored.search_memories(execute, self._place, self._person, "\n".join(said))
+        linked = stored.find_memories(execute, _linked_ids(found[:3]), self._place, self._person)
+        habits = stored.habits_of(execute, self._place, self._person)
+        tokens = self._current.config.memory.tokens
+        self._recalled = choose_notes(found, [*habits, *linked], time.time(), tokens)
+        self._write_notes()
+
+    def _write_notes(self) -> None:
+        self.notes = format_notes(self._recalled, self._person.name)
+
+    async def save(self, text: str, quote: str, kind: MemoryKind, scope: MemoryScope, replaces: int) -> str:
+        """Store a fact that the requester wrote in this conversation."""
+        text = " ".join(text.split())
+        if is_unfit(text):
+            return "Not saved: a note is one short sentence, without passwords and keys."
+
+        def work(execute: Execute) -> str:
+            channel = self._place.thread.channel
+            if scope is MemoryScope.WORKSPACE and (
+                self._place.private or not self._current.access.is_operator(execute, channel, self._person.id)
+            ):
+                return "Not saved: only an operator can save a note for the whole workspace, in a shared chat."
+            statements = {each.text: each for each in self._statements(execute)}
+            ground = find_grounds(text, quote, statements)
+            if ground is None:
+                return (
+                    f"Not saved: `quote` must be the exact words of {self._person.name} in this conversation, and the"
+                    " note must say what they say. What files, pages, tools and other people say is not saved."
+                )
+            fact = Fact(text, "", MemoryKind(kind), 0, TOOL_CONFIDENCE, MemoryScope(scope), (replaces,))
+            number = store_fact(execute, self._place, self._person, NewFact(fact, statements[ground], TOOL_CONFIDENCE))
+            return f"Saved as note #{number}."
+
+        return await self._store.run(work)
+
+    async def search(self, text: str) -> str:
+        """Return the memories that match any word."""
+        found = await self._store.run(
+            partial(stored.search_memories, place=self._place, person=self._person, text=text)
+        )
+        return format_notes(rank_memories(found, time.time())[:MAX_SEARCHED], self._person.name) or "Nothing found."
+
+    async def forget(self, number: int, quote: str) -> str:
+        """Delete a memory of the requester, who asked for it in this conversation."""
+
+        def work(execute: Execute) -> str:
+            found = stored.find_memories(execute, [number], self._place, self._person)
+            if not found or found[0].owner != self._person.id:
+                return f"There is no note #{number} of {self._person.name}."
+            if not any(_asks_to_forget(found[0], quote, each.text) for each in self._statements(execute)):
+                return (
+                    f"Not deleted: `quote` must be the exact words of {self._person.name} in this conversation that ask"
+                    " to forget this note."
+                )
+            stored.forget_memory(execute, number)
+            return f"Note #{number} is deleted."
+
+        answer = await self._store.run(work)
+        self._recalled = [memory for memory in self._recalled if memory.id != number or not answer.endswith("deleted.")]
+        self._write_notes()
+        return answer
+
+    def _statements(self, execute: Execute) -> list[Statement]:
+        """Return what the requester wrote: in this run, then earlier in this conversation."""
+        messages = [*self._job.messages, *claims.steered_messages(execute, self._job)]
+        earlier = transcripts.said_by(execute, self._job.conversation, self._person.id, MAX_EARLIER_MESSAGES)
+        return [
+            *(statement_of(each) for each in messages if each.author.id == self._person.id),
+            *(Statement(own_words(each.text), each.item.removeprefix("message:"), each.at) for each in earlier),
+        ]
+
+
+def _linked_ids(memories: Sequence[Memory]) -> list[int]:
+    return [int(number) for memory in memories for number in memory.links.split()]
+
+
+def _asks_to_forget(memory: Memory, quote: str, said: str) -> bool:
+    """Return whether a person wrote these words, and they name the memory by its number or a word of it."""
+    named = {f"{memory.id}", *content_words(memory.line)}
+    return bool(quote.strip()) and quote.strip() in said and bool(named & {*content_words(quote)})

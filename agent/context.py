@@ -15,8 +15,10 @@ from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
 from sandbox.base import SandboxHandle
 
-if TYPE_CHECKING:  # it imports the model classes
+if TYPE_CHECKING:  # they import the model classes and an HTTP client
     from agent.models.loader import LoadedModel
+    from agent.web.fetcher import WebFetcher
+    from agent.web.search import WebSearch
 
 T = TypeVar("T")
 
@@ -34,6 +36,8 @@ class ToolServices:
 
     runs_commands: bool  # the sandbox can run commands
     make_preview_link: MakePreviewLink | None = None
+    fetcher: WebFetcher | None = None
+    search: WebSearch | None = None
 
 
 class TransactionRunner(Protocol):

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings
+from agent.web.fetcher import WebFetcher
+from agent.web.search import WebSearch, make_search
+from agent.web.settings import WebConfig
 from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
@@ -216,7 +219,7 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            services = ToolServices(provider.runs_commands, await self._start_preview(stack))
+            services = ToolServices(provider.runs_commands, await self._start_preview(stack), *_web_access(config.web))
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
             _freeze_heap()
@@ -273,6 +276,10 @@ async def _open_databases(data_dir: Path, stack: AsyncExitStack) -> tuple[Databa
 def _release_previous_process(execute: Execute) -> None:
     claims.release_stale_claims(execute)
     extend_bundle_wait(execute, time.time())
+
+
+def _web_access(web: WebConfig) -> tuple[WebFetcher | None, WebSearch | None]:
+    return WebFetcher(obeys_robots=web.robots) if web.fetch else None, make_search(web.search)
 
 
 def _import_agent() -> None:

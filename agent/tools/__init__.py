@@ -7,6 +7,7 @@ from agent.sections import AgentSettings
 from agent.tools import (
     ask_clarification,
     bash,
+    check_citations,
     expose,
     glob,
     grep,
@@ -14,6 +15,8 @@ from agent.tools import (
     present_files,
     read_file,
     str_replace,
+    web_fetch,
+    web_search,
     write_file,
 )
 from agent.tools.tool import AgentTool, ToolMaker
@@ -27,6 +30,9 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     ls.make,
     glob.make,
     grep.make,
+    web_search.make,
+    web_fetch.make,
+    check_citations.make,
     present_files.make,
     ask_clarification.make,
 )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from agent.models.settings import ModelSettings
 from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
+from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
 from sandbox.network.preview import PreviewSettings
@@ -139,6 +140,7 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
+    web: WebConfig = WebConfig()
     policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
     sandbox: SandboxConfig = SandboxConfig()
     limits: ServiceLimits = ServiceLimits()

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import orjson
 
 from agent.stored_json import build_dataclass, raise_damaged
-from catalogue import N_, _
+from catalogue import N_, _, join_sentences
 
 APPROVAL_OPTIONS = (N_("Approve"), N_("Deny"))
+APPROVAL_ANSWERS = (*APPROVAL_OPTIONS, N_("Allow in this conversation"), N_("Always allow"))  # as the agent gets them
 MAX_SHOWN_CALL_CHARS = 1500
 CALL_FILE_NAME = "call.txt"
 FIRST_KEPT_STEPS, LATEST_KEPT_STEPS = 12, 28  # of a final
@@ -143,7 +144,7 @@ class Failed:
     what_to_do: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what} {self.what_to_do}".strip()
+        return join_sentences(self.what, self.what_to_do)
 
 
 def internal_fault() -> Failed:

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import gc
 import importlib
-import json
 import os
 import pkgutil
 import sqlite3
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import channels
 from agent.models.settings import AgentConfigError
+from bot.admin import commands
+from bot.admin.commands import CONFIG, FAULT, OK, TAKEN, fail
 from bot.config.loader import ConfigError, load_config, secret_texts
 from bot.config.schema import Config
 from bot.version import VERSION
@@ -29,7 +30,6 @@ from sandbox.base import SandboxUnavailable
 if TYPE_CHECKING:  # not before they are needed: a command must start at once
     from bot.app import App
 
-OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4
 MAX_DESCRIPTORS = 65_536  # where the system does not set a hard limit
 
 
@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     except (OSError, sqlite3.Error) as error:
         from bot.admin.local_checks import describe_system_error
 
-        return _fail(" → ".join(describe_system_error(error)), FAULT)
+        return fail(" → ".join(describe_system_error(error)), FAULT)
     return code
 
 
@@ -63,10 +63,10 @@ def command_line_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="fawn", description="An agent service for a team's chats.")
     top.add_argument("-V", "--version", action="version", version=f"fawn {VERSION}")
     top.set_defaults(do=None, print="help")
-    commands = top.add_subparsers(metavar="COMMAND")
+    parsers = top.add_subparsers(metavar="COMMAND")
 
     def add(name: str, text: str, do: Callable[[argparse.Namespace, Config], int], **more: Any) -> Any:
-        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        command = parsers.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         command.add_argument(
             "--config", metavar="FILE", help="configuration file; default: ./config.yaml, if it exists"
         )
@@ -84,37 +84,41 @@ def command_line_parser() -> argparse.ArgumentParser:
     add(
         "check",
         "test the configuration, tokens, models and sandbox; explain how to fix each fault",
-        _run_check,
+        commands.run_check,
         accounts=True,
     )
-    status = add("status", "show the state of the running service", _print_status)
+    status = add("status", "show the state of the running service", commands.print_status)
     status.add_argument("--json", action="store_true", help="print it as one JSON object")
-    dead = add("dead", "manage dead letters: undeliverable replies and unreadable events", _run_operation, group="dead")
+    dead = add(
+        "dead", "manage dead letters: undeliverable replies and unreadable events", commands.run_operation, group="dead"
+    )
     dead.add_argument("action", choices=("list", "requeue", "drop"))
     dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
-    pair = add("pair", "manage paired users", _run_operation, group="pair")
+    pair = add("pair", "manage paired users", commands.run_operation, group="pair")
     pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
     _add_setup(add)
-    backup = add("backup", "back up the databases and the threads' folders", _run_operation, group="", action="backup")
+    backup = add(
+        "backup", "back up the databases and the threads' folders", commands.run_operation, group="", action="backup"
+    )
     backup.add_argument("words", nargs=1, metavar="FILE", help="the .tar.gz file to create")
-    export = add("export", "write the transcript of a thread", _export_thread)
+    export = add("export", "write the transcript of a thread", commands.export_thread)
     export.add_argument("thread", metavar="THREAD", help="its address, as the log shows it, or the beginning of it")
     export.add_argument("--format", choices=("md", "jsonl"), default="md", help="Markdown (default) or JSON lines")
     export.add_argument("-o", dest="file", metavar="FILE", type=Path, help="file to write; default: standard output")
-    box = add("sandbox", "build the image of Docker sandboxes", _build_sandbox_image)
+    box = add("sandbox", "build the image of Docker sandboxes", commands.build_sandbox_image)
     box.add_argument("action", choices=("build",))
     box.add_argument(
         "--base", metavar="IMAGE", default="", help="base image, a Debian with Python; default: python:3.12-slim"
     )
     box.add_argument("--libreoffice", action="store_true", help="include LibreOffice (500 MB)")
     for name, text in {"help": "show this text", "version": "print the version"}.items():
-        commands.add_parser(name, help=text).set_defaults(do=None, print=name)
-    completion = commands.add_parser("completion", help="print the completion script for a shell, or the manual page")
+        parsers.add_parser(name, help=text).set_defaults(do=None, print=name)
+    completion = parsers.add_parser("completion", help="print the completion script for a shell, or the manual page")
     completion.add_argument("print", choices=("bash", "zsh", "man"), help="where it goes: docs/operations.md")
     completion.set_defaults(do=None)
     text = "print the app manifest, to paste at api.slack.com/apps"
-    slack = commands.add_parser("slack", help=text, description=f"P{text[1:]}.")
+    slack = parsers.add_parser("slack", help=text, description=f"P{text[1:]}.")
     slack.add_argument("action", choices=("manifest",))
     slack.set_defaults(do=None, print="manifest")
     return top
@@ -136,7 +140,9 @@ def _add_console_commands(add: Callable[..., Any]) -> None:
 
 
 def _add_setup(add: Callable[..., Any]) -> None:
-    setup = add("setup", "connect a platform: take its tokens, test them, and let the first person in", _set_up_channel)
+    setup = add(
+        "setup", "connect a platform: take its tokens, test them, and let the first person in", commands.set_up_channel
+    )
     setup.add_argument("channel", choices=_platform_names(), help="the platform")
     setup.add_argument("--token-stdin", action="store_true", help="read the tokens from stdin, a line each")
     setup.add_argument(
@@ -150,11 +156,6 @@ def _platform_names() -> list[str]:
     return sorted(info.name for info in pkgutil.iter_modules(channels.__path__) if info.name not in others)
 
 
-def _fail(error: object, code: int) -> int:
-    print(f"fawn: {error}", file=sys.stderr)
-    return code
-
-
 # ------------------------------------------------------------ the service
 
 
@@ -162,7 +163,7 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
     from bot.storage.database import DataDirLocked
 
     if not arguments.alone and not config.channels and _stdin_is_empty():
-        return _fail(_nothing_to_serve(config), CONFIG)
+        return fail(_nothing_to_serve(config), CONFIG)
     connects = _channel_connectors(config, arguments)
     console = "console" in connects
     try:
@@ -171,7 +172,7 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
     except DataDirLocked as error:
         if arguments.alone:
             return _chat_with_service(config, arguments)
-        return _fail(f"{config.data_dir}: {error} `fawn chat` talks to a service that runs there.", TAKEN)
+        return fail(f"{config.data_dir}: {error} `fawn chat` talks to a service that runs there.", TAKEN)
 
 
 def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], *, log_to_file: bool) -> int:
@@ -189,21 +190,21 @@ def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], *, log_
             config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(DataLock(config.data_dir))
         except OSError as error:
-            return _fail(f"data_dir cannot be used: {error}", FAULT)
+            return fail(f"data_dir cannot be used: {error}", FAULT)
         log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if log_to_file else None)
         close_to_others(config.data_dir)
         _raise_descriptor_limit()
         if faults := [finding for finding in check_machine(config) if not finding.ok]:
-            return _fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
+            return fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return run(runner)
         except AgentConfigError as error:
-            return _fail(config.locate(error.place, error.wrong, error.fix).render(), CONFIG)
+            return fail(config.locate(error.place, error.wrong, error.fix).render(), CONFIG)
         except SandboxUnavailable as error:
-            return _fail(error, CONFIG)
+            return fail(error, CONFIG)
         except DatabaseFault as error:
-            return _fail(error, FAULT)
+            return fail(error, FAULT)
 
 
 def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
@@ -214,7 +215,7 @@ def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
         whole = asyncio.run(attach_chat(config.data_dir, *console_settings(config, arguments, _has_terminal())))
         return OK if whole else FAULT
     except NotRunning:
-        return _fail(f"{config.data_dir}: {NO_ANSWER}", TAKEN)
+        return fail(f"{config.data_dir}: {NO_ANSWER}", TAKEN)
 
 
 def _ask(arguments: argparse.Namespace, config: Config) -> int:
@@ -229,7 +230,7 @@ def _ask(arguments: argparse.Namespace, config: Config) -> int:
     try:
         return answer_for_script(config, arguments, serve)
     except AskError as error:
-        return _fail(error, TAKEN if str(error) == NO_ANSWER else CONFIG)
+        return fail(error, TAKEN if str(error) == NO_ANSWER else CONFIG)
 
 
 def _stdin_is_empty() -> bool:
@@ -305,45 +306,6 @@ def _channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[s
 # ------------------------------------------------------------ the rest
 
 
-def _run_check(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.admin.doctor import render_finding, run_checks
-
-    findings = asyncio.run(run_checks(config, lambda finding: print(render_finding(finding), flush=True)))
-    return OK if all(finding.ok for finding in findings) else CONFIG
-
-
-def _print_status(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.admin import operations
-    from bot.storage.feedback import FeedbackCounts
-    from bot.storage.jobs import JobCounts
-
-    try:
-        report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
-    except operations.NotRunning as error:
-        return _fail(error, NOT_RUNNING)
-    if "error" in report:
-        return _fail(report["error"], FAULT)
-    if arguments.json:
-        print(json.dumps(report))
-        return OK if report["healthy"] else FAULT
-    state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
-    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
-    print(f"process: {report['pid']}, data_dir: {report['data_dir']}, configuration: {report['config']}")
-    print(f"model: {report['model']}")
-    if trouble := report["model_error"]:
-        print(f"last model error, {trouble['age']:.0f} s ago: {trouble['model']}: {trouble['text']}")
-    print(report["sandbox"])
-    for name, channel in report["channels"].items():
-        print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
-    print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
-    print(f"people who wait to be paired: {report['unpaired']}{' (`fawn pair list`)' if report['unpaired'] else ''}")
-    print(
-        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}\n"
-        f"{FeedbackCounts(**report['feedback'])}"
-    )
-    return OK if report["healthy"] else FAULT
-
-
 def _print_text(name: str) -> int:
     if name == "manifest":
         from channels.slack import app_manifest
@@ -358,58 +320,6 @@ def _print_text(name: str) -> int:
         print(f"fawn {VERSION}")
     else:
         command_line_parser().print_help()
-    return OK
-
-
-def _build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
-    from sandbox.base import SandboxError
-    from sandbox.docker.image_build import build_image
-
-    try:
-        built = build_image(
-            config.sandbox.docker_host, config.sandbox.image, arguments.base, libreoffice=arguments.libreoffice
-        )
-        asyncio.run(built)
-    except SandboxError as error:
-        return _fail(error, FAULT)
-    print(f"Built the image {config.sandbox.image}. `fawn check` shows which sandbox Fawn uses.")
-    return OK
-
-
-def _set_up_channel(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.admin.setup import SetupOptions, SetupStopped, set_up_channel
-
-    file = Path(arguments.config) if arguments.config else None
-    try:
-        set_up_channel(SetupOptions(arguments.channel, file, arguments.token_stdin, arguments.wait), config)
-    except SetupStopped as error:
-        return _fail(error, FAULT)
-    except (EOFError, KeyboardInterrupt):
-        print()
-    return OK
-
-
-def _run_operation(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.admin import cli
-
-    words = arguments.words
-    if arguments.action == "backup":  # the service can have another working directory
-        words = [str(Path(words[0]).absolute())]
-    return asyncio.run(cli.run_operation(config.data_dir, arguments.group, arguments.action, words))
-
-
-def _export_thread(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.admin import cli
-
-    try:
-        text = asyncio.run(cli.render_thread(config.data_dir, arguments.thread, arguments.format))
-        if arguments.file is None:
-            print(text, end="")
-        else:
-            with open(arguments.file, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
-                file.write(text)
-    except (cli.OperationFailed, OSError) as error:
-        return _fail(error, FAULT)
     return OK
 
 

@@ -45,6 +45,7 @@ from bot.systemd import SystemdNotifier
 from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.turn_runner import TurnRunner
 from bot.wake_ups import WakeUps
+from catalogue import configure_language
 from channels import console
 from channels.base import Channel
 from channels.console.view import Look
@@ -99,6 +100,7 @@ class App:
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
         config = self.config
+        configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
             self._store, self._checkpoints = await _open_databases(config.data_dir, stack)
             store, channels = self._store, self._supervisor.channels

@@ -132,8 +132,7 @@ def bury_messages(execute: Execute, rows: Sequence[InboxRow], error: Exception, 
         log.error("inbox.damaged row=%d reason=%s", row.id, error)
         inbox.set_state(execute, row.id, InboxState.DEAD, repr(error))
     if rows and (found := conversations.find_conversation(execute, rows[0].conversation)):
-        with languages.speak_to(execute, Thread.parse(found.thread), Author("", "")):  # the message has no author now
-            outbox.enqueue_notice(execute, found.thread, _(DAMAGED), key=f"dead:in{rows[0].id}", now=now)
+        outbox.enqueue_notice(execute, found.thread, _(DAMAGED), key=f"dead:in{rows[0].id}", now=now)
 
 
 def _readable(execute: Execute, rows: Sequence[InboxRow], now: float) -> list[InboxRow]:
@@ -216,7 +215,7 @@ def _claimed_run(
 ) -> ClaimedRun:
     messages = tuple(_merge_bundles(taken).values())
     thread = Thread.parse(row.thread)
-    requester = next((each.author for each in messages if each.author.id == run.requester), Author(run.requester, ""))
+    requester = Author(run.requester, "", language=run.language)
     return ClaimedRun(
         conversation=row.key,
         thread=thread,

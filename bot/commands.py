@@ -17,14 +17,15 @@ from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from bot import access, questions
 from bot.current import Current
-from bot.storage import conversations, inbox, languages, people, runs, transcripts
+from bot.language_choice import CHOICES, change_language
+from bot.storage import conversations, inbox, people, runs, transcripts
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState, QuestionState, RunState
-from catalogue import LANGUAGES, N_, _, current_language, format_duration, list_items, match_language, ngettext
+from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo, Health
 from channels.shared.texts import shorten
 
@@ -103,7 +104,7 @@ def _help_command(call: CommandCall) -> str:
 def _new_command(call: CommandCall) -> str:
     if words := _threads_here(call):
         begin = _("Each thread here is a conversation of its own. Mention me in a new message to begin one.")
-        return f"{begin} {words}"
+        return join_sentences(begin, words)
     working = runs.stoppable_runs(call.execute, call.thread)
     closed = questions.close_open_questions(call.execute, call.conversation, call.now)
     conversations.begin_conversation(call.execute, call.thread, call.now)
@@ -138,7 +139,7 @@ def _stop_command(call: CommandCall) -> str:
             closed = questions.close_open_questions(call.execute, call.conversation, call.now)
         if emptied or closed or not call.message.addressed:
             return _("Stopped.") if emptied or closed else ""
-        return f"{_('Nothing is running here.')} {_threads_here(call)}".strip()
+        return join_sentences(_("Nothing is running here."), _threads_here(call))
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
         return _("Only the person who asked, or an operator, can stop this.")
@@ -215,9 +216,9 @@ def _describe_health(call: CommandCall) -> str:
             return _("I'm still starting. I'll answer in a moment.")
         case Health.DOWN:
             broken = _("A part of me isn't working; whoever runs me sees which with `fawn status`.")
-            return f"{broken} {_describe_work(call)}"
+            return join_sentences(broken, _describe_work(call))
         case _well:
-            return f"{_('All is well.')} {_describe_work(call)}"
+            return join_sentences(_("All is well."), _describe_work(call))
 
 
 def _describe_work(call: CommandCall) -> str:
@@ -244,7 +245,7 @@ def _model_command(call: CommandCall) -> str:
         return _("`{name}` ({label}) answers here.", name=chosen, label=label)
     wanted = call.words.split()[0]
     if wanted not in models:
-        return f"{_('I have no model `{name}`.', name=wanted)} {_models_command(call)}"
+        return join_sentences(_("I have no model `{name}`.", name=wanted), _models_command(call))
     conversations.choose_model(call.execute, call.conversation, wanted)
     return _("From your next message on, `{name}` ({label}) answers here.", name=wanted, label=models[wanted])
 
@@ -286,35 +287,15 @@ def _notify_command(call: CommandCall) -> str:
         )
     return _(
         "I ping you when something took longer than {time}. `{off}` or `{number}` (seconds) changes that.",
-        time=format_duration(after),
+        time=_("{n} s", n=f"{after:g}"),
         off=command_hint("notify off"),
         number=command_hint("notify 120"),
     )
 
 
 def _language_command(call: CommandCall) -> str:
-    """Show or choose the language of this person, or with "here" of this chat."""
-    wanted, _space, place = call.words.lower().partition(" ")
-    codes = {code: code for code in LANGUAGES} | {name.lower(): code for code, name in LANGUAGES.items()}
-    code = "" if wanted == "auto" else codes.get(wanted) or match_language(wanted)
-    if not wanted or (not code and wanted != "auto") or place not in ("", "here"):
-        choices = list_items(f"`{command_hint(f'language {each}')}` ({name})" for each, name in LANGUAGES.items())
-        return _(
-            "I'm speaking {language}. Choose another language for yourself with {choices}, or let me choose with"
-            " `{auto}`. Add `here` to choose for everyone in this chat.",
-            language=LANGUAGES[current_language()],
-            choices=choices,
-            auto=command_hint("language auto"),
-        )
-    author, thread = call.message.author, call.thread
-    if place and not (call.message.private or call.is_operator):
-        return _("Only an operator can choose the language of a group.")
-    languages.choose_language(call.execute, thread, languages.CHAT if place else author.id, code)
-    with languages.speak_to(call.execute, thread, author):
-        name = LANGUAGES[code or current_language()]
-        if place:
-            return _("From now on I speak {language} in this chat, unless somebody chose another one.", language=name)
-        return _("From now on I speak {language} with you.", language=name)
+    leads = call.message.private or call.is_operator
+    return change_language(call.execute, call.message, call.words, may_choose_for_all=leads)
 
 
 def _search_command(call: CommandCall) -> str:
@@ -333,13 +314,12 @@ def _search_command(call: CommandCall) -> str:
         nothing = N_("I found nothing in this chat with {words}.")
         nothing = nothing if topics else N_("I found nothing in this thread with {words}.")
         return _(nothing, words=list_items(f"“{word}”" for word in words))
-    name = call.current.config.time_zone
-    zone = ZoneInfo(name) if name else None
-    lines = [
-        f"- {datetime.fromtimestamp(entry.at, zone):%Y-%m-%d %H:%M} · {entry.name or _('I')}:"
-        f" {_snippet(entry.text, words[0])}"
-        for entry in found[:MAX_FOUND]
-    ]
+    time_zone = call.current.config.time_zone
+    zone = ZoneInfo(time_zone) if time_zone else None
+    lines = []
+    for entry in found[:MAX_FOUND]:
+        name, at = entry.name or _("I"), datetime.fromtimestamp(entry.at, zone)
+        lines.append(f"- {at:%Y-%m-%d %H:%M} · {name}: {_snippet(entry.text, words[0])}")
     if len(found) > MAX_FOUND:
         lines += ["", _("These are the newest {n}; add words to find less.", n=MAX_FOUND)]
     heading = _("Found in this chat, newest first:") if topics else _("Found in this thread, newest first:")
@@ -376,11 +356,11 @@ COMMANDS = (
     Command("models", N_("list the models"), _models_command),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
-    Command("language", N_("show or change the language I speak"), _language_command, "en | zh | auto"),
+    Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
 
 
 def listed_commands() -> list[CommandInfo]:
     """Return the commands for platforms that show them natively."""
-    return [CommandInfo(command.name, command.help, command.words) for command in COMMANDS]
+    return [CommandInfo(command.name, _(command.help), command.words) for command in COMMANDS]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from agent.blocks import APPROVAL_OPTIONS, Approve, Ask
+from agent.blocks import APPROVAL_ANSWERS, Approve, Ask
 from agent.context import Answer
 from agent.messages import Author, Kind, Message, Thread
 from bot.storage import conversations, inbox, languages, outbox, runs, sent_messages
@@ -15,7 +15,7 @@ from bot.storage import questions as stored
 from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState, RunState
-from catalogue import N_, _, list_items
+from catalogue import N_, _, every_translation, list_items
 
 NO_ANSWER = "no answer in time"
 EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
@@ -172,17 +172,16 @@ def _replies(execute: Execute, messages: Iterable[Message]) -> dict[str, str]:
 def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
     """Return the answers with which the next turn resumes. Raises Damaged."""
     return tuple(
-        Answer(question.id, _english_answer(question), question.answer_key)
+        Answer(question.id, _agent_answer(question), question.answer_key)
         for question in stored.unresolved_questions(execute, conversation)
         if question.state == QuestionState.ANSWERED
     )
 
 
-def _english_answer(question: QuestionRow) -> str:
-    """Return the answer as the agent expects it: the options of an approval were shown in the person's language."""
-    if question.kind == QuestionKind.APPROVE and question.answer in question.options:
-        return APPROVAL_OPTIONS[question.options.index(question.answer)]
-    return question.answer
+def _agent_answer(question: QuestionRow) -> str:
+    """Return the answer as the agent knows it: the options of an approval were shown in a person's language."""
+    known = APPROVAL_ANSWERS if question.kind == QuestionKind.APPROVE else ()
+    return next((answer for answer in known if question.answer in every_translation(answer)), question.answer)
 
 
 def replace_questions(
@@ -231,7 +230,7 @@ def close_expired_questions(execute: Execute, conversation: str, now: float) -> 
         key = f"expired:{question.id}:{question.run}"
         stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now)
         if row and run:
-            nobody = Author(run.requester, "")
+            nobody = Author(run.requester, "", language=run.language)
             thread = Thread.parse(row.thread)
             click = Message(thread, key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id)
             inbox.store_message(execute, click, conversation, ready=now, received=now)

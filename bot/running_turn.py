@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from agent.blocks import NOTED_STEP, Step
+from agent.blocks import NOTED_STEP, Failed, Step, command_hint
 from agent.context import LedgerEntry, Meter, T, UserInput
 from agent.messages import Message
 from bot import claims
@@ -19,7 +19,7 @@ from bot.feed import RunFeed
 from bot.inbox import longest_wait
 from bot.storage import tool_calls, usage
 from bot.storage.database import Database, Execute
-from catalogue import _, use_language
+from catalogue import _, ngettext, use_language
 from channels.base import Channel, Reply
 
 
@@ -144,3 +144,13 @@ def _noted_step(message: Message, *, taken: bool) -> Step:
     words = " ".join(message.text.split()) or _("a file")
     short = words if len(words) <= 60 else f"{words[:57]}…"
     return Step(f"{NOTED_STEP}{message.key}", _("got it: {text}", text=short), "done" if taken else "running")
+
+
+def interrupted_failure(attempts: int) -> Failed:
+    """Return the failure of a run that interruptions ended so many times."""
+    what = ngettext(
+        "I was interrupted {n} time while I worked on this and gave up.",
+        "I was interrupted {n} times while I worked on this and gave up.",
+        attempts,
+    )
+    return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))

@@ -29,7 +29,7 @@ from bot.feed import Feed
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
-from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
+from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
@@ -38,7 +38,7 @@ from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
-from catalogue import N_, _, format_duration, list_items, ngettext, set_language, use_language
+from catalogue import N_, _, format_duration, list_items, set_language, use_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -170,7 +170,7 @@ class TurnRunner:
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
         if job.attempt > work.limits.attempts:
-            live.feed.record(_exhausted(job.attempt - 1))
+            live.feed.record(interrupted_failure(job.attempt - 1))
             return
         if not job.messages:
             what = _("I can't read what you wrote: it was damaged on my side.")
@@ -342,10 +342,10 @@ class TurnRunner:
         after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
         if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
-        text = _(PING_TEXTS[state], time=format_duration(seconds))
+        took = format_duration(seconds)
         if collected.files:
-            text = f"{text} ({list_items(file.name for file in collected.files)})"
-        return Final(text, mention=job.requester)
+            took = _("{time} ({files})", time=took, files=list_items(file.name for file in collected.files))
+        return Final(_(PING_TEXTS[state], time=took), mention=job.requester)
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:
@@ -377,15 +377,6 @@ class TurnRunner:
 def conversation_folder(data_dir: Path, conversation: str) -> Path:
     """Return the folder of a conversation. Its name reveals nothing and needs no escaping."""
     return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
-
-
-def _exhausted(attempts: int) -> Failed:
-    what = ngettext(
-        "I was interrupted {n} time while I worked on this and gave up.",
-        "I was interrupted {n} times while I worked on this and gave up.",
-        attempts,
-    )
-    return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))
 
 
 def _run_state(view: View) -> RunState:

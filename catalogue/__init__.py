@@ -17,6 +17,7 @@ from catalogue.po_file import read_po
 
 LANGUAGES = {"en": "English", "zh": "简体中文"}  # code → its own name
 _language: ContextVar[str] = ContextVar("language", default="")
+_configured: ContextVar[str] = ContextVar("configured_language", default="")
 
 
 def _(sentence: str, /, **values: object) -> str:
@@ -46,6 +47,11 @@ def list_items(items: Iterable[str]) -> str:
     return _(", ").join(items)
 
 
+def join_sentences(*sentences: str) -> str:
+    """Return the sentences that are not empty as one text. Chinese has no space between them."""
+    return ("" if current_language() == "zh" else " ").join(filter(None, sentences))
+
+
 def format_duration(seconds: float) -> str:
     """Return a duration such as "2 h 5 min"."""
     minutes, rest = divmod(round(seconds), 60)
@@ -68,19 +74,21 @@ def match_language(tag: str) -> str:
 
 def current_language() -> str:
     """Return the language of what is said now."""
-    return _language.get() or "en"
+    return _language.get() or default_language()
 
 
 def default_language(hint: str = "") -> str:
-    """Return the configured language, else the one that a platform or terminal reports, else English.
+    """Return the language of people who chose none: the configured one, else the platform's `hint`, else English."""
+    return _configured.get() or match_language(hint) or "en"
 
-    Only for code that does not already work for a person.
-    """
-    return _language.get() or match_language(hint) or "en"
+
+def configure_language(language: str) -> None:
+    """Set the default language of this task and of the tasks that it will start; "" for what platforms report."""
+    _configured.set(language)
 
 
 def set_language(language: str) -> None:
-    """Set the language of this task and of the tasks that it will start; "" for none in particular."""
+    """Set the language of this task and of the tasks that it will start."""
     _language.set(language)
 
 

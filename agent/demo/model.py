@@ -22,6 +22,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from agent.demo.scenes import DemoLine, DemoScene, ask_scene, explain_scene, fail_scene, plot_scene, slow_scene
+from catalogue import _, list_items
 
 DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
     (r"slow|long|sleep|wait", slow_scene),
@@ -81,7 +82,7 @@ class DemoModel(BaseChatModel):
 def next_line(messages: Sequence[BaseMessage], tools: Sequence[str]) -> DemoLine:
     """Return the next line, given the conversation."""
     if not tools:  # a request for a summary or a title
-        return DemoLine("The built-in demo does not summarize; this was a conversation with it.")
+        return DemoLine(_("The built-in demo does not summarize; this was a conversation with it."))
     begin = 0
     for index, message in enumerate(messages):
         if isinstance(message, AIMessage) and not message.tool_calls:
@@ -103,7 +104,8 @@ def _choose_scene(words: str) -> Callable[[DemoScene], DemoLine]:
 
 
 def _acknowledge_steering(meanwhile: Sequence[str]) -> str:
-    return "\n\nWhile I worked, you also wrote: " + "; ".join(f"“{text}”" for text in meanwhile) + ". I have seen it."
+    texts = list_items(_("“{title}”", title=text) for text in meanwhile)
+    return "\n\n" + _("While I worked, you also wrote: {texts}. I have seen it.", texts=texts)
 
 
 def _text_without_header(message: HumanMessage) -> str:

@@ -9,8 +9,10 @@ from typing import Any
 import orjson
 from langchain_core.messages import ToolMessage
 
+from catalogue import N_, _, join_sentences
+
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
-NO_BASH_TEXT = (
+NO_BASH_TEXT = N_(
     "I cannot run commands here, because bubblewrap is not installed "
     "(on Debian and Ubuntu: `sudo apt install bubblewrap`)."
 )
@@ -42,16 +44,18 @@ class DemoLine:
 def explain_scene(scene: DemoScene) -> DemoLine:
     """Introduce the demo and explain how to configure a real model."""
     return DemoLine(
-        "Hello! I am Fawn's **built-in demo**: no language model is configured, so I play fixed scenes. Everything "
-        "around me is real: this chat, the streaming, the sandbox, the files.\n\n"
-        "Type one of these words:\n"
-        "- `plot`: I write and run a small program, and send you its chart and table as files\n"
-        "- `ask`: I ask you a question and wait for your answer\n"
-        "- `fail`: a step fails, and I recover\n"
-        "- `slow`: I work for a minute; write to me meanwhile, or stop me\n\n"
-        "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
-        "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.yaml`. Then "
-        "restart me."
+        _(
+            "Hello! I am Fawn's **built-in demo**: no language model is configured, so I play fixed scenes. Everything "
+            "around me is real: this chat, the streaming, the sandbox, the files.\n\n"
+            "Type one of these words:\n"
+            "- `plot`: I write and run a small program, and send you its chart and table as files\n"
+            "- `ask`: I ask you a question and wait for your answer\n"
+            "- `fail`: a step fails, and I recover\n"
+            "- `slow`: I work for a minute; write to me meanwhile, or stop me\n\n"
+            "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
+            "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.yaml`. "
+            "Then restart me."
+        )
     )
 
 
@@ -62,34 +66,43 @@ def plot_scene(scene: DemoScene) -> DemoLine:
         if done == 0:
             table = "day,visits\n" + "".join(f"{day},{(day * 37) % 23 + 4}\n" for day in range(1, 15))
             args = {"path": f"{OUTPUTS}/visits.csv", "content": table}
-            return DemoLine("(Demo) I can only write files here, so I write a table.", "write_file", args)
-        return DemoLine(f"The table with made-up numbers is in `visits.csv`. There is no chart: {NO_BASH_TEXT}")
+            return DemoLine(_("(Demo) I can only write files here, so I write a table."), "write_file", args)
+        return DemoLine(
+            _("The table with made-up numbers is in `visits.csv`. There is no chart: {reason}", reason=_(NO_BASH_TEXT))
+        )
     if done == 0:
         args = {"path": f"{WORKSPACE}/demo_plot.py", "content": PLOT_PROGRAM}
-        return DemoLine("(Demo) I write a small Python program that draws a chart.", "write_file", args)
+        return DemoLine(_("(Demo) I write a small Python program that draws a chart."), "write_file", args)
     if done == 1:
-        return DemoLine("Now I run it in the sandbox.", "bash", {"command": f"python3 {WORKSPACE}/demo_plot.py"})
+        return DemoLine(_("Now I run it in the sandbox."), "bash", {"command": f"python3 {WORKSPACE}/demo_plot.py"})
     if "wrote visits.png" not in str(scene.results[-1].content):
         return DemoLine(
-            "The program failed in this sandbox, so there is no chart. This failure is not part of the demo: run "
-            "`fawn check` to see what the sandbox lacks."
+            _(
+                "The program failed in this sandbox, so there is no chart. This failure is not part of the demo: run "
+                "`fawn check` to see what the sandbox lacks."
+            )
         )
     return DemoLine(
-        "Done. The chart is in `visits.png`, its numbers in `visits.csv`; both come with this message. The numbers "
-        "are made up, but the program really ran, in a sandbox that belongs to this conversation."
+        _(
+            "Done. The chart is in `visits.png`, its numbers in `visits.csv`; both come with this message. The numbers "
+            "are made up, but the program really ran, in a sandbox that belongs to this conversation."
+        )
     )
 
 
 def ask_scene(scene: DemoScene) -> DemoLine:
     """Ask, wait, use the answer."""
     if not scene.results:
-        options = ["A picture", "A table", "Nothing, thanks"]
-        args = {"question": "(Demo) What would you like me to make next?", "options": options}
+        options = [_("A picture"), _("A table"), _("Nothing, thanks")]
+        args = {"question": _("(Demo) What would you like me to make next?"), "options": options}
         return DemoLine("", "ask_clarification", args)
     answer = str(scene.results[-1].content).strip()
     return DemoLine(
-        f"You answered “{answer}”, and I continued from my question. This works even after a restart. "
-        "Type `plot` to get a chart and a table."
+        _(
+            "You answered “{answer}”, and I continued from my question. This works even after a restart. "
+            "Type `plot` to get a chart and a table.",
+            answer=answer,
+        )
     )
 
 
@@ -99,25 +112,27 @@ def fail_scene(scene: DemoScene) -> DemoLine:
     match len(scene.results):
         case 0:
             missing = {"path": f"{WORKSPACE}/demo_notes_that_are_not_there.txt"}
-            return DemoLine("(Demo) I read a file that does not exist, to show what happens.", "read_file", missing)
+            return DemoLine(_("(Demo) I read a file that does not exist, to show what happens."), "read_file", missing)
         case 1:
-            args = {"path": path, "content": "Written after the first try failed.\n"}
-            return DemoLine("As expected, that failed. I saw the error, so I write the file first.", "write_file", args)
+            args = {"path": path, "content": _("Written after the first try failed.") + "\n"}
+            return DemoLine(
+                _("As expected, that failed. I saw the error, so I write the file first."), "write_file", args
+            )
         case 2:
-            return DemoLine("Now I read it.", "read_file", {"path": path})
+            return DemoLine(_("Now I read it."), "read_file", {"path": path})
         case _:
-            return DemoLine("That worked. A failed step is marked, I get its error, and I continue.")
+            return DemoLine(_("That worked. A failed step is marked, I get its error, and I continue."))
 
 
 def slow_scene(scene: DemoScene) -> DemoLine:
     """Work for a minute."""
     if "bash" not in scene.tools:
-        return DemoLine(f"I would now run a command for a minute. {NO_BASH_TEXT}")
+        return DemoLine(join_sentences(_("I would now run a command for a minute."), _(NO_BASH_TEXT)))
     if not scene.results:
         command = 'for second in $(seq 60); do echo "second $second of 60"; sleep 1; done'
-        text = "(Demo) I start a command that takes a minute. Write something meanwhile, or stop me."
+        text = _("(Demo) I start a command that takes a minute. Write something meanwhile, or stop me.")
         return DemoLine(text, "bash", {"command": command})
-    return DemoLine("The minute is over, and the command has finished.")
+    return DemoLine(_("The minute is over, and the command has finished."))
 
 
 PLOT_PROGRAM = '''\

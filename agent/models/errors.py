@@ -17,7 +17,7 @@ import openai
 from langchain_core.exceptions import ContextOverflowError, ModelError
 
 from agent.blocks import Failed, command_hint
-from catalogue import N_, _
+from catalogue import N_, _, join_sentences
 
 
 class ModelFailure(Exception):
@@ -111,7 +111,7 @@ def _classify_status(error: Exception, status: int) -> ErrorVerdict:
         return ErrorVerdict("fail", _("My model's server doesn't know this model (404)."), _tell_operator())
     start_over = _("You can also start over with {new}.", new=command_hint("new"))
     what = _("My model's server refused the request ({status}).", status=status)
-    return ErrorVerdict("fail", what, f"{_tell_operator()} {start_over}")
+    return ErrorVerdict("fail", what, join_sentences(_tell_operator(), start_over))
 
 
 def _http_status(error: Exception) -> int | None:

@@ -9,8 +9,9 @@ from langgraph.types import Interrupt, interrupt
 from agent.permissions.rules import ToolUse, permission_question
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 from agent.tools.tool import traits_of
+from catalogue import N_
 
-APPROVED = ("Approve", "Allow in this conversation", "Always allow")
+APPROVED = (N_("Approve"), N_("Allow in this conversation"), N_("Always allow"))
 DENIED_BY_RULE = (
     "A rule of this installation ({rule}) forbids this call. Do not try to get around it; continue without it."
 )

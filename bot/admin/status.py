@@ -52,12 +52,9 @@ class ServiceStatus:
         model = next(iter(self._current.models.values()))
         up = _format_seconds(time.monotonic() - self._started)
         running = ngettext("{n} turn running", "{n} turns running", live)
-        return "\n".join(
-            [
-                _("Fawn {version}, up for {time}, {turns}.", version=VERSION, time=up, turns=running),
-                f"{_('Model: {model}.', model=model)} {self.sandbox}",
-            ]
-        )
+        lines = [_("Fawn {version}, up for {time}, {turns}.", version=VERSION, time=up, turns=running)]
+        lines += [_("Model: {model}.", model=model), self.sandbox]
+        return "\n".join(lines)
 
     def health(self) -> Health:
         """Return READY where the agent is loaded and every configured channel is connected."""

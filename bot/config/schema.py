@@ -148,6 +148,11 @@ class FileConfig:
     context: ContextConfig = ContextConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
+    language: Literal["auto", "en", "zh"] = setting(
+        "auto",
+        "language of the bot's own sentences for people and chats that chose none with `/language`; `auto`: the one"
+        " that the platform reports, otherwise English",
+    )
     log: LogConfig = LogConfig()
 
 

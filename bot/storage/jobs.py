@@ -11,7 +11,7 @@ import orjson
 
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
-from catalogue import _
+from catalogue import _, join_sentences
 
 _WAITING = "owner IS NULL AND due IS NOT NULL"
 _GIVEN_UP = "owner IS NULL AND due IS NULL"
@@ -53,7 +53,7 @@ class JobCounts:
             running=self.running,
             given_up=self.given_up,
         )
-        return f"{line} {_('Last error: {error}', error=self.failing)}" if self.failing else line
+        return join_sentences(line, _("Last error: {error}", error=self.failing)) if self.failing else line
 
 
 def enqueue_job(

@@ -23,6 +23,7 @@ class RunRow:
     attempt: int
     stop_by: str
     started: float
+    language: str  # that the platform reported of the requester
 
 
 def create_run(execute: Execute, run: int, conversation: str, first: Message, state: RunState, now: float) -> RunRow:
@@ -31,6 +32,7 @@ def create_run(execute: Execute, run: int, conversation: str, first: Message, st
         "id": run,
         "conversation": conversation,
         "requester": first.author.id,
+        "language": first.author.language,
         "reply_to": first.id,
         "state": state,
         "attempt": int(state is RunState.RUNNING),  # a queued run was not tried yet

@@ -73,6 +73,7 @@ CREATE TABLE runs (
     stop_by TEXT DEFAULT '' NOT NULL,
     started FLOAT NOT NULL,
     finished FLOAT,
+    language TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX runs_conversation ON runs (conversation, id);
@@ -253,6 +254,8 @@ CREATE TABLE transcript (
 );
 CREATE INDEX transcript_at ON transcript (at);
 
+-- The languages chosen with /language: `reader` is the address of a person (without workspace) or of a chat (without
+-- topic). `language` of a run is the one that the platform reported of its requester.
 CREATE TABLE languages (
     reader TEXT NOT NULL,
     language TEXT NOT NULL,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import locale
 import logging
 import os
 import sys
@@ -22,7 +23,7 @@ from uuid import uuid4
 from agent.blocks import ANSWERED_PART, Block, Final, View
 from agent.messages import Attachment, Message, Thread
 from agent.setting import setting
-from catalogue import N_, _
+from catalogue import N_, _, default_language, set_language
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -147,6 +148,7 @@ class ConsoleChannel:
         self.receive = receive
         self._listening.set()
         self._readiness = Readiness(Health.READY, time.time())
+        set_language(default_language(locale.getlocale()[0] or ""))
         try:
             await (self._local.converse() if self._local else asyncio.Event().wait())
         finally:

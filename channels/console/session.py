@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import locale
 import logging
 import time
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ class Session:
         self.asks: tuple[Ask, ...] = ()
         self.help_ids: set[str] = set()  # of messages whose answers also explain the keys
         self._console = console
-        self._author = Author(person, person)
+        self._author = Author(person, person, language=locale.getlocale()[0] or "")
         self._waiting = False  # for the reply to a message
         self._stopping = False
         self._leave_asked = False

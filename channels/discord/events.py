@@ -50,6 +50,7 @@ def author_of(event: Event) -> Author:
         _display_name(user, member),
         bot=bool(user.get("bot") or event.get("webhook_id")),
         guest=bool((member.get("flags") or 0) & GUEST_FLAG),
+        language=str(event.get("locale") or ""),  # of an interaction: the person's
     )
 
 

@@ -16,7 +16,6 @@ import orjson
 
 from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
-from catalogue import _
 from channels.base import CatchUpSource, NotStored, Receipt, Receive, TryLater
 from channels.discord import events
 from channels.discord.api import NO_MENTIONS, NONCE_MARK, DiscordApi
@@ -26,7 +25,7 @@ from channels.discord.interactions import Interactions
 from channels.discord.threads import DiscordThreads
 from channels.shared.background import BackgroundTasks
 from channels.shared.outage_notices import OutageNotices
-from channels.shared.texts import NOT_STORED
+from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +210,11 @@ class Inbound:
 
         for event in self._outage.take_due(batch, place_of):
             reference = {"message_id": event.id, "fail_if_not_exists": False}
-            body = {"content": _(NOT_STORED), "message_reference": reference, "allowed_mentions": NO_MENTIONS}
+            body = {
+                "content": text_for(event.author, NOT_STORED),
+                "message_reference": reference,
+                "allowed_mentions": NO_MENTIONS,
+            }
             posting = self._api("POST", f"/channels/{place_of(event).topic}/messages", body)
             self._background.start_best_effort(posting, f"not stored {event.thread}")
 

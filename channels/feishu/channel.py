@@ -17,7 +17,6 @@ import orjson
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread, Unreadable
-from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -34,7 +33,7 @@ from channels.base import (
     Reply,
     SentMessages,
 )
-from channels.feishu import FeishuSettings
+from channels.feishu import DOMAINS, FeishuSettings
 from channels.feishu import files as feishu_files
 from channels.feishu.api import FeishuApi
 from channels.feishu.card_api import CardApi, dump_json
@@ -48,7 +47,7 @@ from channels.shared.buttons import is_stop, press_refusal, press_toast
 from channels.shared.outage_notices import OutageNotices
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
-from channels.shared.texts import NOT_STORED
+from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +92,7 @@ class FeishuChannel:
 
     def __init__(self, settings: FeishuSettings) -> None:
         self._app_id = settings.app_id
+        self._language = "zh" if settings.base_url == DOMAINS["feishu"] else ""  # Lark is for everywhere else
         self._api = FeishuApi(settings)
         self._cards = CardApi(self._api)
         self._history = FeishuHistory(self._api)
@@ -147,7 +147,7 @@ class FeishuChannel:
                 answer = await self._api("GET", "bot/v3/info")
                 bot = answer.get("bot") or answer
                 log.info("feishu.connected bot=%s", bot.get("app_name"))
-                return FeishuAccount(self._app_id, str(bot["open_id"]))
+                return FeishuAccount(self._app_id, str(bot["open_id"]), self._language)
             except ChannelError as error:
                 tries += 1
                 detail = self._api.credentials_error or f"{error}."
@@ -192,7 +192,7 @@ class FeishuChannel:
                 self._missed_since = min(self._missed_since, event.time)
             for affected in self._outage.take_due([event]):
                 sender = MessageSender(self._api, affected.thread, "sorry", affected.id)
-                sending = sender.send_message("text", {"text": _(NOT_STORED)}, "")
+                sending = sender.send_message("text", {"text": text_for(affected.author, NOT_STORED)}, "")
                 self._background.start_best_effort(sending, f"feishu not stored {affected.thread}")
             raise
         self._outage.end()

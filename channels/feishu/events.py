@@ -25,10 +25,11 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FeishuAccount:
-    """The bot's account: the app, and its open id in this tenant."""
+    """The bot's account: the app, its open id in this tenant, and the language of the brand ("": several)."""
 
     app_id: str
     open_id: str
+    language: str = ""
 
 
 def parse_event(raw: bytes, me: FeishuAccount) -> Message | Unreadable | None:
@@ -59,7 +60,7 @@ def parse_event(raw: bytes, me: FeishuAccount) -> Message | Unreadable | None:
 def parse_message(event: Json, me: FeishuAccount, tenant: str) -> Message | None:
     """Parse a message of an event, or of the history in the same shape. Returns None when it is not for the bot."""
     raw = event["message"]
-    author = author_of(event["sender"], tenant)
+    author = replace(author_of(event["sender"], tenant), language=me.language)
     if author.id in (me.open_id, me.app_id) or raw["message_type"] == "system":
         return None
     id = str(raw["message_id"])
@@ -119,6 +120,7 @@ def author_of(sender: Json, tenant: str) -> Author:
 
 def _make_message(me: FeishuAccount, header: Json, name: str, thread: Thread, author: Author, kind: Kind) -> Message:
     key = f"{NAME}:{me.app_id}:{name}:{header['event_id']}"
+    author = replace(author, language=me.language)
     return Message(thread, key, "", author, "", int(header["create_time"]) / 1000, kind)
 
 

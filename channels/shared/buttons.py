@@ -11,7 +11,7 @@ from agent.blocks import Final, View
 from agent.messages import Kind, Message
 from catalogue import N_, _
 from channels.base import Receipt
-from channels.shared.texts import ANSWERED, NOT_YOURS
+from channels.shared.texts import ANSWERED, NOT_YOURS, text_for
 
 LABELS = {"stop": N_("⏹ Stop"), "retry": N_("↻ Retry")}
 PREFIX = "command|"
@@ -53,11 +53,14 @@ def is_stop(message: Message) -> bool:
 
 def press_refusal(message: Message, receipt: Receipt) -> str:
     """Return why a press has no effect, or "" if it has one."""
+    if receipt is Receipt.ACCEPTED:
+        return ""
     refused = NOT_ALLOWED if message.kind is Kind.COMMAND else NOT_YOURS
-    return {Receipt.IGNORED: _(refused), Receipt.DUPLICATE: _(ANSWERED)}.get(receipt, "")
+    return text_for(message.author, refused if receipt is Receipt.IGNORED else ANSWERED)
 
 
 def press_toast(message: Message, receipt: Receipt) -> str:
     """Return what only the person sees who pressed a button."""
-    done = _(PRESSED[message.text]) if message.kind is Kind.COMMAND else f"✓ {message.text}"
+    command = message.kind is Kind.COMMAND
+    done = text_for(message.author, PRESSED[message.text]) if command else f"✓ {message.text}"
     return press_refusal(message, receipt) or done

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from agent.blocks import APPROVAL_OPTIONS, Ask
-from catalogue import LANGUAGES, N_, _, use_language
+from agent.messages import Author
+from catalogue import LANGUAGES, N_, _, default_language, format_duration, use_language
 
 NOT_STORED = N_(
     "I can't save messages right now. Yours isn't lost: I'll pick it up by myself, no need to send it again."
@@ -14,6 +15,12 @@ NOT_STORED = N_(
 NOT_YOURS = N_("Only the person I asked can answer.")
 ANSWERED = N_("This is already answered or closed.")
 REPEAT_MARK = N_("↻ You may have seen this already:")  # before a message that may be visible twice
+
+
+def text_for(author: Author, sentence: str) -> str:
+    """Return a sentence in the language that the platform reports of a person; only the bot knows what they chose."""
+    with use_language(default_language(author.language)):
+        return _(sentence)
 
 
 def shorten(text: str, max_chars: int) -> str:
@@ -47,7 +54,7 @@ def expiry_note(ask: Ask, when: str = "") -> str:
 
 def expiry_in_hours(ask: Ask) -> str:
     """Return when a question expires, seen from the time when it was asked."""
-    return _("in {hours} h", hours=f"{ask.hours:g}")
+    return _("in {time}", time=format_duration(3600 * ask.hours))
 
 
 def choice_line(option: str, name: str) -> str:

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from agent.messages import Kind, Message, Quote, Thread, Unreadable
-from catalogue import N_, _
+from catalogue import N_
 from channels.base import ChannelError, NotStored, Receipt, Refused
 from channels.shared import buttons, texts
 from channels.shared.outage_notices import OutageNotices
@@ -51,6 +51,7 @@ class Person:
     team: str
     bot: bool = False
     guest: bool = False
+    language: str = ""  # such as "zh-CN"
 
 
 class PeopleCache:
@@ -76,7 +77,7 @@ class PeopleCache:
             self._known.clear()
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
-                known = _parse_person((await self._api("users.info", user=user))["user"], team)
+                known = _parse_person((await self._api("users.info", user=user, include_locale=True))["user"], team)
         except Refused as error:  # no such person, or the scope users:read is missing: treat them as a guest
             log.warning("slack.unknown_person user=%s reason=%s", user, error)
             known = known or Person(user, team, guest=True)
@@ -95,7 +96,7 @@ def _parse_person(user: Json, team: str) -> Person:
     home = str(user.get("team_id") or team)
     ours = {home, *((user.get("enterprise_user") or {}).get("teams") or ())}
     guest = user.get("is_restricted") or user.get("is_ultra_restricted") or user.get("is_stranger") or team not in ours
-    return Person(name or user["id"], home, bool(user.get("is_bot")), bool(guest))
+    return Person(name or user["id"], home, bool(user.get("is_bot")), bool(guest), str(user.get("locale") or ""))
 
 
 class Workspace:
@@ -139,7 +140,8 @@ class Workspace:
         person = await self.find_person(author.id)
         if person is None:
             raise AuthorUnknown(f"Slack did not answer who {author.id} is")
-        return replace(message, author=replace(author, name=person.name, bot=person.bot, guest=person.guest))
+        known = replace(author, name=person.name, bot=person.bot, guest=person.guest, language=person.language)
+        return replace(message, author=known)
 
     async def with_quote_names(self, quote: Quote) -> Quote:
         """Replace the author's id by the name, if Slack knows it, and name the mentions."""
@@ -257,9 +259,8 @@ class Workspace:
                 "event_type": "fawn_note",
                 "event_payload": {},
             }  # SlackRenderer must not find it as an unfinished answer
-            await self.api(
-                "chat.postMessage", **thread_arguments(event.thread), text=_(texts.NOT_STORED), metadata=mark
-            )
+            text = texts.text_for(event.author, texts.NOT_STORED)
+            await self.api("chat.postMessage", **thread_arguments(event.thread), text=text, metadata=mark)
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Replace the buttons by the choice, or tell the person privately why it had no effect."""

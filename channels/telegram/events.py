@@ -239,7 +239,8 @@ def _author_of(message: telegram.Message) -> Author | None:
 
 def _make_author(actor: telegram.User | telegram.Chat) -> Author:
     name = actor.full_name if isinstance(actor, telegram.User) else actor.effective_name
-    return Author(str(actor.id), name or "somebody")
+    language = actor.language_code if isinstance(actor, telegram.User) else ""
+    return Author(str(actor.id), name or "somebody", language=language or "")
 
 
 def _text_without_mention(message: telegram.Message, account: TelegramAccount) -> tuple[str, bool]:

@@ -10,14 +10,13 @@ from typing import Any
 
 from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Unreadable
-from catalogue import _
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.buttons import is_stop, press_toast
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.outage_notices import OutageNotices
-from channels.shared.texts import NOT_STORED, choice_line
+from channels.shared.texts import NOT_STORED, choice_line, text_for
 from channels.telegram.api import PollConflict, TelegramApi, TypingActions
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
 from channels.telegram.reply import choice_arguments
@@ -141,7 +140,9 @@ class Poller:
             except NotStored as error:
                 log.error("telegram.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
                 for event in self._outage.take_due(events):
-                    call = self._api.call_in_thread(event.thread, "sendMessage", text=_(NOT_STORED))
+                    call = self._api.call_in_thread(
+                        event.thread, "sendMessage", text=text_for(event.author, NOT_STORED)
+                    )
                     self._background.start_best_effort(call, f"telegram not stored {event.thread}")
                 self._failed_batches += 1
                 await asyncio.sleep(backoff_seconds(self._failed_batches, MAX_BACKOFF_SECONDS))

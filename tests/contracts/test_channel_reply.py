@@ -61,8 +61,8 @@ async def test_a_plan_is_shown_while_it_is_in_progress(rig: Rig) -> None:
 
 async def test_a_notice_is_shown_until_work_continues(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
-    reply.show(Notice("retry", "The model is busy, trying again."))
-    await settled(rig, "The model is busy")
+    reply.show(Notice("retry", "My model is busy, trying again."))
+    await settled(rig, "My model is busy")
     reply.show(Text("Here it is"))
     if "edits" in rig.can:
         await until(lambda: rig.visible() == ["Here it is"])

@@ -31,7 +31,7 @@ async def test_a_long_task_pings_once_at_its_end_as_each_person_chose(
     assert said(telegram, JANE)[-1] == "a quick one"
 
     telegram.send("/notify off")
-    await telegram.wait(JANE, "I do not ping you")
+    await telegram.wait(JANE, "I don't ping you")
     telegram.send(ask(text="long and silent", **SLOW))
     await telegram.wait(JANE, "long and silent")
     await service.quiet()
@@ -40,10 +40,10 @@ async def test_a_long_task_pings_once_at_its_end_as_each_person_chose(
     telegram.send("/notify 0.6")
     await telegram.wait(JANE, "longer than 0.6 s")
     telegram.send("/notify soon")
-    await telegram.wait(JANE, "work.")
+    await telegram.wait(JANE, "/notify 120")
     question = {"name": "ask_clarification", "args": {"question": "Which colour?", "options": ["red", "blue"]}}
     telegram.send(ask(steps=[{"calls": [question]}], text="red it is", **SLOW))
-    await telegram.wait(JANE, "I need your answer to go on")
+    await telegram.wait(JANE, "I need your answer to continue")
     await service.quiet()
     assert len([text for text in said(telegram, JANE) if "after" in text and "s." in text and "Done" in text]) == 1
 

@@ -302,7 +302,8 @@ class Methods(World):
     def m_users_info(self, workspace: Workspace, args: Json) -> Json:
         if args.get("user") not in self.people:
             raise ApiError("user_not_found")
-        return {"user": self.people[args["user"]]}
+        hidden = set() if args.get("include_locale") in (True, "true", "True", "1") else {"locale"}
+        return {"user": {name: value for name, value in self.people[args["user"]].items() if name not in hidden}}
 
     # ------------------------------------------------------------ activity signs
 

@@ -69,9 +69,9 @@ async def test_three_errors_are_retried_with_visible_notices(bench: Bench, model
     blocks = await bench.run(say('::{"errors": [500, 503, 429], "tokens": 4}'))
     assert view(blocks).final().text == words(4)
     assert notices(blocks) == [
-        "The model's server has a problem (500); trying again in 1 s (2 of 4).",
-        "The model's server has a problem (503); trying again in 1 s (3 of 4).",
-        "The model is busy (429); trying again in 1 s (4 of 4).",
+        "My model's server has a problem (500). Trying again in 1 s (2 of 4).",
+        "My model's server has a problem (503). Trying again in 1 s (3 of 4).",
+        "My model is busy (429). Trying again in 1 s (4 of 4).",
     ]
     assert len(model.requests()) == 4
 
@@ -80,7 +80,7 @@ async def test_retries_are_not_stacked_and_the_failure_is_clear(make: Workshop, 
     bench = await make(retries=2)
     blocks = await bench.run(say(f'::{{"errors": {[500] * 50}}}'))
     assert len(model.requests()) == 3
-    assert failed(blocks).what == "The model's server has a problem (500). I tried 3 times."
+    assert failed(blocks).what == "My model's server has a problem (500). I tried 3 times."
     assert command_hint("model") in failed(blocks).what_to_do
 
 
@@ -101,21 +101,21 @@ async def test_a_hanging_model_call_is_retried(make: Workshop, model: FakeModel)
     bench = await make(settings=(ModelSettings("m", base_url=url, read_seconds=0.2),))
     blocks = await bench.run(say('::{"hang_at": 2, "tokens": 4}'))
     assert view(blocks).final().text == words(4)
-    assert notices(blocks)[0].startswith("The model did not answer in time; trying again")
+    assert notices(blocks)[0].startswith("My model didn't answer in time. Trying again")
 
 
 async def test_an_unreachable_server_is_reported_as_such(make: Workshop, unused_tcp_port: int) -> None:
     settings = ModelSettings("m", base_url=f"http://127.0.0.1:{unused_tcp_port}/v1", retries=1)
     blocks = await (await make(settings=(settings,))).run(say("hello"))
-    assert failed(blocks).what == "The model's server cannot be reached. I tried 2 times."
+    assert failed(blocks).what == "My model's server can't be reached. I tried 2 times."
 
 
 @pytest.mark.parametrize(
     ("status", "what"),
     [
-        (401, "does not accept our key"),
-        (403, "does not accept our key"),
-        (404, "does not know this model"),
+        (401, "refused its key"),
+        (403, "refused its key"),
+        (404, "doesn't know this model"),
         (400, "refused the request (400)"),
     ],
 )
@@ -180,7 +180,7 @@ async def test_an_empty_answer_is_retried_once(bench: Bench, model: FakeModel, t
 async def test_repeated_empty_answers_end_in_a_clear_sentence(make: Workshop, model: FakeModel) -> None:
     model.script = lambda body: Answer("  ")
     blocks = await (await make()).run(say("hello"))
-    assert failed(blocks).what == "The model gave an empty answer twice."
+    assert failed(blocks).what == "I got no answer from my model, twice."
     assert not view(blocks).text
     assert len(model.requests()) == 2
 
@@ -357,7 +357,7 @@ async def test_a_conversation_that_is_too_long_is_shortened_once(make: Workshop,
     state = await bench.state()
     assert state[0].additional_kwargs.get("summary")
     model.script = lambda body: Answer(status=413) if body.get("tools") else None
-    assert failed(await bench.run(say("and now", "m9"))).what == "The conversation is too long for the model."
+    assert failed(await bench.run(say("and now", "m9"))).what == "The conversation is too long for my model."
 
 
 async def test_the_turn_continues_when_the_summary_fails(make: Workshop, model: FakeModel) -> None:

@@ -52,8 +52,8 @@ def told(blocks: list[Block]) -> list[str]:
 @pytest.mark.parametrize(
     ("status", "calls", "what"),
     [
-        (500, 2, "The model's server has a problem (500); Backup answers instead."),
-        (401, 1, "The model's server does not accept our key (401); Backup answers instead."),
+        (500, 2, "My model's server has a problem (500). Backup answers instead."),
+        (401, 1, "My model refused its key (401), so I can't think right now. Backup answers instead."),
     ],
 )
 async def test_the_next_model_answers_when_the_first_fails(
@@ -97,7 +97,7 @@ async def test_the_last_model_to_fail_explains_the_failure(bench: Bench, model: 
     backup.script = lambda body: Answer(status=403)
     blocks = await bench.run(say("hello"))
     [failed] = [block for block in blocks if isinstance(block, Failed)]
-    assert failed.what == "The model's server does not accept our key (403)."
+    assert failed.what == "My model refused its key (403), so I can't think right now."
     assert len(told(blocks)) == 1
 
 
@@ -122,12 +122,12 @@ async def test_a_conversation_too_long_continues_only_with_a_model_that_has_room
     model.script = lambda body: Answer(status=413)
     blocks = await bench.run(say("word " * 200))
     if answered:
-        assert told(blocks) == ["The conversation is too long for the model; Backup answers instead."]
+        assert told(blocks) == ["The conversation is too long for my model. Backup answers instead."]
         assert view(blocks).final().text.startswith("from the backup")
     else:
         assert told(blocks) == []
         [failed] = [block for block in blocks if isinstance(block, Failed)]
-        assert failed.what == "The conversation is too long for the model."
+        assert failed.what == "The conversation is too long for my model."
         assert not backup.requests()
 
 

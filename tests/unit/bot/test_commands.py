@@ -137,3 +137,39 @@ async def test_operators_see_the_background_jobs_in_the_status(store: Database) 
     mine, bosses = await said(store)
     assert mine == "All is well. I'm ready for your next message."
     assert bosses == f"{mine}\n\nFawn 1\nBackground jobs: 1 waiting, 0 running, 0 given up."
+
+
+async def choose(store: Database, words: str, message: Message = HELP) -> str:
+    number = f"language {len(await said(store))}"
+    async with answering(store, 1):
+        await receive(store, replace(message, key=number, text=f"language {words}"))
+    return (await said(store))[-1]
+
+
+async def test_a_person_chooses_the_language_of_all_their_chats(store: Database) -> None:
+    assert await choose(store, "zh") == "从现在起，我跟你说简体中文。"
+    other = replace(HELP, thread=Thread("telegram", "1", "-7"), private=False)
+    assert (await choose(store, "", other)).startswith("我现在说简体中文。")
+    stranger = replace(other, author=Author("43", "Bob"))
+    assert (await choose(store, "", stranger)).startswith("I'm speaking English.")
+    assert await choose(store, "auto") == "From now on I speak English with you."
+    hinted = replace(HELP, author=replace(HELP.author, language="zh-hans"))
+    assert (await choose(store, "", hinted)).startswith("我现在说简体中文。")
+    assert await choose(store, "English", hinted) == "From now on I speak English with you."
+
+
+@pytest.mark.parametrize("words", ["", "xx", "zh everywhere", "here"])
+async def test_an_unknown_language_changes_nothing(store: Database, words: str) -> None:
+    assert (await choose(store, words)).startswith("I'm speaking English.")
+    assert (await choose(store, "")).startswith("I'm speaking English.")
+
+
+async def test_an_operator_chooses_the_language_of_a_group(store: Database) -> None:
+    group = replace(HELP, thread=Thread("telegram", "1", "-7", "5"), private=False)
+    assert await choose(store, "zh here", group) == "Only an operator can choose the language of a group."
+    boss = replace(group, author=Author("boss", "Ann"))
+    assert (await choose(store, "zh here", boss)).startswith("从现在起，我在这个聊天里说简体中文")
+    assert (await choose(store, "", group)).startswith("我现在说简体中文。")
+    assert await choose(store, "en", group) == "From now on I speak English with you."
+    assert (await choose(store, "", boss)).startswith("我现在说简体中文。")
+    assert (await choose(store, "")).startswith("I'm speaking English.")

@@ -313,7 +313,7 @@ async def test_a_row_becomes_a_dead_letter_after_the_retry_limit_and_a_day(store
 
 
 def _late(text: str, hours: int) -> str:
-    return f"_(I could not deliver this for {hours} hours.)_\n\n{text}"
+    return f"_(Late by {hours} hours: I couldn't reach this chat.)_\n\n{text}"
 
 
 async def test_a_disconnected_channel_does_not_count_as_an_attempt(store: Database) -> None:
@@ -347,7 +347,7 @@ async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Da
         assert await states(store) == [3, 2]
         first, second, notice = rig.visible()
         assert first == "The answer."
-        assert second.endswith("repeat: The answer.")
+        assert second.endswith("already: The answer.")
         assert "no confirmation" in notice
         [row] = await store.run(lambda execute: execute("SELECT error, attempts FROM outbox WHERE id=1", {}))
         assert "2 times" in row["error"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.tools import tool
 from langchain_core.tools import BaseTool
 from langgraph.types import interrupt
 
@@ -170,7 +169,7 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
             sql = "SELECT 1 FROM checkpoint_writes WHERE channel='__interrupt__'"
             return bool(checkpoints.execute(sql).fetchall())
 
-    @tool
+    @tool_with()
     async def late(text: str) -> str:
         """Return once the question is recorded."""
         await until(asked, 10, "the question")
@@ -452,7 +451,7 @@ async def test_a_running_turn_keeps_the_configuration_it_began_with(enter: Open,
     names: list[str] = []
     gate = asyncio.Event()
 
-    @tool
+    @tool_with()
     async def held() -> str:
         """Wait for the gate."""
         await gate.wait()
@@ -466,7 +465,7 @@ async def test_a_running_turn_keeps_the_configuration_it_began_with(enter: Open,
     new = ModelSettings("new", model="new", base_url=f"{model.base_url}/v1")
     async with enter(held) as harness:
         old = harness.current.agent
-        clients = [entry.model.root_async_client for entry in old._models.values()]
+        clients = [entry.model.root_async_client for entry in old.models.values()]
         await harness.say("do it", "k1", wait=False)
         await until(lambda: len(model.requests()) == 1, 10, "the first model call")
         await harness.configure([new], ServiceLimits(attempts=7))
@@ -478,7 +477,7 @@ async def test_a_running_turn_keeps_the_configuration_it_began_with(enter: Open,
         await harness.say("and now?", "k2")
         assert names == ["main", "main", "new"]
         assert harness.rows("SELECT DISTINCT run, model FROM usage ORDER BY run") == [(1, "main"), (2, "new")]
-        unused = [entry.model.root_async_client for entry in harness.current.agent._models.values()]
+        unused = [entry.model.root_async_client for entry in harness.current.agent.models.values()]
         await harness.configure([replace(new, name="newer", model="newer")], ServiceLimits())
         assert all(client.is_closed() for client in unused), "no turn used it"
         await harness.say("and then?", "k3")

@@ -128,10 +128,10 @@ async def test_a_replaced_text_is_shown_until_the_final_reply(rig: SlackRig) -> 
 
 async def test_a_notice_is_a_task_that_ends(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
-    growing.show(Notice("retry", "The model is busy."))
-    await until(lambda: shown(rig).tasks == ("The model is busy.: in_progress",))
+    growing.show(Notice("retry", "My model is busy."))
+    await until(lambda: shown(rig).tasks == ("My model is busy.: in_progress",))
     growing.show(Text("Here"))
-    await until(lambda: shown(rig).tasks == ("The model is busy.: complete",))
+    await until(lambda: shown(rig).tasks == ("My model is busy.: complete",))
     await growing.finish(Final("Here it is."))
     assert shown(rig).text == "Here it is."
 

@@ -1,4 +1,4 @@
-"""languages: chosen by people and chats, and of each row of the outbox"""
+"""languages: chosen by people and chats, of the requesters of runs, and of each row of the outbox"""
 
 from __future__ import annotations
 
@@ -16,4 +16,5 @@ def upgrade() -> None:
         sa.Column("language", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("reader"),
     )
+    op.add_column("runs", sa.Column("language", sa.Text(), server_default="", nullable=False))
     op.add_column("outbox", sa.Column("language", sa.Text(), server_default="", nullable=False))

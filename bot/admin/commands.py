@@ -1,0 +1,118 @@
+"""The commands of the command line that operators use: `check`, `status`, `dead`, `pair`, `backup` and others."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from bot.config.schema import Config
+
+OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4  # exit codes
+
+
+def fail(error: object, code: int) -> int:
+    """Print an error and return the exit code."""
+    print(f"fawn: {error}", file=sys.stderr)
+    return code
+
+
+def run_check(arguments: argparse.Namespace, config: Config) -> int:
+    """Test the configuration and print the findings as they come. Return the exit code."""
+    from bot.admin.doctor import render_finding, run_checks
+
+    findings = asyncio.run(run_checks(config, lambda finding: print(render_finding(finding), flush=True)))
+    return OK if all(finding.ok for finding in findings) else CONFIG
+
+
+def print_status(arguments: argparse.Namespace, config: Config) -> int:
+    """Print the state of the running service. Return the exit code."""
+    from bot.admin import operations
+    from bot.storage.feedback import FeedbackCounts
+    from bot.storage.jobs import JobCounts
+
+    try:
+        report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
+    except operations.NotRunning as error:
+        return fail(error, NOT_RUNNING)
+    if "error" in report:
+        return fail(report["error"], FAULT)
+    if arguments.json:
+        print(json.dumps(report))
+        return OK if report["healthy"] else FAULT
+    state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
+    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
+    print(f"process: {report['pid']}, data_dir: {report['data_dir']}, configuration: {report['config']}")
+    print(f"model: {report['model']}")
+    if trouble := report["model_error"]:
+        print(f"last model error, {trouble['age']:.0f} s ago: {trouble['model']}: {trouble['text']}")
+    print(report["sandbox"])
+    for name, channel in report["channels"].items():
+        print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
+    print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
+    print(f"people who wait to be paired: {report['unpaired']}{' (`fawn pair list`)' if report['unpaired'] else ''}")
+    print(
+        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}\n"
+        f"{FeedbackCounts(**report['feedback'])}"
+    )
+    return OK if report["healthy"] else FAULT
+
+
+def build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
+    """Build the image of Docker sandboxes. Return the exit code."""
+    from sandbox.base import SandboxError
+    from sandbox.docker.image_build import build_image
+
+    try:
+        built = build_image(
+            config.sandbox.docker_host, config.sandbox.image, arguments.base, libreoffice=arguments.libreoffice
+        )
+        asyncio.run(built)
+    except SandboxError as error:
+        return fail(error, FAULT)
+    print(f"Built the image {config.sandbox.image}. `fawn check` shows which sandbox Fawn uses.")
+    return OK
+
+
+def set_up_channel(arguments: argparse.Namespace, config: Config) -> int:
+    """Connect a platform. Return the exit code."""
+    from bot.admin import setup
+
+    file = Path(arguments.config) if arguments.config else None
+    try:
+        setup.set_up_channel(setup.SetupOptions(arguments.channel, file, arguments.token_stdin, arguments.wait), config)
+    except setup.SetupStopped as error:
+        return fail(error, FAULT)
+    except (EOFError, KeyboardInterrupt):
+        print()
+    return OK
+
+
+def run_operation(arguments: argparse.Namespace, config: Config) -> int:
+    """Run an operation on dead letters, paired users or a backup. Return the exit code."""
+    from bot.admin import cli
+
+    words = arguments.words
+    if arguments.action == "backup":  # the service can have another working directory
+        words = [str(Path(words[0]).absolute())]
+    return asyncio.run(cli.run_operation(config.data_dir, arguments.group, arguments.action, words))
+
+
+def export_thread(arguments: argparse.Namespace, config: Config) -> int:
+    """Write the transcript of a thread. Return the exit code."""
+    from bot.admin import cli
+
+    try:
+        text = asyncio.run(cli.render_thread(config.data_dir, arguments.thread, arguments.format))
+        if arguments.file is None:
+            print(text, end="")
+        else:
+            with open(arguments.file, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+                file.write(text)
+    except (cli.OperationFailed, OSError) as error:
+        return fail(error, FAULT)
+    return OK

@@ -1,0 +1,75 @@
+"""The bot's sentences in the language of each person."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.e2e.conftest import Start
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.all_platforms import AllPlatforms
+from tests.support.kills import PLATFORMS
+from tests.support.service_process import ask, said
+
+BOB = 43
+QUESTION = {"calls": [{"name": "ask_clarification", "args": {"question": "Which colour?", "options": ["red", "blue"]}}]}
+
+
+async def test_two_people_at_once_read_their_own_languages(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Help, queue, stop, failure and the end of a question, where Telegram reports Bob's language as Chinese."""
+    telegram.person(BOB)["language_code"] = "zh-hans"
+    await start(limits={"live_turns": 1, "question_hours": 0.0005})
+
+    telegram.send("/help")
+    telegram.send("/help", chat=BOB)
+    await asyncio.gather(telegram.wait(JANE, "Tell me what you need."), telegram.wait(BOB, "告诉我你需要什么。"))
+
+    telegram.send(ask(text="at last", delay_ms=60_000))
+    await until(lambda: model.requests(), what="the model call")
+    telegram.send(ask(text="later"), chat=BOB)
+    await telegram.wait(BOB, "你排在第 1 位", seconds=15)
+    telegram.send("/stop", chat=BOB)
+    telegram.send("/stop")
+    await telegram.wait(JANE, "Stopped.")
+    await telegram.wait(BOB, "已停止。")
+
+    model.fault("error", "chat", code=401, times=-1)
+    telegram.send("think")
+    telegram.send("想一想", chat=BOB)
+    await asyncio.gather(
+        telegram.wait(JANE, "My model refused its key (401)"), telegram.wait(BOB, "模型拒绝了密钥（401）")
+    )
+    model.clear_faults()
+
+    telegram.send(ask(steps=[QUESTION], text="as I like"), chat=BOB)
+    telegram.send(ask(steps=[QUESTION], text="as I like"))
+    await telegram.wait(BOB, "⌛ 没有人及时回答", seconds=20)
+    await telegram.wait(JANE, "⌛ Nobody answered in time", seconds=20)
+    assert not any("一" <= letter <= "鿿" for text in said(telegram, JANE) for letter in text)
+    assert [text for text in said(telegram, BOB) if "My model" in text or "Stopped" in text] == []
+
+
+async def test_a_chosen_language_holds_on_every_platform_and_after_a_restart(tmp_path: Path) -> None:
+    async with AllPlatforms.open(tmp_path) as service:
+
+        async def choose(name: str) -> None:
+            service.rigs[name].mutter("!language zh")
+            await service.shows(name, "我跟你说简体中文")
+            service.rigs[name].mutter("!stop")
+            await service.shows(name, "这里没有正在运行的任务。")
+
+        async def ask_again(name: str) -> None:
+            service.rigs[name].mutter(ask(steps=[QUESTION], text="fine", id=f"q-{name}"))
+            await service.shows(name, "请点选，或用自己的话回答。" if name != "feishu" else "Which colour?")
+            service.rigs[name].mutter("!new")
+            await service.shows(name, "好，重新开始")
+
+        await asyncio.gather(*map(choose, PLATFORMS))
+        await service.quiet()
+        await service.restart()
+        await asyncio.gather(*map(ask_again, PLATFORMS))
+        await service.quiet()

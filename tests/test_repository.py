@@ -183,12 +183,12 @@ def test_class_names_are_unique() -> None:
 
 
 def test_public_function_names_are_used_in_at_most_three_modules() -> None:
-    """Except names that an interface requires: `connect` and `probe` of a channel, `main` of a program."""
+    """Except names that an interface requires: `connect` and `probe` of a channel, `make` of a tool, `main`."""
     places: dict[str, list[str]] = {}
     for path, node in definitions():
         if not isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             places.setdefault(node.name, []).append(path)
-    demanded = {"connect", "probe", "main"}
+    demanded = {"connect", "probe", "make", "main"}
     assert {name: found for name, found in places.items() if len(found) > 3 and name not in demanded} == {}
 
 

@@ -68,9 +68,9 @@ class WebSite:
         """Return the guard with this server as the only exception."""
         return AddressGuard(frozenset({80, 443, self.port}), frozenset({"127.0.0.1"}), self.dns)
 
-    def fetcher(self, **more: Any) -> WebFetcher:
+    def fetcher(self, *, obeys_robots: bool = True, pace_seconds: float = 0.0) -> WebFetcher:
         """Return a fetcher that may read from this server."""
-        return WebFetcher(**{"guard": self.guard(), "pace_seconds": 0.0} | more)
+        return WebFetcher(obeys_robots=obeys_robots, guard=self.guard(), pace_seconds=pace_seconds)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((str(request.url.host), request.path_qs))

@@ -55,6 +55,7 @@ class UploadedFile:
     path: str = ""  # in the sandbox, "" if refused
     size: int = 0  # bytes
     refused: str = ""  # e.g. "exceeds the 20 MB download limit"
+    about: str = ""  # of a document, such as "PDF, 12 pages"
 
 
 @dataclass(frozen=True, slots=True)

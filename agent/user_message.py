@@ -58,7 +58,7 @@ def _format_files(uploads: tuple[UploadedFile, ...]) -> str:
     lines = [
         f"- {_safe_name(upload.name)} ({upload.refused})"
         if upload.refused
-        else f"- {upload.path} ({_format_size(upload.size)})"
+        else f"- {upload.path} ({', '.join(filter(None, (upload.about, _format_size(upload.size))))})"
         for upload in uploads
     ]
     return "\n".join(["[Files attached to this message]", *lines])

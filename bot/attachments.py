@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -16,6 +16,7 @@ import orjson
 
 from agent.backoff import backoff_seconds
 from agent.context import UploadedFile, UserInput
+from agent.documents import describe_document, is_document
 from agent.messages import Attachment, Message
 from bot.config.schema import ServiceLimits
 from bot.storage import outbox, tool_calls
@@ -54,6 +55,7 @@ class Attachments:
         folder: Path,
         limits: ServiceLimits,
         patience: Patience = Patience(),
+        sandbox: base.SandboxHandle | None = None,
     ) -> None:
         self._store = store
         self._folders = folders
@@ -62,6 +64,7 @@ class Attachments:
         self._limit = limits.upload_mb << 20
         self._too_big = Refused(_("exceeds the {limit} MB upload limit", limit=limits.upload_mb))
         self._patience = patience
+        self._sandbox = sandbox
 
     async def make_input(self, channel: Channel | None, message: Message, earlier: int = 0) -> UserInput:
         """Add names, forwarded texts and up to `earlier` messages before it, and store its files."""
@@ -102,6 +105,7 @@ class Attachments:
             return UploadedFile(**orjson.loads(entry.result))
         try:
             upload = await self._get(channel, attachment)
+            upload = replace(upload, about=await self._describe(upload.path))
         except Refused as error:
             upload = UploadedFile(attachment.name, refused=str(error))
         except ChannelError as error:
@@ -116,6 +120,16 @@ class Attachments:
         result = orjson.dumps(asdict(upload)).decode()
         await self._store.run(lambda execute: tool_calls.record_result(execute, self._conversation, call, result))
         return upload
+
+    async def _describe(self, path: str) -> str:
+        """Say what a document is. The sandbox looks at it, and does not delay the turn for long."""
+        if not (self._sandbox and self._sandbox.runs_commands and is_document(path)):
+            return ""
+        try:
+            return await describe_document(await self._sandbox.get(), path)
+        except base.SandboxError as error:  # the model learns it when it reads the file
+            log.info("upload.not_described reason=%s", error)
+            return ""
 
     async def _get(self, channel: Channel | None, attachment: Attachment) -> UploadedFile:
         """Download into a file without a name, which needs no cleanup, and copy it from there to the agent."""

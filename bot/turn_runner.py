@@ -68,7 +68,7 @@ class TurnState:
     steering: StoredSteering
     view: View
     transcript: TranscriptRecorder
-    sandbox: LazySandbox | None = None
+    sandbox: LazySandbox
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
@@ -158,11 +158,13 @@ class TurnRunner:
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
         job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
-        uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
+        folder = self.folder(job.conversation)
+        sandbox = LazySandbox(self._provider, job.conversation, folder)
+        uploads = Attachments(self._store, self._folders, job.conversation, folder, limits, sandbox=sandbox)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
-        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript)
+        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, sandbox)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
@@ -177,7 +179,6 @@ class TurnRunner:
             live.feed.record(Failed(what, _("Please send it again.")))
             return
         channel = self._channel(job.thread.channel)
-        work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
         context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
         context.permissions = self._current.permissions
@@ -221,8 +222,7 @@ class TurnRunner:
                 await self._record_end(live, work)
         finally:
             self.feed.end_run(live.job.run, "suspended")  # unless its end was recorded
-            if work.sandbox:
-                await work.sandbox.aclose()
+            await work.sandbox.aclose()
 
     async def _suspend(self, job: ClaimedRun, work: TurnState) -> None:
         try:
@@ -356,7 +356,7 @@ class TurnRunner:
 
     async def _collect_artifacts(self, job: ClaimedRun, work: TurnState) -> tuple[Artifacts, dict[str, str]]:
         """Return what is new in outputs/, and the stamps stored before."""
-        if not (work.view.files or job.resumed or (work.sandbox and work.sandbox.used)):
+        if not (work.view.files or job.resumed or work.sandbox.used):
             return Artifacts(stamps={}), {}
         before = await self._known_stamps(job)
         channel = self._channel(job.thread.channel)

@@ -13,7 +13,12 @@ from bot.attachments import Attachments, Patience
 from bot.config.schema import ServiceLimits
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
+from sandbox.base import SandboxHandle
+from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.loop_images import LoopImageFolders
+from sandbox.select import LazySandbox
+from sandbox.settings import SandboxSettings
+from tests.support.engines import need_bubblewrap
 from tests.support.rigs.slack import SlackRig
 
 MB = 1 << 20
@@ -27,12 +32,14 @@ class Desk:
         self.rig = rig
         self._store = store
 
-    async def take(self, name: str, data: bytes, limit: int = 100, **patience: float) -> UploadedFile:
+    async def take(
+        self, name: str, data: bytes, limit: int = 100, sandbox: SandboxHandle | None = None, **patience: float
+    ) -> UploadedFile:
         """Send a file to the bot and download it."""
         self.rig.send_file(name, data)
         images = LoopImageFolders(self.folder.parent, 16, make=False)
         uploads = Attachments(
-            self._store, images, "c", self.folder, ServiceLimits(upload_mb=limit), Patience(**patience)
+            self._store, images, "c", self.folder, ServiceLimits(upload_mb=limit), Patience(**patience), sandbox
         )
         [upload] = await uploads.store_attachments(self.rig.channel, await self.rig.box.next())
         return upload
@@ -52,6 +59,21 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     migrate_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as store, SlackRig.start(tmp_path) as rig:
         yield Desk(tmp_path, store, rig)
+
+
+@pytest.mark.parametrize(
+    ("name", "about"), [("people.csv", "table, 2 rows, 2 columns"), ("broken.docx", ""), ("notes.txt", "")]
+)
+async def test_a_document_says_what_it_is(desk: Desk, tmp_path: Path, name: str, about: str) -> None:
+    need_bubblewrap()
+    provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))
+    sandbox = LazySandbox(provider, "c", desk.folder)
+    try:
+        upload = await desk.take(name, b"name,city\nJane,Berlin\n", sandbox=sandbox)
+        assert (upload.about, upload.refused) == (about, "")
+    finally:
+        await sandbox.aclose()
+        await provider.close()
 
 
 async def test_a_large_file_is_streamed_to_disk(desk: Desk) -> None:

@@ -6,16 +6,20 @@ over its storage.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from agent.blocks import Usage
+from agent.blocks import Approve, Ask, Usage
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # they import the model classes and an HTTP client
+    from langgraph.types import Interrupt
+
     from agent.models.loader import LoadedModel
     from agent.web.fetcher import WebFetcher
     from agent.web.search import WebSearch
@@ -86,6 +90,7 @@ class Turn:
     conversation: str
     inputs: tuple[UserInput, ...]
     model: str = ""  # "" = the configured lead model
+    agent: str = ""  # "" = the default agent
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
     merge_window_seconds: float = 0.2  # how long text deltas are merged
@@ -125,9 +130,10 @@ class ModelCall:
 
 @dataclass(slots=True)
 class Meter:
-    """The model calls of a turn, with those of its sub-agents and summaries."""
+    """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`."""
 
     total: Usage = field(default_factory=Usage)
+    whole: Meter | None = None
     _unrecorded: list[ModelCall] = field(default_factory=list, init=False)
 
     def add(self, call: ModelCall) -> None:
@@ -135,7 +141,10 @@ class Meter:
         names = ("input", "output", "cached", "reasoning")
         sums = {name: getattr(self.total, name) + getattr(call, name) for name in names}
         self.total = Usage(**sums, calls=self.total.calls + 1)
-        self._unrecorded.append(call)
+        if self.whole:
+            self.whole.add(call)
+        else:
+            self._unrecorded.append(call)
 
     def take_unrecorded(self) -> list[ModelCall]:
         """Return the calls since the last call of this method; the caller records them."""
@@ -154,12 +163,31 @@ class SteeringQueue(Protocol):
         """Return new messages, each once per turn. Cheap if there are none."""
 
 
+class LiveQuestions(Protocol):
+    """Asks people while the turn works."""
+
+    async def ask(self, question: Ask | Approve, idle: asyncio.Future[None]) -> str | None:
+        """Show a question at once and return the answer; None when `idle` is done before."""
+
+
+class AskingTask(Protocol):
+    """A task whose tools may ask people."""
+
+    async def wait_for_answer(self, interrupt: Interrupt) -> str | None:
+        """Return the answer to the question of an interrupt, or None if the turn must end to wait for it."""
+
+
+OwnSandboxes = Callable[[str], AbstractAsyncContextManager[SandboxHandle]]
+"""Open the sandbox of one task, whose key stays the same after a restart."""
+
+
 @dataclass(slots=True)
 class TurnContext:
     """The services of one turn, passed to LangGraph as its runtime context.
 
     `brief` is the system text of all its model calls. The first of `route` is the model in use, the others are its
     fallbacks; the agent sets it. `asked` are the ids of the open interrupts in which the permission policy asked.
+    `tasks` are the sub-agents of the turn, which the agent sets, and `task` is the one that this context belongs to.
     """
 
     sandbox: SandboxHandle
@@ -171,3 +199,7 @@ class TurnContext:
     meter: Meter = field(default_factory=Meter)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
+    questions: LiveQuestions | None = None
+    own_sandboxes: OwnSandboxes | None = None
+    tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools
+    task: AskingTask | None = None

@@ -18,7 +18,7 @@ from agent.blocks import Approve, Ask, Block, File, Notice, Step, Text
 from agent.context import TurnContext
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
-from agent.tools.tool import ToolTraits
+from agent.tools.tool import TASK_TOOL, ToolTraits
 from catalogue import N_, _, ngettext
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
@@ -40,6 +40,7 @@ class EventMapper:
         self._part = ""
         self._steps: dict[str, Step] = {}
         self._lines: dict[str, int] = {}
+        self._tasks: dict[str, str] = {}  # scope of a task's graphs → the step that shows the task
 
     def map_event(self, namespace: Sequence[str], mode: str, event: Any) -> Iterator[Block]:
         """Yield the blocks of one event of `astream(stream_mode=["messages", "updates", "custom"], subgraphs=True)`.
@@ -47,7 +48,9 @@ class EventMapper:
         `namespace` is empty for the lead's graph.
         """
         scope = "".join(f"{graph}/" for graph in namespace)
-        if mode == "messages":
+        if namespace and (task := self._tasks.get(namespace[0])):
+            yield from self._map_task_event(task, mode, event)
+        elif mode == "messages":
             message, metadata = event
             if isinstance(message, AIMessageChunk) and metadata.get("langgraph_node") == "model":
                 yield from self._map_chunk(scope, message)
@@ -55,6 +58,21 @@ class EventMapper:
             yield from self._map_update(scope, event)
         else:
             yield from self._map_custom(scope, event)
+
+    def _map_task_event(self, task: str, mode: str, event: Any) -> Iterator[Block]:
+        """Show what a task does now in its step, and the files that it presents."""
+        if mode == "custom" and isinstance(event, Notice):
+            yield event
+        for node, update in event.items() if mode == "updates" else ():
+            messages = [m for part in _update_parts(update) for m in part.get("messages") or ()]
+            yield from presented_files(messages)
+            if node == "model" and messages and isinstance(messages[-1], AIMessage):
+                calls = [call for call in messages[-1].tool_calls if call["name"] not in self._asking]
+                yield from (self._task_step(task, make_step("", call, self._traits).title) for call in calls[-1:])
+
+    def _task_step(self, task: str, now: str) -> Step:
+        known = self._steps.get(task) or Step(task, TASK_TOOL)
+        return replace(known, progress=now)
 
     def begin_calls(self, calls: Sequence[ToolCall], scope: str = "") -> Iterator[Step]:
         """Show tool calls as running. Call ids are unique within their graph only: `scope` tells graphs apart."""
@@ -112,6 +130,9 @@ class EventMapper:
             case TakeBack():
                 if not scope and self._texts.pop(self._part, ""):
                     yield Text("", self._part, replace=True)
+            case {"type": "task", "call": str(call), "scope": str(graph), "now": str(now)}:
+                self._tasks[graph] = call
+                yield self._task_step(call, now)
             case {"type": "output", "call": str(call), "text": str(text)}:
                 yield from self._map_output(f"{scope}{call}", text)
 

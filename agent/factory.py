@@ -18,12 +18,15 @@ from langsmith import set_runtime_overrides
 from agent.brief import read_prompt
 from agent.checkpointer import LatestCheckpointer
 from agent.context import ToolServices, TransactionRunner, TurnContext
+from agent.models.answers import LEAD
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
-from agent.resume import State
+from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents
+from agent.resume import Graph, State
 from agent.sections import AgentSettings
+from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools import make_tools
 from agent.tools.tool import traits_of
@@ -72,21 +75,30 @@ def _assemble_agent(
     lead = roles.lead or entries[0].name
     formatter = MessageFormatter(settings.time_zone)
     summary_model = models[roles.summary].model if roles.summary else None
-    graph = create_agent(
-        models[lead].model,  # RoutePolicy chooses the model of each call
-        list(tools),
-        middleware=[PolicyMiddleware(lead_policies(settings, summary_model, formatter))],
-        state_schema=State,
-        context_schema=TurnContext,
-        checkpointer=checkpointer,
-    )
+    check_agents(settings, models)
+
+    def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD) -> Graph:
+        return create_agent(
+            models[lead].model,  # RoutePolicy chooses the model of each call
+            list(own_tools),
+            middleware=[PolicyMiddleware(lead_policies(settings, summary_model, formatter, name))],
+            state_schema=State,
+            context_schema=TurnContext,
+            checkpointer=checkpointer,
+        )
+
+    prompt = read_prompt(settings.prompt)
+    profiles = {"": AgentProfile(make_graph(tools), prompt)}
+    for each in settings.agents:
+        graph = make_graph(agent_tools(each, settings, tools), each.name)
+        profiles[each.name] = AgentProfile(graph, agent_prompt(each, prompt), each.model)
     return Agent(
-        graph,
+        profiles,
         models,
         (lead, *roles.fallback),
-        read_prompt(settings.prompt),
         checkpointer,
         formatter,
         {tool.name: traits_of(tool) for tool in tools},
         TitleMaker(models[roles.title].model if roles.title else None),
+        SubagentKinds(settings, models, summary_model, tools),
     )

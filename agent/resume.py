@@ -7,7 +7,8 @@ entered twice resumes where it was, and the model never gets the same message tw
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents import AgentState
@@ -20,6 +21,7 @@ from agent.blocks import Approve, Block, File, Step, Text
 from agent.context import Turn, TurnContext
 from agent.event_mapper import end_step, interrupt_question, make_step, presented_files
 from agent.permissions.rules import is_permission_question
+from agent.policies.base import call_key
 from agent.repair import CUT_KEY, repair_state
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter, format_body
@@ -50,6 +52,7 @@ class GraphInput:
     files: Sequence[File] = ()
     answered: str = ""
     asked: Collection[str] = ()  # the ids of open interrupts in which the permission policy asked
+    finished: Mapping[str, str] = field(default_factory=dict)  # results by `call_key` that the messages lack
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +91,12 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
             _open_tool_calls(messages),
             answered=_answered_summary(state, given),
             asked=asked,
+            finished=_finished_results(state),
         )
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # not state.next: it omits tasks with saved writes
-        return GraphInput(None, _open_tool_calls(messages), _presented_in_turn(messages[max(begin, 0) :]), asked=asked)
+        files = _presented_in_turn(messages[max(begin, 0) :])
+        return GraphInput(None, _open_tool_calls(messages), files, asked=asked, finished=_finished_results(state))
     if answered and (answer := _final_answer(messages[-1:])):
         return _finished_entry(messages, answer)
     if state.interrupts and turn.answers:
@@ -99,6 +104,14 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
     if state.tasks:
         await repair_state(graph, config)
     return GraphInput({"messages": _new_messages(turn, formatter)})
+
+
+def _finished_results(state: StateSnapshot) -> dict[str, str]:
+    """Return the results of tool calls that ended while others of the same message did not."""
+    messages = state.values.get("messages", [])
+    results = [task.result.get("messages", []) for task in state.tasks if isinstance(task.result, dict)]
+    ended = [message for message in chain.from_iterable(results) if isinstance(message, ToolMessage)]
+    return {call_key(messages, message.tool_call_id): str(message.content) for message in ended}
 
 
 def _new_messages(turn: Turn, formatter: MessageFormatter) -> list[HumanMessage]:

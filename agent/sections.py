@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import setting
+from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 
 MAX_MODEL_CALLS = 500  # in one turn
 
@@ -77,4 +78,6 @@ class AgentSettings:
     time_zone: str = ""
     max_model_calls: int = MAX_MODEL_CALLS
     policies: tuple[PolicySettings, ...] = ()
+    subagents: SubagentSettings = field(default_factory=SubagentSettings)
+    agents: tuple[NamedAgentSettings, ...] = ()
     retry_seconds: float = 1.0  # the first backoff after a model error

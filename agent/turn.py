@@ -16,8 +16,11 @@ from agent.event_mapper import EventMapper
 from agent.models.errors import ModelFailure
 from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
+from agent.profiles import AgentProfile
 from agent.repair import repair_state
-from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn, recall_blocks
+from agent.resume import AlreadyFinished, GraphInput, QuestionClosed, enter_turn, recall_blocks
+from agent.subagents.board import TaskBoard
+from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter
@@ -29,30 +32,41 @@ RECURSION_LIMIT = 10_000  # supersteps; the policies end a turn long before
 
 
 class Agent:
-    """One graph over one checkpointer, for all models. Made by `agent.factory.build_agent`.
+    """Graphs over one checkpointer, for all models. Made by `agent.factory.build_agent`.
 
-    `route` names the models of a turn for which no other one was chosen; `prompt` is the first part of every brief.
+    `profiles` are the agents by name, the default one as "". `route` names the models of a turn for which no other one
+    was chosen.
     """
 
     def __init__(
         self,
-        graph: Graph,
+        profiles: Mapping[str, AgentProfile],
         models: Mapping[str, LoadedModel],
         route: Sequence[str],
-        prompt: str,
         checkpoints: LatestCheckpointer,
         formatter: MessageFormatter,
         tools: Mapping[str, ToolTraits],
         titles: TitleMaker,
+        kinds: SubagentKinds,
     ) -> None:
-        self.graph = graph
-        self.prompt = prompt
+        self.graph = profiles[""].graph
+        self._profiles = profiles
         self.models = models
         self._route = route
         self._checkpoints = checkpoints
         self._formatter = formatter
         self._tools = tools
         self._titles = titles
+        self._kinds = kinds
+
+    @property
+    def prompt(self) -> str:
+        """The prompt of the default agent."""
+        return self.prompt_of("")
+
+    def prompt_of(self, agent: str) -> str:
+        """Return the first part of every brief of this agent; of the default one if it is not configured."""
+        return self._profiles.get(agent, self._profiles[""]).prompt
 
     async def run(self, turn: Turn, context: TurnContext) -> AsyncGenerator[Block, None]:
         """Run the turn. The last block is the only Done (done, waiting or failed); a Failed may precede it.
@@ -83,7 +97,13 @@ class Agent:
         yield Done("failed" if failed else "waiting" if mapper.asks else "done", context.meter.total)
 
     async def _run_graph(self, turn: Turn, context: TurnContext, mapper: EventMapper) -> AsyncGenerator[Block, None]:
+        profile = self._profiles.get(turn.agent)
+        if profile is None:
+            profile = self._profiles[""]
+            gone = _("The agent {name} is no longer configured; the default agent answers instead.", name=turn.agent)
+            yield Notice("agent", gone, kept=True)
         lead, *fallbacks = self._route
+        lead = profile.model or lead
         if turn.model and turn.model not in self.models:
             gone = _("The model {name} is no longer configured; {other} answers instead.", name=turn.model, other=lead)
             yield Notice("model", gone)
@@ -91,7 +111,7 @@ class Agent:
             lead = turn.model
         context.route = [self.models[name] for name in dict.fromkeys([lead, *fallbacks])]
         config = _graph_config(turn.conversation)
-        match await enter_turn(self.graph, config, turn, self._formatter):
+        match await enter_turn(profile.graph, config, turn, self._formatter):
             case AlreadyFinished(answer, files):
                 for file in files:
                     yield file
@@ -100,15 +120,16 @@ class Agent:
                 yield Notice("stale", _("That question is already answered; this one is still open."))
                 for ask in mapper.map_interrupts(open_):
                     yield ask
-            case GraphInput(given, calls, files, answered, asked):
+            case GraphInput(given, calls, files, answered, asked, finished):
                 context.asked = asked
+                context.tasks = TaskBoard(self._kinds, context.questions, finished)
                 for file in files:
                     yield file
                 if answered:
                     yield Text(answered, ANSWERED_PART)
                 for step in mapper.begin_calls(calls):
                     yield step
-                events = self.graph.astream(
+                events = profile.graph.astream(
                     given,
                     config,
                     context=context,

@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from bench import channels, idle, latency, load, old, thread
+from bench import channels, idle, latency, load, old, subagents, thread
 from bench.harness import Row, World, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
@@ -17,6 +17,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "thread": thread.run,
     "old": old.run,
     "idle": idle.run,
+    "subagents": subagents.run,
 }
 
 

@@ -89,14 +89,7 @@ def command_line_parser() -> argparse.ArgumentParser:
     )
     status = add("status", "show the state of the running service", commands.print_status)
     status.add_argument("--json", action="store_true", help="print it as one JSON object")
-    dead = add(
-        "dead", "manage dead letters: undeliverable replies and unreadable events", commands.run_operation, group="dead"
-    )
-    dead.add_argument("action", choices=("list", "requeue", "drop"))
-    dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
-    pair = add("pair", "manage paired users", commands.run_operation, group="pair")
-    pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
-    pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
+    _add_people_and_letters(add)
     _add_setup(add)
     backup = add(
         "backup", "back up the databases and the threads' folders", commands.run_operation, group="", action="backup"
@@ -137,6 +130,17 @@ def _add_console_commands(add: Callable[..., Any]) -> None:
     ask.add_argument(
         "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
     )
+
+
+def _add_people_and_letters(add: Callable[..., Any]) -> None:
+    dead = add(
+        "dead", "manage dead letters: undeliverable replies and unreadable events", commands.run_operation, group="dead"
+    )
+    dead.add_argument("action", choices=("list", "requeue", "drop"))
+    dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
+    pair = add("pair", "manage paired users", commands.run_operation, group="pair")
+    pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
+    pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
 
 
 def _add_setup(add: Callable[..., Any]) -> None:

@@ -257,7 +257,13 @@ class App:
         from agent.factory import build_agent
 
         settings = AgentSettings(
-            config.roles, config.prompt, config.context, config.time_zone, policies=config.policies
+            config.roles,
+            config.prompt,
+            config.context,
+            config.time_zone,
+            policies=config.policies,
+            subagents=config.subagents,
+            agents=config.agents,
         )
         return await build_agent(config.models, settings, self._checkpoints, services)
 

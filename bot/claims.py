@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -19,13 +19,13 @@ from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import questions
 from bot.questions import Bound
-from bot.storage import conversations, inbox, languages, outbox, runs, sent_messages, tool_calls
+from bot.storage import agents, conversations, inbox, languages, outbox, runs, sent_messages, tool_calls
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.runs import RunRow
-from bot.storage.states import ConversationState, InboxState, RunState
+from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
 
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 MAX_MESSAGES_PER_RUN = 50
 MAX_QUEUED_PER_LOOK = 100  # conversations
+TEXT_TIME_SECONDS = 1.0  # the precision of the platforms' times
 DAMAGED = N_("I can't read a message that I stored for you: it was damaged on my side. Please send it again.")
 
 
@@ -56,6 +57,7 @@ class ClaimedRun:
     messages: tuple[Message, ...]
     answers: tuple[Answer, ...]
     model: str
+    agent: str  # "" for the default one
     title: str
     first: bool  # no run of the conversation has ended yet
     fresh: bool  # the checkpoint cannot hold unfinished work
@@ -72,6 +74,7 @@ class RunEnding:
     asks: tuple[Ask | Approve, ...] = ()
     title: str = ""
     clean: bool = True  # the checkpoint holds nothing unfinished
+    asked: bool = False  # questions were asked while the turn worked
 
 
 def claim_conversations(execute: Execute, owner: str, now: float, longest: float, free: int) -> list[ClaimedRun]:
@@ -229,6 +232,7 @@ def _claimed_run(
         messages=messages,
         answers=questions.given_answers(execute, row.key) if row.state == ConversationState.WAITING else (),
         model=row.model,
+        agent=agents.agent_of(execute, row.agent, thread, run.requester),
         title=row.title,
         first=row.used == row.created,
         fresh=run.attempt <= 1 and row.state == ConversationState.IDLE,
@@ -286,6 +290,51 @@ def take_steering(execute: Execute, job: ClaimedRun, now: float, longest: float)
     return list(_merge_bundles(taken).values()), len(taken) < len(readable)
 
 
+def ask_at_once(execute: Execute, job: ClaimedRun, ask: Ask | Approve, now: float) -> None:
+    """Store a question of a running turn and enqueue it. One that is there already stays, with its answer."""
+    if any(each.id == ask.id for each in stored_questions.unresolved_questions(execute, job.conversation)):
+        return
+    who, shown = questions.people_to_ask(ask, job.requester), ask.to_question()
+    stored_questions.store_question(execute, ask, job.conversation, run=job.run, number=0, who=who, now=now)
+    outbox.enqueue_notice(
+        execute,
+        job.thread,
+        shown.question,
+        key=f"ask:{job.run}:{ask.id}",
+        now=now,
+        reply_to=job.reply_to,
+        asks=(shown,),
+        conversation=job.conversation,
+    )
+
+
+def take_answers(
+    execute: Execute, job: ClaimedRun, asked: Collection[str], now: float, longest: float
+) -> tuple[list[tuple[Answer, Message | None]], float | None]:
+    """Take the messages that answer these questions of a running turn; each answer comes with its text message.
+
+    Also returns when the next message will be complete.
+    """
+    open_ = [each for each in stored_questions.unresolved_questions(execute, job.conversation) if each.id in asked]
+    since = min((question.asked for question in open_), default=now) - TEXT_TIME_SECONDS
+    pending = _readable(execute, inbox.pending_rows(execute, job.conversation, MAX_MESSAGES_PER_RUN), now)
+    later = [row for row in pending if row.kind == Kind.CLICK or row.received >= since]  # earlier texts are no answers
+    ready = _ready_rows(later, now, longest)
+    messages = _merge_bundles(ready)
+    questions.record_answers(execute, job.conversation, messages.values(), now)
+    texts = {message.key: message for message in messages.values() if message.kind is Kind.CHAT}
+    approvals = {question.id for question in open_ if question.kind == QuestionKind.APPROVE}
+    taken = []
+    for answer in questions.given_answers(execute, job.conversation):
+        if answer.id in asked:
+            taken.append((answer, None if answer.id in approvals else texts.get(answer.key)))
+            for row in ready:
+                if messages[_bundle_key(row)].key == answer.key:
+                    inbox.take_row(execute, row.id, job.run, steered=True)
+                    inbox.set_state(execute, row.id, InboxState.DONE, "answers a question of the running turn")
+    return taken, next((row.ready for row in later[len(ready) :]), None)
+
+
 def steered_messages(execute: Execute, job: ClaimedRun) -> list[Message]:
     """Return what `take_steering` has taken into the run."""
     rows = inbox.rows_of_run(execute, job.run)
@@ -303,7 +352,7 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
         state = ConversationState.WAITING
     if not conversations.end_claim(execute, job.conversation, job.fence, state, title=ending.title, now=now):
         raise ClaimLost(job.conversation)
-    if ending.asks or job.answers:
+    if ending.asks or ending.asked or job.answers or job.resumed:
         answered = {answer.id for answer in job.answers}
         questions.replace_questions(
             execute, job.conversation, ending.asks, answered, run=job.run, requester=job.requester, now=now

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from bot import access, questions
+from bot.agent_command import run_agents_command
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
 from bot.storage import conversations, inbox, people, runs, transcripts
@@ -354,6 +355,7 @@ COMMANDS = (
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
     Command("model", N_("show or change the model here"), _model_command, "NAME"),
     Command("models", N_("list the models"), _models_command),
+    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME"),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),

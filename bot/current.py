@@ -47,6 +47,11 @@ class Current:
         return {lead: named[lead], **named} if lead in named else named
 
     @property
+    def agents(self) -> Mapping[str, str]:
+        """Name → description of every named agent."""
+        return {entry.name: entry.description or entry.name for entry in self.config.agents}
+
+    @property
     def permissions(self) -> PermissionGate:
         """Which tool calls run, ask or never run."""
         return RulePermissions(self.config.permissions.rules())

@@ -184,6 +184,11 @@ def _agent_answer(question: QuestionRow) -> str:
     return next((answer for answer in known if question.answer in every_translation(answer)), question.answer)
 
 
+def people_to_ask(ask: Ask | Approve, requester: str) -> str:
+    """Return the ids of the people who may answer; "" for everybody who may talk in the chat."""
+    return requester if isinstance(ask, Approve) else ""
+
+
 def replace_questions(
     execute: Execute,
     conversation: str,
@@ -204,7 +209,7 @@ def replace_questions(
         if old and old.state == QuestionState.ANSWERED and ask.id not in resumed:
             continue
         shown = number if len(asks) > 1 else old.number if old else 0
-        who = old.who if old else requester if isinstance(ask, Approve) else ""
+        who = old.who if old else people_to_ask(ask, requester)
         stored.store_question(execute, ask, conversation, run=run, number=shown, who=who, now=now)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from bot.storage import retention
 from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
+from bot.task_sandboxes import remove_task_folders
 from bot.turn_runner import conversation_folder
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
@@ -62,7 +63,9 @@ class Retention:
             for key in keys:
                 try:
                     await self._forget(key)
-                    gone = await self._folders.remove_folder(conversation_folder(self._data_dir, key))
+                    folder = conversation_folder(self._data_dir, key)
+                    await remove_task_folders(self._folders, folder)
+                    gone = await self._folders.remove_folder(folder)
                 except StorageError:
                     raise
                 except Exception:  # the boundary of one conversation: the next round tries again

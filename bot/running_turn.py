@@ -10,7 +10,7 @@ from functools import partial
 
 from agent.blocks import NOTED_STEP, Failed, Step, command_hint
 from agent.context import LedgerEntry, Meter, T, UserInput
-from agent.messages import Message
+from agent.messages import Kind, Message
 from bot import claims
 from bot.attachments import Attachments
 from bot.claims import ClaimedRun
@@ -38,12 +38,22 @@ class RunningTurn:
     more: bool = True  # the conversation may have further messages after this turn
     stopped_by: str = ""
     suspending: bool = False
+    _news: asyncio.Future[None] | None = None  # done when the next message arrives
 
     def message_arrived(self, message: Message) -> None:
-        """Note a new message, and show at once that it was received."""
-        self.has_unread = True
-        with use_language(self.job.language):
-            self.feed.publish(_noted_step(message, taken=False))
+        """Note a new message or click, and show at once that a message was received."""
+        if message.kind is Kind.CHAT:
+            self.has_unread = True
+            with use_language(self.job.language):
+                self.feed.publish(_noted_step(message, taken=False))
+        if self._news and not self._news.done():
+            self._news.set_result(None)
+
+    def next_message(self) -> asyncio.Future[None]:
+        """Return a future that is done when the next message or click arrives."""
+        if self._news is None or self._news.done():
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
 
     def stop(self, by: str) -> None:
         """Cancel the work for a person; its text so far stays."""
@@ -110,6 +120,11 @@ class StoredSteering:
         for message in messages:
             self._live.feed.publish(_noted_step(message, taken=True))
         return tuple([await self._input(message) for message in messages])
+
+    async def note_taken(self, message: Message) -> UserInput:
+        """Show that a message was read, and return it with its files."""
+        self._live.feed.publish(_noted_step(message, taken=True))
+        return await self._input(message)
 
     async def taken(self) -> tuple[UserInput, ...]:
         """Return all that was taken into this run, also by an earlier attempt."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from agent.blocks import Notice
-from agent.messages import Kind, Message, Thread
+from agent.messages import Message, Thread
 from bot import claims
 from bot.background import run_forever
 from bot.claims import ClaimedRun
@@ -74,7 +74,7 @@ class Scheduler:
         """Look for work; a running turn of the same conversation is notified of its new messages."""
         self._wake.set()
         for conversation, message in accepted:
-            if message.kind is Kind.CHAT and (live := self._live.get(conversation)):
+            if live := self._live.get(conversation):
                 live.message_arrived(message)
 
     def stop_run(self, run: int, by: str) -> None:

@@ -26,6 +26,7 @@ from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.feed import Feed
+from bot.live_questions import StoredLiveQuestions, limit_question
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
@@ -36,6 +37,7 @@ from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
+from bot.task_sandboxes import TaskSandboxes
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
 from catalogue import N_, _, format_duration, list_items, set_language, use_language
@@ -68,6 +70,8 @@ class TurnState:
     steering: StoredSteering
     view: View
     transcript: TranscriptRecorder
+    questions: StoredLiveQuestions
+    task_sandboxes: TaskSandboxes
     sandbox: LazySandbox
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
@@ -164,7 +168,9 @@ class TurnRunner:
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
-        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, sandbox)
+        ask = StoredLiveQuestions(account, live, steering, limits, self._outbox.wake)
+        own = TaskSandboxes(self._provider, self._folders, job.conversation, folder)
+        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own, sandbox)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
@@ -180,12 +186,16 @@ class TurnRunner:
             return
         channel = self._channel(job.thread.channel)
         ledger = StoredLedger(work.account, job.conversation)
-        context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
+        context = TurnContext(
+            work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent), meter=work.account.meter
+        )
         context.permissions = self._current.permissions
+        context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),
             model=job.model,
+            agent=job.agent,
             answers=job.answers,
             fresh=job.fresh,
             merge_window_seconds=channel.window if channel else 0.2,
@@ -196,10 +206,7 @@ class TurnRunner:
         work.begun = True
         async with asyncio.timeout(work.limits.turn_seconds):
             async for block in work.agent.run(turn, context):
-                if isinstance(block, Ask | Approve):
-                    hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
-                    block = replace(block, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
-                live.feed.publish(block)
+                live.feed.publish(limit_question(block, work.limits) if isinstance(block, Ask | Approve) else block)
         work.clean = True
 
     async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:
@@ -223,6 +230,8 @@ class TurnRunner:
         finally:
             self.feed.end_run(live.job.run, "suspended")  # unless its end was recorded
             await work.sandbox.aclose()
+            if not live.suspending and _run_state(work.view) is not RunState.WAITING:
+                await work.task_sandboxes.remove(leftovers=live.job.resumed)
 
     async def _suspend(self, job: ClaimedRun, work: TurnState) -> None:
         try:
@@ -263,9 +272,11 @@ class TurnRunner:
             answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
             answered = {answer.id for answer in {*answers} - {*job.answers}}
         view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
+        view = work.questions.hide_shown(view)
         collected = await artifacts.add_long_calls(collected, view.asks, self._data_dir / "spool" / str(job.run))
         final = artifacts.make_final(view, collected)
-        ending = RunEnding(state, tuple(asks), work.title, clean=work.clean or not work.begun)
+        clean, asked = work.clean or not work.begun, bool(work.questions.asked)
+        ending = RunEnding(state, tuple(asks), work.title, clean, asked)
         return RunResult(ending, final, collected, before, work.title_text, work.transcript)
 
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:

@@ -35,6 +35,7 @@ ENGLISH_FILES = {
     "agent/policies/tool_errors.py": "the model",
     "agent/policies/truncation.py": "the model",
     "agent/repair.py": "the model",
+    "agent/subagents/": "the model",
     "agent/title.py": "the model",
     "agent/tools/": "the model",
     "agent/user_message.py": "the model",

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+import orjson
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
@@ -21,10 +22,22 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from agent.demo.scenes import DemoLine, DemoScene, ask_scene, explain_scene, fail_scene, plot_scene, slow_scene
+from agent.demo.scenes import (
+    DemoLine,
+    DemoScene,
+    ask_scene,
+    delegate_scene,
+    explain_scene,
+    fail_scene,
+    plot_scene,
+    slow_scene,
+    subtask_scene,
+)
 from catalogue import _, list_items
 
 DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
+    (r"demo-task", subtask_scene),
+    (r"delegate|sub-?agents?", delegate_scene),
     (r"slow|long|sleep|wait", slow_scene),
     (r"plot|chart|graph|diagram|files?|png|csv|program", plot_scene),
     (r"ask|question|clarify|choose", ask_scene),
@@ -59,7 +72,7 @@ class DemoModel(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         line = next_line(messages, kwargs.get("tool_names", ()))
-        calls = [{"name": line.tool, "args": line.args, "id": _call_id(), "type": "tool_call"}] if line.tool else []
+        calls = [{"name": line.tool, "args": args, "id": _call_id(), "type": "tool_call"} for args in line.calls()]
         return ChatResult(generations=[ChatGeneration(message=AIMessage(line.text, tool_calls=calls))])
 
     async def _astream(
@@ -119,10 +132,9 @@ def _call_id() -> str:
 
 def _stream_chunks(line: DemoLine) -> list[AIMessageChunk]:
     chunks = [AIMessageChunk(content=word) for word in re.findall(r"\S+\s*|\s+", line.text)]
-    if line.tool:
-        args = line.dump_args()
-        first = tool_call_chunk(name=line.tool, args="", id=_call_id(), index=0)
-        rest = tool_call_chunk(name=None, args=args, id=None, index=0)
+    for index, args in enumerate(line.calls()):
+        first = tool_call_chunk(name=line.tool, args="", id=_call_id(), index=index)
+        rest = tool_call_chunk(name=None, args=orjson.dumps(args).decode(), id=None, index=index)
         chunks += [
             AIMessageChunk(content="", tool_call_chunks=[first]),
             AIMessageChunk(content="", tool_call_chunks=[rest]),

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
 from langchain_core.messages import ToolMessage
 
 from catalogue import N_, _, join_sentences
@@ -35,10 +34,11 @@ class DemoLine:
     text: str
     tool: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
+    more: tuple[Mapping[str, Any], ...] = ()  # arguments of further calls of the same tool, in parallel
 
-    def dump_args(self) -> str:
-        """Return the arguments as JSON."""
-        return orjson.dumps(self.args).decode()
+    def calls(self) -> list[Mapping[str, Any]]:
+        """Return the arguments of each call."""
+        return [self.args, *self.more] if self.tool else []
 
 
 def explain_scene(scene: DemoScene) -> DemoLine:
@@ -51,7 +51,8 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "- `plot`: I write and run a small program, and send you its chart and table as files\n"
             "- `ask`: I ask you a question and wait for your answer\n"
             "- `fail`: a step fails, and I recover\n"
-            "- `slow`: I work for a minute; write to me meanwhile, or stop me\n\n"
+            "- `slow`: I work for a minute; write to me meanwhile, or stop me\n"
+            "- `delegate`: two sub-agents work at the same time, and a third one uses their results\n\n"
             "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
             "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.yaml`. "
             "Then restart me."
@@ -104,6 +105,38 @@ def ask_scene(scene: DemoScene) -> DemoLine:
             answer=answer,
         )
     )
+
+
+def delegate_scene(scene: DemoScene) -> DemoLine:
+    """Delegate two tasks and a third one that needs their results."""
+    if "task" not in scene.tools:
+        return DemoLine(_("I would now delegate tasks, but sub-agents are turned off here (`subagents.enabled`)."))
+    if not scene.results:
+        names = (_("Write the numbers"), _("Write the names"), _("Compare both"))
+        files = ("numbers.txt", "names.txt", "both")
+        first, second, third = (
+            {"description": name, "prompt": f"demo-task {file}", "kind": "general-purpose"}
+            for name, file in zip(names, files, strict=True)
+        )
+        text = _("(Demo) I give three tasks to sub-agents. The third one waits for the results of the others.")
+        return DemoLine(text, "task", first, (second, {**third, "after": names[:2]}))
+    return DemoLine(
+        _(
+            "All three sub-agents have ended. Each had its own conversation with the model, and all share this sandbox."
+            " The last one reported: “{result}”",
+            result=str(scene.results[-1].content).partition("\n")[0],
+        )
+    )
+
+
+def subtask_scene(scene: DemoScene) -> DemoLine:
+    """Do one task as a sub-agent: write a file, or compare two results."""
+    if "demo-task both" in scene.words:
+        return DemoLine(_("I have read the results of the tasks before mine: both files have three lines."))
+    name = "demo_numbers.txt" if "numbers.txt" in scene.words else "demo_names.txt"
+    if not scene.results:
+        return DemoLine("", "write_file", {"path": f"{WORKSPACE}/{name}", "content": "one\ntwo\nthree\n"})
+    return DemoLine(_("I wrote three lines to {file}.", file=name))
 
 
 def fail_scene(scene: DemoScene) -> DemoLine:

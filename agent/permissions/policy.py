@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
-from langgraph.types import Interrupt, interrupt
+from langgraph.types import Interrupt
 
 from agent.permissions.rules import ToolUse, permission_question
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
+from agent.questions import ask_person
 from agent.tools.tool import traits_of
 from catalogue import N_
 
@@ -38,7 +39,7 @@ class PermissionPolicy:
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule or "the default for this tool"))
         if judgement.verdict == "allow" and not asked:
             return await handler(request)
-        answer = str(interrupt(permission_question(use.name, use.args)))
+        answer = await ask_person(context, permission_question(use.name, use.args))
         if answer not in APPROVED:
             return _refusal(request, DENIED_BY_PERSON.format(answer=answer))
         if judgement.verdict == "deny":  # the rule came after the question

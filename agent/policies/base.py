@@ -85,6 +85,11 @@ def turn_context_of(request: ToolCallRequest) -> TurnContext:
     return cast(TurnContext, request.runtime.context)
 
 
+def call_key(messages: Sequence[AnyMessage], call: str | None) -> str:
+    """Return message id and call id: some servers restart their call ids with every message."""
+    return next((f"{m.id}/{call}" for m in reversed(messages) if isinstance(m, AIMessage)), str(call))
+
+
 def messages_since_human(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
     """Return the messages after the last one of a person."""
     for index in range(len(messages) - 1, -1, -1):

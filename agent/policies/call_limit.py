@@ -1,4 +1,4 @@
-"""Cap the model calls of a turn."""
+"""Cap the model calls of a turn, and the tokens of a task."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from agent.policies.base import (
 )
 from catalogue import ngettext
 
-COUNT_KEY = "turn_call"
+COUNT_KEY, TOKENS_KEY = "turn_call", "turn_tokens"
 
 
 class CallLimitPolicy:
-    """Count the model calls since a person's last message, inside the messages: the count survives a crash, and the
-    summarization of the counted messages."""
+    """Count the model calls and tokens since a person's last message, inside the messages: the counts survive a crash,
+    and the summarization of the counted messages. Without `max_tokens`, tokens are not limited."""
 
-    def __init__(self, max_calls: int) -> None:
-        self._max_calls = max_calls
+    def __init__(self, max_calls: int, max_tokens: int = 0) -> None:
+        self._max_calls, self._max_tokens = max_calls, max_tokens
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Count the call, or end the turn with an explanation."""
         answers = [message for message in messages_since_human(request.messages) if isinstance(message, AIMessage)]
-        count = int(answers[-1].response_metadata.get(COUNT_KEY, 0)) if answers else 0
-        if count >= self._max_calls:
+        counted = answers[-1].response_metadata if answers else {}
+        count, tokens = int(counted.get(COUNT_KEY, 0)), int(counted.get(TOKENS_KEY, 0))
+        if count >= self._max_calls or 0 < self._max_tokens <= tokens:
             return final_response(
                 ngettext(
                     "I stopped after {n} step without finishing. Tell me how to continue.",
@@ -37,5 +38,7 @@ class CallLimitPolicy:
                 )
             )
         response = await handler(request)
-        model_answer(response).response_metadata[COUNT_KEY] = count + 1
+        answer = model_answer(response)
+        used = answer.usage_metadata["total_tokens"] if answer.usage_metadata else 0
+        answer.response_metadata |= {COUNT_KEY: count + 1, TOKENS_KEY: tokens + used}
         return response

@@ -24,26 +24,29 @@ from agent.policies.tool_errors import ToolErrorPolicy
 from agent.policies.tool_log import ToolLogPolicy
 from agent.policies.truncation import TruncationPolicy
 from agent.sections import AgentSettings
+from agent.subagents.board import TaskPolicy
 from agent.user_message import MessageFormatter
 
 
 def lead_policies(
-    settings: AgentSettings, summary_model: BaseChatModel | None, formatter: MessageFormatter
+    settings: AgentSettings, summary_model: BaseChatModel | None, formatter: MessageFormatter, agent: str = LEAD
 ) -> PolicyChain:
-    """Return the policies of the agent that talks to people."""
-    chain = worker_policies(settings, summary_model, LEAD)
+    """Return the policies of an agent that talks to people."""
+    chain = worker_policies(settings, summary_model, agent)
     steering = SteeringPolicy(formatter)  # all others see the new messages, which join the state once
-    return replace(chain, model=(steering, *chain.model))
+    return replace(chain, model=(steering, *chain.model), tool=(TaskPolicy(), *chain.tool))
 
 
-def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None, agent: str) -> PolicyChain:
+def worker_policies(
+    settings: AgentSettings, summary_model: BaseChatModel | None, agent: str, max_tokens: int = 0
+) -> PolicyChain:
     """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
     loop_detection = LoopDetectionPolicy()
     chain = PolicyChain(
         model=(
             BriefPolicy(),
             loop_detection,
-            CallLimitPolicy(settings.max_model_calls),
+            CallLimitPolicy(settings.max_model_calls, max_tokens),
             SummarizationPolicy(summary_model, settings.context),  # before the call, and after an overflow
             RoutePolicy(),
             EmptyResponsePolicy(),  # retries a call that succeeded without content

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import orjson
 from langchain.agents.middleware.types import ToolCallRequest
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 
 from agent.context import LedgerEntry
-from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
+from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
 from agent.policies.loop_detection import FINGERPRINT_KEY
 from agent.tools.tool import traits_of
 
@@ -26,21 +26,12 @@ class LedgerPolicy:
         if traits_of(request.tool).effect_of(request.tool_call["args"]) != "once":
             return await handler(request)
         ledger = turn_context_of(request).ledger
-        key = _ledger_key(request)
+        key = call_key(request.state["messages"], request.tool_call["id"])
         if entry := await ledger.begin(key):
             return _replayed_result(request, entry)
         result = await handler(request)
         await ledger.end(key, _dump_result(result) if isinstance(result, ToolMessage) else "")
         return result
-
-
-def _ledger_key(request: ToolCallRequest) -> str:
-    """Return message id and call id: some servers restart their call ids with every message."""
-    call = request.tool_call["id"]
-    for message in reversed(request.state["messages"]):
-        if isinstance(message, AIMessage):
-            return f"{message.id}/{call}"
-    return str(call)
 
 
 def _dump_result(result: ToolMessage) -> str:

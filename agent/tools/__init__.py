@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings
+from agent.subagents import task
 from agent.tools import (
     ask_clarification,
     bash,
@@ -35,6 +36,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     check_citations.make,
     present_files.make,
     ask_clarification.make,
+    task.make,
 )
 
 

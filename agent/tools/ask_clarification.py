@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from langgraph.types import interrupt
-
+from agent.questions import ask_person
 from agent.tools.tool import Runtime, ToolTraits, always, make_tool
 
 
@@ -17,8 +16,7 @@ async def ask_clarification(
 ) -> str:
     """Ask the person a question and wait, for days if necessary. Use it only if you cannot continue without the
     answer."""
-    # The body runs again from its start when the answer arrives, so it must not have effects before the interrupt.
-    return str(interrupt({"kind": "ask", "question": question, "options": options}))
+    return await ask_person(runtime.context, {"kind": "ask", "question": question, "options": options})
 
 
 make = always(ask_clarification)

@@ -31,6 +31,7 @@ P = ParamSpec("P")
 T = TypeVar("T", str, tuple[str, dict[str, Any]])
 Runtime = ToolRuntime[TurnContext, Any]  # the second is the graph's state, which no tool uses
 Effect = Literal["none", "once", "resumable"]
+TASK_TOOL = "task"  # runs a sub-agent
 
 
 @dataclass(frozen=True, slots=True)

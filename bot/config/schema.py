@@ -10,6 +10,7 @@ from typing import Any, Literal
 from agent.models.settings import ModelSettings
 from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
+from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
@@ -141,6 +142,11 @@ class FileConfig:
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
     web: WebConfig = WebConfig()
+    subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
+    agents: tuple[NamedAgentSettings, ...] = setting(
+        (),
+        "agents that people choose with `/agents` instead of the default one, described below",
+    )
     policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
     sandbox: SandboxConfig = SandboxConfig()
     limits: ServiceLimits = ServiceLimits()

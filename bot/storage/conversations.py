@@ -26,6 +26,7 @@ class ConversationRow:
     thread: str
     title: str
     model: str
+    agent: str
     state: str
     fence: int
     created: float

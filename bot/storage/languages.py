@@ -15,13 +15,13 @@ CHAT = ""  # in place of a person: the choice of a chat
 
 def choose_language(execute: Execute, thread: Thread, person: str, language: str) -> None:
     """Store the language of a person on this channel, or of this chat where the person is CHAT; "" for none."""
-    values = {"reader": _reader(thread, person), "language": language}
+    values = {"reader": reader_key(thread, person), "language": language}
     insert_row(execute, "languages", "reader", values, update=("language",))
 
 
 def language_of(execute: Execute, thread: Thread, author: Author) -> str:
     """Return the language to use: chosen by the person, by the chat, configured, reported by the platform, English."""
-    readers = {"person": _reader(thread, author.id), "chat": _reader(thread, CHAT)}
+    readers = {"person": reader_key(thread, author.id), "chat": reader_key(thread, CHAT)}
     rows = execute("SELECT reader, language FROM languages WHERE reader IN (:person, :chat)", readers)
     chosen = {str(row["reader"]): str(row["language"]) for row in rows}
     found = (author.id and chosen.get(readers["person"])) or chosen.get(readers["chat"])
@@ -35,6 +35,6 @@ def speak_to(execute: Execute, thread: Thread, author: Author) -> Iterator[None]
         yield
 
 
-def _reader(thread: Thread, person: str) -> str:
+def reader_key(thread: Thread, person: str) -> str:
     """Return the key of a person or chat. A workspace is never empty, so a person is never taken for a chat."""
     return str(Thread(thread.channel, "", person) if person else Thread(thread.channel, thread.workspace, thread.chat))

@@ -54,10 +54,12 @@ def enqueue_notice(
     now: float,
     reply_to: str = "",
     asks: tuple[Ask, ...] = (),
+    conversation: str = "",
 ) -> None:
     """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued."""
     payload = Final(text, asks).dump()
     values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": payload, "reply_to": reply_to}
+    values["conversation"] = conversation
     insert_row(execute, "outbox", "key", {"key": key, "created": now, "language": current_language()} | values)
 
 

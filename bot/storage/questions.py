@@ -27,6 +27,7 @@ class QuestionRow:
     free_text: int
     who: str  # ids of the people who may answer, separated by spaces; "": everybody who may talk here
     state: str
+    asked: float
     until: float | None
     answer: str
     answer_key: str  # of the message that answered

@@ -46,6 +46,7 @@ CREATE TABLE conversations (
     fence INTEGER DEFAULT '0' NOT NULL,
     created FLOAT NOT NULL,
     used FLOAT NOT NULL,
+    agent TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY ("key")
 );
 CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NULL;
@@ -273,9 +274,15 @@ CREATE TABLE feedback (
 );
 CREATE INDEX feedback_at ON feedback (at, value);
 
+CREATE TABLE agent_defaults (
+    reader TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    PRIMARY KEY (reader)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0012');
+INSERT INTO alembic_version VALUES ('0013');
 COMMIT;

@@ -107,7 +107,10 @@ class FolderSandbox:
         return Entry(path, host.stat().st_size, "folder" if host.is_dir() else "file")
 
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
-        return [await self.stat(f"{path}/{entry.name}") for entry in sorted(self._host(path).iterdir())][:limit]
+        host = self._host(path)
+        if not host.is_dir():
+            raise SandboxFileError(f"{path}: no such folder")
+        return [await self.stat(f"{path}/{entry.name}") for entry in sorted(host.iterdir())][:limit]
 
     async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
         host = self._host(path)

@@ -114,3 +114,13 @@ async def test_without_commands_the_demo_completes_and_names_what_is_missing(
         assert "bubblewrap" in view(blocks).final().text
     if words == "plot":
         assert (tmp_path / "files/outputs/visits.csv").exists()
+
+
+async def test_delegate_gives_parallel_tasks_to_sub_agents_and_joins_their_results(
+    agent: Agent, context: TurnContext, tmp_path: Path
+) -> None:
+    text = view(await play(agent, context, say("delegate something"))).final().text
+    assert "“I have read the results of the tasks before mine: both files have three lines.”" in text
+    assert (tmp_path / "files/workspace/demo_numbers.txt").read_text() == "one\ntwo\nthree\n"
+    assert (tmp_path / "files/workspace/demo_names.txt").exists()
+    assert context.meter.total.calls == 7

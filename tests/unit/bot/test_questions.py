@@ -27,7 +27,7 @@ def bind(asks: Sequence[Ask], messages: Iterable[Message], replies: Mapping[str,
     rows = [
         QuestionRow(
             "c", ask.id, 1, number if len(asks) > 1 else 0, QuestionKind.ASK, ask.question, ask.options,
-            int(ask.free_text), "" if ask.free_text else "41 42", QuestionState.OPEN, None, "", "",
+            int(ask.free_text), "" if ask.free_text else "41 42", QuestionState.OPEN, 0.0, None, "", "",
         )
         for number, ask in enumerate(asks, 1)
     ]  # fmt: skip

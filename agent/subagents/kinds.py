@@ -1,0 +1,94 @@
+"""The kinds of sub-agents: their settings, and a graph for each that is built when it is first used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.tools import BaseTool
+from langgraph.graph.state import CompiledStateGraph
+
+from agent.context import TurnContext
+from agent.models.loader import LoadedModel
+from agent.models.settings import AgentConfigError
+from agent.policies.base import PolicyMiddleware
+from agent.policies.chains import worker_policies
+from agent.sections import AgentSettings
+from agent.subagents.settings import KindSettings
+from agent.subagents.slots import TaskSlots
+from agent.subagents.structured import StructuredAnswerPolicy
+from agent.tools.tool import TASK_TOOL
+
+WorkerGraph = CompiledStateGraph[Any, TurnContext, Any, Any]
+
+
+class SubagentKinds:
+    """All kinds of sub-agents of one configuration, and the places for their tasks."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        models: Mapping[str, LoadedModel],
+        summary_model: BaseChatModel | None,
+        tools: Sequence[BaseTool],
+    ) -> None:
+        self.settings = settings.subagents
+        self.slots = TaskSlots(self.settings.at_once, self.settings.live)
+        self._agent_settings = settings
+        self._models = models
+        self._summary_model = summary_model
+        self._tools = tools
+        self._kinds = self.settings.all_kinds()
+        self._graphs: dict[tuple[str, bool], asyncio.Task[WorkerGraph]] = {}
+        for number, kind in enumerate(self.settings.kinds):
+            at = ("subagents", "kinds", number)
+            if kind.model and kind.model not in models:
+                raise AgentConfigError(at, f"there is no model {kind.model!r}; configured are {', '.join(models)}")
+            if TASK_TOOL in kind.tools:
+                raise AgentConfigError(at, f"a sub-agent cannot use {TASK_TOOL!r}", "remove it from `tools`")
+
+    def find(self, name: str) -> KindSettings | None:
+        """Return the kind of this name."""
+        return self._kinds.get(name)
+
+    def seconds(self, kind: KindSettings) -> float:
+        """Return the timeout of a task."""
+        return kind.seconds or self.settings.seconds
+
+    def route(self, kind: KindSettings, route: Sequence[LoadedModel]) -> Sequence[LoadedModel]:
+        """Return the models of a task: its own model first, then those of the turn."""
+        if not kind.model:
+            return route
+        own = self._models[kind.model]
+        return [own, *(entry for entry in route if entry is not own)]
+
+    async def graph(self, kind: KindSettings, *, checks: bool = False) -> WorkerGraph:
+        """Return the graph that works on tasks, or that `checks` results."""
+        key = (kind.name, checks)
+        if key not in self._graphs:
+            build = asyncio.to_thread(self._build, kind, checks)
+            self._graphs[key] = asyncio.create_task(build, name=f"subagent-graph {kind.name}")
+        return await asyncio.shield(self._graphs[key])
+
+    def _build(self, kind: KindSettings, checks: bool) -> WorkerGraph:
+        calls = kind.max_model_calls or self.settings.max_model_calls
+        settings = replace(self._agent_settings, max_model_calls=calls)
+        chain = worker_policies(settings, self._summary_model, kind.name, self.settings.max_tokens)
+        if kind.output_schema and not checks:
+            chain = replace(chain, model=(StructuredAnswerPolicy(kind.output_schema), *chain.model))
+        return create_agent(
+            next(iter(self._models.values())).model,  # RoutePolicy chooses the model of each call
+            [tool for tool in matching_tools(self._tools, kind.tools) if tool.name != TASK_TOOL],
+            middleware=[PolicyMiddleware(chain)],
+            context_schema=TurnContext,
+        )
+
+
+def matching_tools(tools: Sequence[BaseTool], patterns: Sequence[str]) -> list[BaseTool]:
+    """Return the tools whose names match one of the patterns; all without patterns."""
+    return [tool for tool in tools if not patterns or any(fnmatchcase(tool.name, pattern) for pattern in patterns)]

@@ -1,0 +1,74 @@
+"""The sandbox of a task: which files the task leaves, and a sandbox of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from agent.context import TurnContext
+from sandbox.base import OUTPUTS, Sandbox, SandboxError, SandboxHandle
+
+LISTED_FILES, FOLDER_DEPTH = 200, 3
+COPY_BYTES = 1 << 20  # at once
+
+
+class WatchedSandbox:
+    """The handle of a sandbox that notices which files in outputs/ are new since the task first used it."""
+
+    def __init__(self, handle: SandboxHandle) -> None:
+        self.runs_commands = handle.runs_commands
+        self._handle = handle
+        self._before: dict[str, int] | None = None
+
+    def warm(self) -> None:
+        self._handle.warm()
+
+    async def get(self) -> Sandbox:
+        """See `SandboxHandle.get`."""
+        sandbox = await self._handle.get()
+        if self._before is None:
+            self._before = {}
+            self._before = await _list_outputs(sandbox)
+        return sandbox
+
+    async def new_files(self) -> list[str]:
+        """Return the paths of new and changed files; none if the task has not used the sandbox."""
+        if self._before is None:
+            return []
+        found = await _list_outputs(await self.get())
+        return [path for path, size in found.items() if self._before.get(path) != size]
+
+
+@asynccontextmanager
+async def task_sandbox(context: TurnContext, *, own: bool, key: str) -> AsyncIterator[WatchedSandbox]:
+    """Give a task the conversation's sandbox, or its own, whose outputs are copied at the end. Raises SandboxError."""
+    if not own:
+        yield WatchedSandbox(context.sandbox)
+        return
+    if context.own_sandboxes is None:
+        raise SandboxError("Sandboxes for single tasks are not available here.")
+    async with context.own_sandboxes(key) as handle:
+        yield WatchedSandbox(handle)
+
+
+async def copy_outputs(source: SandboxHandle, target: SandboxHandle, name: str) -> list[str]:
+    """Copy the files in outputs/ to a folder of the target's outputs/, and return their new paths."""
+    slug = re.sub(r"[^\w-]+", "-", name).strip("-")[:60] or "task"
+    inside, shared = await source.get(), await target.get()
+    copied = []
+    for path, size in (await _list_outputs(inside)).items():
+        new = f"{OUTPUTS}/{slug}/{path.removeprefix(f'{OUTPUTS}/')}"
+        for offset in range(0, max(size, 1), COPY_BYTES):
+            data = await inside.read(path, offset=offset, limit=COPY_BYTES)
+            await shared.write(new, data, append=offset > 0)
+        copied.append(new)
+    return copied
+
+
+async def _list_outputs(sandbox: Sandbox) -> dict[str, int]:
+    try:
+        entries = await sandbox.ls(OUTPUTS, depth=FOLDER_DEPTH, limit=LISTED_FILES)
+    except SandboxError:  # the folder does not exist, or the sandbox has ended: then there are no files to name
+        return {}
+    return {entry.path: entry.size for entry in entries if entry.kind == "file"}

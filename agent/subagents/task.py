@@ -1,0 +1,191 @@
+"""The tool `task`: give a part of the work to a sub-agent and wait for its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from langchain.tools import ToolException
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.errors import GraphRecursionError
+
+from agent.context import Meter, ToolServices, TurnContext
+from agent.models.errors import ModelFailure
+from agent.policies.base import call_key
+from agent.sections import AgentSettings
+from agent.subagents.briefs import CHECKER, worker_brief
+from agent.subagents.sandboxes import copy_outputs, task_sandbox
+from agent.subagents.settings import BASH, KindSettings
+from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from catalogue import N_, _, list_items
+from sandbox.base import SandboxError
+
+if TYPE_CHECKING:  # they import the tools
+    from agent.subagents.board import RunningTask, TaskBoard
+    from agent.subagents.kinds import SubagentKinds, WorkerGraph
+
+MAX_CHECK_CHARS = 20_000  # of a result that is checked
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCall:
+    """A call of the tool in the conversation. `result` is None until it is in the conversation."""
+
+    key: str
+    name: str
+    after: tuple[str, ...]
+    result: str | None = None
+
+
+def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
+    """Offer it with the kinds of sub-agents that can work here."""
+    kinds = settings.subagents.all_kinds()
+    if not services.runs_commands and BASH.name not in {kind.name for kind in settings.subagents.kinds}:
+        del kinds[BASH.name]
+    return make_task_tool(kinds) if settings.subagents.enabled else None
+
+
+def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
+    """Return the tool with these kinds."""
+
+    @make_tool(ToolTraits(describe=describe_as(N_("Task: {description}")), effect="resumable", permission="allow"))
+    async def task(
+        description: Annotated[str, "A unique name of the task in three to six words; people see it."],
+        prompt: Annotated[str, "Everything that the sub-agent must know: it sees nothing else of this conversation."],
+        kind: Annotated[str, "The kind of sub-agent, from the list above."],
+        runtime: Runtime,
+        after: Annotated[
+            list[str], "Descriptions of tasks whose results it needs; it begins when they have ended."
+        ] = [],  # noqa: B006  never changed
+    ) -> str:
+        """Give a task to a sub-agent and wait for its result. Tasks that you start in the same message run in
+        parallel. Delegate work that has several steps or would fill this conversation with details; do single
+        steps yourself. State in the prompt what the result must contain. Kinds:"""
+        if kind not in kinds:
+            raise ToolException(f"There is no kind {kind!r}. There are {', '.join(kinds)}.")
+        return await _run_task(runtime, description, prompt, kind, after)
+
+    task.description += "".join(f"\n- {kind.name}: {kind.description}" for kind in kinds.values())
+    return task
+
+
+async def _run_task(runtime: Runtime, description: str, prompt: str, kind_name: str, after: Sequence[str]) -> str:
+    board: TaskBoard | None = runtime.context.tasks
+    messages = runtime.state["messages"]
+    kind = board.kinds.find(kind_name) if board else None
+    if board is None or kind is None:
+        raise ToolException("Sub-agents cannot delegate tasks.")
+    key = call_key(messages, runtime.tool_call_id)
+    task = board.find(key)
+    needed = needed_tasks(task_calls(messages), key, after)
+    if board.kinds.settings.overflow == "refuse" and not needed and not board.slots.has_room(board):
+        limit = board.kinds.settings.at_once
+        raise ToolException(f"At most {limit} tasks may run at once. Start this one when another has ended.")
+    missing = {each.key: each for each in needed if each.result is None}
+    if missing:
+        names = [each.name for each in missing.values()]
+        task.show(_("waits for {tasks}", tasks=list_items(_("“{title}”", title=name) for name in names)))
+    found = dict(zip(missing, await board.wait_for(task, tuple(missing)), strict=True))
+    results = [f"## {each.name}\n{each.result or found[each.key]}" for each in needed]
+    if results:
+        prompt = "\n\n".join([prompt, "# Results of the tasks before this one", *results])
+    seconds = board.kinds.seconds(kind)
+    try:
+        async with task.place(seconds):
+            task.show("")
+            return await _work(runtime.context, board.kinds, kind, task, _Assignment(key, description, prompt))
+    except TimeoutError:
+        problem = f"it took longer than {seconds:g} s and was stopped"
+    except ModelFailure as error:
+        problem = str(error)
+    except GraphRecursionError:
+        problem = "it used all the steps that it may take"
+    raise ToolException(f"The task did not finish: {problem}. Its last words: {task.words or '(none)'}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Assignment:
+    key: str
+    name: str
+    prompt: str
+
+
+async def _work(
+    context: TurnContext, kinds: SubagentKinds, kind: KindSettings, task: RunningTask, given: _Assignment
+) -> str:
+    began, meter, own = time.monotonic(), Meter(whole=context.meter), kind.sandbox == "own"
+    route = kinds.route(kind, context.route)
+    async with task_sandbox(context, own=own, key=given.key) as sandbox:
+        worker = replace(
+            context, sandbox=sandbox, brief=worker_brief(kind), route=route, meter=meter, task=task, tasks=None
+        )
+        result = await _run_graph(await kinds.graph(kind), given.prompt, worker, task)
+        verdict = "not verified"
+        if kind.verify:
+            task.show(_("checks the result"))
+            question = f"# Task\n{given.prompt}\n\n# Result\n{result[:MAX_CHECK_CHARS]}"
+            checker = replace(worker, brief=CHECKER)
+            verdict = await _run_graph(await kinds.graph(kind, checks=True), question, checker, task)
+            verdict = f"verification {' '.join(verdict.split())}"
+        try:
+            files = await copy_outputs(sandbox, context.sandbox, given.name) if own else await sandbox.new_files()
+        except SandboxError as error:  # the result is worth more than the list of files
+            files = [f"unknown, {error}"]
+    used = meter.total
+    facts = [
+        f"{kind.name}: {used.calls} model calls, {used.input + used.output} tokens, {time.monotonic() - began:.0f} s",
+        verdict,
+        *([f"files: {', '.join(files)}"] if files else []),
+    ]
+    return f"{result}\n\n[{'; '.join(facts)}]"
+
+
+async def _run_graph(graph: WorkerGraph, prompt: str, context: TurnContext, task: RunningTask) -> str:
+    """Run a graph inside the turn's graph, which keeps its checkpoint, and return its last text."""
+    task.words = ""
+    states = graph.astream({"messages": [HumanMessage(prompt)]}, context=context, stream_mode="values")
+    async with aclosing(states):  # type: ignore[type-var]  # an async generator behind the type AsyncIterator
+        async for state in states:
+            answers = [message for message in state["messages"] if isinstance(message, AIMessage)]
+            task.words = answers[-1].text if answers else ""
+    return task.words
+
+
+def task_calls(messages: Sequence[AnyMessage]) -> list[TaskCall]:
+    """Return the calls of the tool in a conversation, in order."""
+    calls: dict[str, TaskCall] = {}
+    latest: dict[str, str] = {}  # call id → key: some servers restart their call ids with every message
+    for message in messages:
+        if isinstance(message, AIMessage):
+            for call in message.tool_calls:
+                key = latest[str(call["id"])] = f"{message.id}/{call['id']}"
+                if call["name"] == TASK_TOOL:
+                    args = call["args"]
+                    calls[key] = TaskCall(key, str(args.get("description", "")), tuple(args.get("after") or ()))
+        elif isinstance(message, ToolMessage) and (key := latest.get(message.tool_call_id, "")) in calls:
+            calls[key] = replace(calls[key], result=str(message.content))
+    return list(calls.values())
+
+
+def needed_tasks(calls: Sequence[TaskCall], key: str, after: Sequence[str]) -> list[TaskCall]:
+    """Return the tasks that a call waits for. Raises ToolException for an unknown name or a cycle."""
+    others = {call.name: call for call in calls if call.key != key}
+    for name in after:
+        if name not in others:
+            known = ", ".join(repr(each) for each in others) or "none"
+            raise ToolException(f"after: there is no task {name!r}. Tasks so far: {known}.")
+    names = {call.key: call.name for call in calls}
+    waiting, seen = list(after), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in others:
+            if name == names.get(key):
+                raise ToolException(f"after: {name!r} would wait for itself. Remove the cycle.")
+            continue
+        seen.add(name)
+        if others[name].result is None:
+            waiting += others[name].after
+    return [others[name] for name in dict.fromkeys(after)]

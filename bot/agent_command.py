@@ -1,0 +1,58 @@
+"""The command /agents: show the named agents and choose one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.blocks import command_hint
+from bot.storage import agents
+from bot.storage.languages import CHAT
+from catalogue import _
+
+if TYPE_CHECKING:  # it imports this module
+    from bot.commands import CommandCall
+
+FOR_ME, FOR_CHAT = "me", "here"  # after the name: for whom it is the default
+
+
+def run_agents_command(call: CommandCall) -> str:
+    """Show the agents, or choose one for this conversation, for this person or for this chat."""
+    known = call.current.agents
+    if not known:
+        return _("There is one agent here. An operator can configure more.")
+    wanted, _space, place = call.words.partition(" ")
+    if not wanted:
+        return _list_agents(call)
+    if wanted not in (*known, agents.DEFAULT) or place not in ("", FOR_ME, FOR_CHAT):
+        unknown = _("I have no agent `{name}`.", name=call.words)
+        return f"{unknown}\n\n{_list_agents(call)}"
+    if place == FOR_CHAT and not (call.message.private or call.is_operator):
+        return _("Only an operator can choose the agent of a group.")
+    if place:
+        person = CHAT if place == FOR_CHAT else call.message.author.id
+        agents.choose_default_agent(call.execute, call.thread, person, wanted)
+    else:
+        agents.choose_agent(call.execute, call.conversation, wanted)
+    match place:
+        case "me":
+            return _("From your next message on, the agent `{name}` answers you by default.", name=wanted)
+        case "here":
+            return _("From the next message on, the agent `{name}` answers in this chat by default.", name=wanted)
+        case _here:
+            return _("From your next message on, the agent `{name}` answers in this conversation.", name=wanted)
+
+
+def _list_agents(call: CommandCall) -> str:
+    used = agents.agent_of(call.execute, call.here.agent, call.thread, call.message.author.id) or agents.DEFAULT
+    all_ = {agents.DEFAULT: _("the default agent"), **call.current.agents}
+    lines = [
+        _("- `{name}` (in use here): {description}", name=name, description=text)
+        if name == used
+        else _("- `{name}`: {description}", name=name, description=text)
+        for name, text in all_.items()
+    ]
+    hint = _(
+        "`{command}` chooses one for this conversation. Add `me` to choose your default, or `here` for this chat.",
+        command=command_hint("agents NAME"),
+    )
+    return "\n".join([_("Agents:"), *lines, "", hint])

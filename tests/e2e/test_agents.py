@@ -1,0 +1,54 @@
+"""Named agents, chosen in the chat."""
+
+from __future__ import annotations
+
+from tests.e2e.conftest import Start
+from tests.fakes.model import FakeModel
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import ask
+
+AGENTS = [
+    {"name": "writer", "description": "Writes.", "prompt": "You write novels.", "tools": ["read_file"]},
+    {"name": "poet", "prompt": "You write poems."},
+]
+
+
+def briefs(model: FakeModel) -> list[str]:
+    """Return the last line of the system text of each request."""
+    return [str(each.messages[0]["content"]).splitlines()[-1] for each in model.requests()]
+
+
+async def test_people_choose_an_agent_for_a_conversation_and_as_their_default(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(agents=AGENTS)
+    telegram.send("/agents")
+    await telegram.wait(JANE, "default (in use here)")
+    telegram.send("/agents chef")
+    await telegram.wait(JANE, "I have no agent chef.")
+    telegram.send("/agents poet me")
+    await telegram.wait(JANE, "the agent poet answers you by default")
+    telegram.send(ask(text="first"))
+    await telegram.wait(JANE, "first")
+    telegram.send("/agents writer")
+    await telegram.wait(JANE, "the agent writer answers in this conversation")
+    telegram.send(ask(text="second"))
+    await telegram.wait(JANE, "second")
+    telegram.send("/new")
+    await telegram.wait(JANE, "A fresh start")
+    telegram.send("/agents default")
+    await telegram.wait(JANE, "the agent default answers in this conversation")
+    telegram.send(ask(text="third"))
+    await telegram.wait(JANE, "third")
+    await service.quiet()
+    first, second, third = briefs(model)
+    assert (first, second) == ("You write poems.", "You write novels.")
+    assert third not in (first, second)
+    assert [tool["function"]["name"] for tool in model.requests()[1].tools] == ["read_file"]
+    assert service.rows("SELECT agent FROM usage ORDER BY id") == [("poet",), ("writer",), ("lead",)]
+
+
+async def test_only_an_operator_chooses_the_agent_of_a_group(telegram: FakeTelegram, start: Start) -> None:
+    await start(agents=AGENTS)
+    telegram.send("/agents writer here", chat=-100)
+    await telegram.wait(-100, "Only an operator can choose the agent of a group.")

@@ -1,0 +1,199 @@
+"""Sub-agents in the whole service: questions while others work, kills, stops and sandboxes of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import ask, bash, said
+
+ROLE = "You are a sub-agent"
+
+
+def task(name: str, kind: str = "general-purpose", after: tuple[str, ...] = (), **directive: Any) -> dict[str, Any]:
+    args = {"description": name, "prompt": f"{name} {ask(id=name, **directive)}", "kind": kind, "after": after}
+    return {"name": "task", "args": args}
+
+
+def question(text: str, *options: str) -> dict[str, Any]:
+    return {"calls": [{"name": "ask_clarification", "args": {"question": text, "options": [*options]}}]}
+
+
+def calls(model: FakeModel, name: str) -> int:
+    """Return how often the sub-agent of this task called the model."""
+    return len([each for each in model.requests(name) if str(each.messages[0]["content"]).startswith(ROLE)])
+
+
+def results(model: FakeModel) -> list[str]:
+    return [str(m["content"]).split("\n")[0] for m in model.requests()[-1].messages if m["role"] == "tool"]
+
+
+SLOW = {"calls": [{"name": "bash", "args": {"command": "sleep 1000"}}]}
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_question_of_one_task_is_answered_while_the_others_work(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    wait = "while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done"
+    asking = task(
+        "asks", steps=[question("Which?", "red", "blue"), bash("touch /mnt/user-data/workspace/go")], text="painted"
+    )
+    telegram.send(ask(steps=[{"calls": [asking, task("works", steps=[bash(wait)], text="worked")]}], text="all done"))
+    await telegram.wait(JANE, "Which?")
+    [shown] = [each for each in telegram.visible(JANE) if "Which?" in each.text and each.buttons]
+    telegram.click(shown.buttons[1][1], shown.id)
+    await telegram.wait(JANE, "all done")
+    await service.quiet()
+    assert results(model) == ["painted", "worked"]
+    assert service.rows("SELECT count(*) FROM runs") == [(1,)]
+    assert service.rows("SELECT state, answer FROM questions") == [("closed", "blue")]
+    assert service.rows("SELECT count(*) FROM inbox WHERE state=0") == [(0,)]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_written_answer_reaches_the_task_and_not_the_lead(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    wait = "while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done"
+    asking = task("asks", steps=[question("Which?"), bash("touch /mnt/user-data/workspace/go")], text="painted")
+    telegram.send(ask(steps=[{"calls": [asking, task("works", steps=[bash(wait)], text="worked")]}], text="all done"))
+    await telegram.wait(JANE, "Which?")
+    telegram.send("bright orange")
+    await telegram.wait(JANE, "all done")
+    await service.quiet()
+    assert "bright orange" in str([each.messages for each in model.requests("asks")])
+    assert "bright orange" not in str(model.requests()[-1].messages)
+    assert service.rows("SELECT count(*) FROM runs") == [(1,)]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_an_approval_inside_a_task_is_pressed_while_the_others_work(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(permissions={"ask": ["bash(touch *)"]})
+    wait = "while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done"
+    careful = task("careful", steps=[bash("touch /mnt/user-data/workspace/go")], text="touched")
+    telegram.send(ask(steps=[{"calls": [careful, task("works", steps=[bash(wait)], text="worked")]}], text="all done"))
+    await telegram.wait(JANE, "May I run bash?")
+    [shown] = [each for each in telegram.visible(JANE) if "May I run" in each.text and each.buttons]
+    telegram.click(shown.buttons[0][1], shown.id)
+    await telegram.wait(JANE, "all done")
+    await service.quiet()
+    assert results(model) == ["touched", "worked"]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_question_that_outlives_the_other_tasks_is_shown_once_and_resumes_its_task(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    asking = task("asks", steps=[question("Which?", "red", "blue")], text="painted")
+    works = task(
+        "works", steps=[bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")], text="worked"
+    )
+    telegram.send(ask(steps=[{"calls": [asking, works]}], text="all done"))
+    await telegram.wait(JANE, "Which?")
+    [shown] = [each for each in telegram.visible(JANE) if "Which?" in each.text and each.buttons]
+    await until(lambda: list(service.data.glob("threads/*/workspace")), what="the sandbox")
+    (service.folder_of() / "workspace" / "go").touch()
+    await telegram.wait(JANE, "answered my question above")
+    await service.quiet()
+    assert len([text for text in said(telegram, JANE) if "Which?" in text]) == 1
+    telegram.click(shown.buttons[0][1], shown.id)
+    await telegram.wait(JANE, "all done")
+    await service.quiet()
+    assert results(model) == ["painted", "worked"]
+    assert calls(model, "works") == 2
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_after_a_kill_finished_tasks_do_not_run_again_and_unfinished_ones_continue(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """The third task begins after the kill, with the result of the first, which ended before."""
+    service = await start()
+    effect = "echo once >> /mnt/user-data/workspace/effects"
+    tasks = [
+        task("first", steps=[bash(effect)], text="one"),
+        task("second", steps=[bash(effect)], text="two", delay_ms=2500),
+        task("third", text="three", after=("first", "second")),
+    ]
+    telegram.send(ask(steps=[{"calls": tasks}], text="all done"))
+    await until(lambda: calls(model, "first") == 2 and calls(model, "second") == 2, 15, "the second task's last call")
+    await service.restart()
+    await telegram.wait(JANE, "all done", seconds=20)
+    await service.quiet()
+    assert results(model) == ["one", "two", "three"]
+    assert (service.folder_of() / "workspace" / "effects").read_text() == "once\nonce\n"
+    assert calls(model, "first") == 2, "not again"
+    assert calls(model, "second") == 3, "only the call in flight again"
+    third = next(each for each in model.requests("third"))
+    assert "## first\none" in str(third.messages[1]["content"])
+    assert {agent for (agent,) in service.rows("SELECT agent FROM usage")} == {"lead", "general-purpose"}
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_question_inside_a_task_survives_a_kill(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    wait = "while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done"
+    asking = task(
+        "asks", steps=[question("Which?", "red", "blue"), bash("touch /mnt/user-data/workspace/go")], text="painted"
+    )
+    waits = task("works", steps=[{"calls": [{"name": "glob", "args": {"pattern": "*"}}]}, bash(wait)], text="worked")
+    telegram.send(ask(steps=[{"calls": [asking, waits]}], text="all done"))
+    await telegram.wait(JANE, "Which?")
+    [shown] = [each for each in telegram.visible(JANE) if "Which?" in each.text and each.buttons]
+    await until(
+        lambda: service.rows("SELECT 1 FROM outbox WHERE kind='say' AND state=2"), what="the record of the post"
+    )
+    await service.restart()
+    telegram.click(shown.buttons[1][1], shown.id)
+    await telegram.wait(JANE, "all done", seconds=20)
+    await service.quiet()
+    assert results(model)[0] == "painted"
+    assert "blue" in str(model.requests("asks")[-1].messages)
+    assert len([text for text in said(telegram, JANE) if "Which?" in text]) == 1
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_stop_ends_all_tasks_with_their_processes(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    late = "touch /mnt/user-data/workspace/{0}; sleep 2; touch /mnt/user-data/workspace/{0}-late"
+    tasks = [task(name, steps=[bash(late.format(name))]) for name in ("a", "b")]
+    telegram.send(ask(steps=[{"calls": tasks}]))
+    await until(lambda: len(list(service.data.glob("threads/*/workspace/[ab]"))) == 2, 15, "both commands")
+    telegram.send("/stop")
+    await telegram.wait(JANE, "Stopped.")
+    await service.quiet()
+    telegram.send(ask(steps=[bash("sleep 3; ls")], text="looked"))
+    await telegram.wait(JANE, "looked", seconds=20)
+    assert "late" not in str(model.requests()[-1].messages[-1])
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_sandbox_of_its_own_is_empty_and_its_outputs_are_copied(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(subagents={"kinds": [{"name": "lab", "description": "Alone.", "sandbox": "own"}]})
+    look = bash("ls /mnt/user-data/workspace; echo made > /mnt/user-data/outputs/result.txt")
+    steps = [
+        bash("touch /mnt/user-data/workspace/secret"),
+        {"calls": [task("Look around", "lab", steps=[look], text="seen")]},
+    ]
+    telegram.send(ask(steps=steps, text="all done"))
+    await telegram.wait(JANE, "all done")
+    await service.quiet()
+    assert "secret" not in str(model.requests("Look around")[-1].messages[2:])
+    assert "files: /mnt/user-data/outputs/Look-around/result.txt" in str(model.requests()[-1].messages[-1])
+    assert (service.folder_of() / "outputs" / "Look-around" / "result.txt").read_text() == "made\n"
+    assert [path.name for path in service.data.glob("threads/*")] == [service.folder_of().name]

@@ -59,7 +59,10 @@ class UploadedFile:
     path: str = ""  # in the sandbox, "" if refused
     size: int = 0  # bytes
     refused: str = ""  # e.g. "exceeds the 20 MB download limit"
-    about: str = ""  # of a document, such as "PDF, 12 pages"
+    about: str = ""  # what it is, such as "PDF, 12 pages"
+    picture: str = ""  # the path of the scaled picture for models that see
+    transcript: str = ""  # the words of a voice message
+    notice: str = ""  # what the chat is told about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,7 @@ class TurnContext:
     meter: Meter = field(default_factory=Meter)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
+    pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

@@ -10,6 +10,7 @@ from langchain_core.messages import HumanMessage
 
 from agent.context import UploadedFile, UserInput
 from agent.messages import Message, Quote
+from agent.pictures import PICTURES_KEY
 
 QUOTE_KINDS = {"reply": "Quoted message", "forward": "Forwarded message", "earlier": "Earlier in this chat"}
 
@@ -23,7 +24,10 @@ class MessageFormatter:
 
     def format_message(self, item: UserInput) -> HumanMessage:
         """Return the message with the event's key as id, so that adding it again has no effect."""
-        return HumanMessage(f"{self.format_header(item.message)}\n{format_body(item)}", id=item.message.key)
+        text = f"{self.format_header(item.message)}\n{format_body(item)}"
+        pictures = [upload.picture for upload in item.uploads if upload.picture]
+        more = {PICTURES_KEY: pictures} if pictures else {}
+        return HumanMessage(text, id=item.message.key, additional_kwargs=more)
 
     def format_header(self, message: Message) -> str:
         """Return time and author: `[Sun 2026-11-22 14:05 Europe/Berlin · Jane]`."""
@@ -32,10 +36,11 @@ class MessageFormatter:
 
 
 def format_body(item: UserInput) -> str:
-    """Return the message without its header: quotes, text, files."""
+    """Return the message without its header: quotes, text, words of voice messages, files."""
     parts = [
         *(_format_quote(quote) for quote in item.message.quotes),
         item.message.text.strip(),
+        *(f"[Voice message, transcribed]\n{upload.transcript}" for upload in item.uploads if upload.transcript),
         _format_files(item.uploads),
     ]
     return "\n\n".join(part for part in parts if part)

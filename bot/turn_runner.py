@@ -40,6 +40,7 @@ from bot.storage.states import OutboxKind, RunState
 from bot.task_sandboxes import TaskSandboxes
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
+from bot.upload_details import UploadInspector
 from catalogue import N_, _, format_duration, list_items, set_language, use_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
@@ -164,7 +165,9 @@ class TurnRunner:
         job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
-        uploads = Attachments(self._store, self._folders, job.conversation, folder, limits, sandbox=sandbox)
+        sees = any(model.sees_pictures for model in agent.models.values())
+        inspector = UploadInspector(sandbox, sees, self._current.config.voice)
+        uploads = Attachments(self._store, self._folders, job.conversation, folder, limits, inspector=inspector)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)

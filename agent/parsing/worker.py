@@ -6,10 +6,12 @@ module of Fawn, and a library only where it is needed.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,10 @@ MEMORY_BYTES = 1 << 30
 CPU_SECONDS = 30
 MAX_TEXT_CHARS = 2_000_000
 MAX_PAGES = 500
+MAX_PIXELS = 64_000_000
+MAX_PNG_COLOURS = 512
+PICTURE_FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
+ORIENTATION_TAG = 0x0112  # of EXIF; above 4 the sides are exchanged
 
 
 class NotParsed(Exception):
@@ -71,7 +77,46 @@ def parse_text(data: bytes, charset: str, **_: str) -> dict[str, Any]:
     return {"title": "", "date": "", "text": _decode(data, charset or "utf-8")}
 
 
-TASKS: dict[str, Callable[..., dict[str, Any]]] = {"html": parse_html, "pdf": parse_pdf, "text": parse_text}
+def scale_picture(data: bytes, edge: int) -> tuple[dict[str, Any], bytes]:
+    """Return the picture without its metadata, at most `edge` pixels long, as PNG (few colours) or JPEG."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
+    Image.MAX_IMAGE_PIXELS = MAX_PIXELS
+    try:
+        with Image.open(io.BytesIO(data), formats=PICTURE_FORMATS) as image:
+            width, height = image.size
+            if image.format == "JPEG":
+                image.draft("RGB", (edge, edge))  # decodes at a fraction of the size
+            turned = ImageOps.exif_transpose(image)
+            if (image.getexif().get(ORIENTATION_TAG) or 1) > 4:
+                width, height = height, width
+            alpha = turned.mode in ("RGBA", "LA", "PA") or "transparency" in turned.info
+            turned = turned.convert("RGBA" if alpha else "RGB")
+            turned.thumbnail((edge, edge), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    except UnidentifiedImageError as error:
+        raise NotParsed("it is not a picture in a known format") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise NotParsed("it has too many pixels") from error
+    except (OSError, ValueError, SyntaxError) as error:
+        raise NotParsed(f"the picture is damaged ({type(error).__name__})") from error
+    if alpha:
+        white = Image.new("RGB", turned.size, "white")
+        white.paste(turned, mask=turned.getchannel("A"))
+        turned = white
+    kind = "PNG" if turned.getcolors(MAX_PNG_COLOURS) else "JPEG"  # drawings and screenshots stay sharp
+    out = io.BytesIO()
+    turned.info.clear()  # it would be written, with the place where the picture was taken
+    turned.save(out, kind, quality=85)
+    return {"mime": f"image/{kind.lower()}", "width": width, "height": height}, out.getvalue()
+
+
+TASKS: dict[str, Callable[..., Any]] = {
+    "html": parse_html,
+    "pdf": parse_pdf,
+    "text": parse_text,
+    "picture": scale_picture,
+}
 
 
 def main() -> None:
@@ -83,9 +128,10 @@ def main() -> None:
     options = json.loads(sys.stdin.buffer.readline())
     body = b""
     try:
-        answer = TASKS[options.pop("task")](sys.stdin.buffer.read(), **options)
-        if len(answer["text"]) > MAX_TEXT_CHARS:
-            answer["text"] = answer["text"][:MAX_TEXT_CHARS] + "\n[the rest is left out]"
+        found = TASKS[options.pop("task")](sys.stdin.buffer.read(), **options)
+        answer, body = found if isinstance(found, tuple) else (found, b"")
+        if len(text := answer.get("text", "")) > MAX_TEXT_CHARS:
+            answer["text"] = text[:MAX_TEXT_CHARS] + "\n[the rest is left out]"
     except NotParsed as error:
         answer = {"error": str(error)}
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + body)

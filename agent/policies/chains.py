@@ -16,6 +16,7 @@ from agent.policies.custom import place_policies
 from agent.policies.empty_response import EmptyResponsePolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
+from agent.policies.pictures import PicturePolicy
 from agent.policies.retry import RetryPolicy
 from agent.policies.route import RoutePolicy
 from agent.policies.steering import SteeringPolicy
@@ -49,6 +50,7 @@ def worker_policies(
             CallLimitPolicy(settings.max_model_calls, max_tokens),
             SummarizationPolicy(summary_model, settings.context),  # before the call, and after an overflow
             RoutePolicy(),
+            PicturePolicy(),  # each model of the route gets what it can use
             EmptyResponsePolicy(),  # retries a call that succeeded without content
             RetryPolicy(settings.retry_seconds),
             AccountingPolicy(agent),  # counts every attempt

@@ -11,6 +11,7 @@ from agent.models.settings import ModelSettings
 from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
+from agent.transcription import VoiceConfig
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
@@ -142,6 +143,7 @@ class FileConfig:
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
     web: WebConfig = WebConfig()
+    voice: VoiceConfig = VoiceConfig()
     subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
     agents: tuple[NamedAgentSettings, ...] = setting(
         (),

@@ -33,30 +33,30 @@ MAX_MEMBER_BYTES = 50 << 20  # of one file in an archive
 MAX_OUTLINE = 40
 
 
-class Unreadable(Exception):
+class DocumentUnreadable(Exception):
     """The text is for the model."""
 
 
 def load_parser(module: str, package: str) -> Any:
-    """Import a parser. Raises Unreadable with the fix."""
+    """Import a parser. Raises DocumentUnreadable with the fix."""
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise Unreadable(
+        raise DocumentUnreadable(
             f"the sandbox lacks {package}: `pip install {package}` if it has a network; otherwise tell the person that"
             " an operator can rebuild the sandbox image with `fawn sandbox build`"
         ) from None
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a file of an archive, b"" if it is missing. Raises Unreadable if it is too large, whatever it declares."""
+    """Return a file of an archive, b"" if it is missing. Raises DocumentUnreadable if it is too large, whatever it declares."""
     try:
         with archive.open(name) as file:
             data = file.read(MAX_MEMBER_BYTES + 1)
     except KeyError:
         return b""
     if len(data) > MAX_MEMBER_BYTES:
-        raise Unreadable(f"its part {name} is larger than {MAX_MEMBER_BYTES >> 20} MB")
+        raise DocumentUnreadable(f"its part {name} is larger than {MAX_MEMBER_BYTES >> 20} MB")
     return data
 
 
@@ -64,7 +64,7 @@ def open_archive(path: str) -> zipfile.ZipFile:
     """Open a zip whose files have a sane size together."""
     archive = zipfile.ZipFile(path)
     if sum(entry.file_size for entry in archive.infolist()) > MAX_UNPACKED_BYTES:
-        raise Unreadable(f"unpacked, it is larger than {MAX_UNPACKED_BYTES >> 20} MB")
+        raise DocumentUnreadable(f"unpacked, it is larger than {MAX_UNPACKED_BYTES >> 20} MB")
     return archive
 
 
@@ -95,7 +95,7 @@ def pdf_document(path: str) -> Any:
     try:
         return pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
-        raise Unreadable("the PDF is damaged, or it needs a password") from error
+        raise DocumentUnreadable("the PDF is damaged, or it needs a password") from error
 
 
 def convert_pdf(path: str) -> Iterator[str]:
@@ -291,7 +291,7 @@ def epub_chapters(archive: zipfile.ZipFile) -> list[str]:
     """Return the chapters' files in the order of reading (EPUB 3.3 §5)."""
     rootfile = re.search(rb'full-path="([^"]+)"', read_member(archive, "META-INF/container.xml"))
     if not rootfile:
-        raise Unreadable("it is not an EPUB book")
+        raise DocumentUnreadable("it is not an EPUB book")
     opf = rootfile[1].decode()
     package = read_member(archive, opf).decode("utf-8", "replace")
     items = (dict(re.findall(r'([\w-]+)="([^"]*)"', tag)) for tag in re.findall(r"<(?:\w+:)?item\s[^>]*>", package))
@@ -384,7 +384,7 @@ def main(task: str, path: str) -> dict[str, Any]:
         if suffix in ZIPPED:
             open_archive(path).close()  # before any library opens it
         return {"description": reader[0](path)} if task == "describe" else convert(path, reader)
-    except Unreadable as error:
+    except DocumentUnreadable as error:
         return {"error": str(error)}
     except OSError as error:
         return {"error": error.strerror or "it cannot be read"}

@@ -75,7 +75,7 @@ class WebSite:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((str(request.url.host), request.path_qs))
         self.headers = dict(request.headers)
-        if request.can_read_body:
+        if request.content_type == "application/json":
             self.bodies.append(await request.json())
         page = self.pages.get(request.path)
         if page is None:

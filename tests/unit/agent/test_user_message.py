@@ -45,6 +45,14 @@ def test_quotes_are_marked_as_context() -> None:
     )
 
 
+def test_the_words_of_a_voice_message_are_the_message() -> None:
+    voice = UploadedFile("v.ogg", "/mnt/user-data/uploads/v.ogg", 10, about="audio, transcribed", transcript="Hi there")
+    assert format_body(say("", uploads=[voice])) == (
+        "[Voice message, transcribed]\nHi there\n\n[Files attached to this message]\n"
+        "- /mnt/user-data/uploads/v.ogg (audio, transcribed, 10 bytes)"
+    )
+
+
 def test_files_are_named_with_path_and_size_or_the_reason() -> None:
     uploads = (
         UploadedFile("a.csv", "/mnt/user-data/uploads/a.csv", 999),

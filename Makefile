@@ -25,7 +25,7 @@ install: setup ## put `fawn` on your PATH, with its completion and man page: fil
 
 setup: .venv/.runtime .venv/.bubblewrap ## install what the service needs
 
-dev: setup .venv/.dev .venv/.clients ## and install what the tests need
+dev: setup .venv/.dev .venv/.clients .venv/.skills ## and install what the tests need
 
 .venv/.python:
 	@command -v $(PYTHON) >/dev/null || { echo "Fawn needs Python 3.11 or newer: apt install python3 python3-venv"; exit 1; }
@@ -53,6 +53,10 @@ dev: setup .venv/.dev .venv/.clients ## and install what the tests need
 	@mkdir -p .venv/clients && cp tests/fakes/clients/package.json tests/fakes/clients/package-lock.json .venv/clients/
 	@if command -v npm >/dev/null; then npm ci --silent --ignore-scripts --no-audit --no-fund --prefix .venv/clients; \
 		else echo "Without Node.js the tests with second clients are skipped: apt install nodejs npm"; fi
+	@touch $@
+
+.venv/.skills: requirements-skills.lock packaging/skill-packages | .venv/.python # what scripts of skills import in tests
+	@packaging/skill-packages
 	@touch $@
 
 .venv/.bubblewrap: packaging/bubblewrap | .venv/.python
@@ -91,6 +95,8 @@ lock: ## update the pinned dependencies (needs uv); the runtime gets the tested 
 		--no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url pyproject.toml -c requirements-dev.lock -o requirements.lock
+	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --group skills -o requirements-skills.lock
 
 clean: ## remove everything that was built; data/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -10,11 +10,13 @@ from typing import Any, Literal
 
 import orjson
 
+from agent.permissions.rules import Grant
 from agent.stored_json import build_dataclass, raise_damaged
 from catalogue import N_, _, join_sentences
 
-APPROVAL_OPTIONS = (N_("Approve"), N_("Deny"))
-APPROVAL_ANSWERS = (*APPROVAL_OPTIONS, N_("Allow in this conversation"), N_("Always allow"))  # as the agent gets them
+APPROVE, DENY = N_("Approve"), N_("Deny")
+ALLOW_HERE, ALWAYS_ALLOW = N_("Allow in this conversation"), N_("Always allow")
+APPROVAL_OPTIONS = (APPROVE, DENY, ALLOW_HERE, ALWAYS_ALLOW)  # of which a question offers the first ones
 MAX_SHOWN_CALL_CHARS = 1500
 CALL_FILE_NAME = "call.txt"
 FIRST_KEPT_STEPS, LATEST_KEPT_STEPS = 12, 28  # of a final
@@ -67,7 +69,7 @@ class Ask:
     free_text: bool = True
     hours: float = 0.0  # after which it expires; 0: never
     until: float = 0.0  # the Unix time when it expires; 0: never
-    approval: bool = False  # the options are APPROVAL_OPTIONS
+    approval: bool = False  # the options are the first of APPROVAL_OPTIONS
 
     def match_option(self, text: str) -> str | None:
         """Return the option with this text or number."""
@@ -85,6 +87,7 @@ class Approve:
     """A tool call that needs approval: the `question` in a few words, what to know about it, and the exact `call`.
 
     The `id` contains a part of `call_hash`: another call is another question, which an old answer does not approve.
+    `grant` is what a person may allow for the future, and `option_count` how many of APPROVAL_OPTIONS they have.
     """
 
     id: str
@@ -93,6 +96,8 @@ class Approve:
     call: str = ""
     hours: float = 0.0  # after which it expires; 0: never
     until: float = 0.0  # the Unix time when it expires; 0: never
+    grant: Grant | None = None
+    option_count: int = 2
 
     @property
     def call_hash(self) -> str:
@@ -111,7 +116,15 @@ class Approve:
                 file=CALL_FILE_NAME,
             )
         text = "\n\n".join(part for part in (self.question, self.detail, call, rest) if part)
-        return Ask(self.id, text, tuple(map(_, APPROVAL_OPTIONS)), False, self.hours, self.until, approval=True)
+        return Ask(
+            self.id,
+            text,
+            tuple(map(_, APPROVAL_OPTIONS[: self.option_count])),
+            False,
+            self.hours,
+            self.until,
+            approval=True,
+        )
 
     @property
     def has_long_call(self) -> bool:

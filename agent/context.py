@@ -82,6 +82,9 @@ class Answer:
     key: str
 
 
+NO_ANSWER = "no answer in time"  # the text of an answer to a question that expired
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One turn of one conversation.
@@ -122,7 +125,7 @@ class ModelCall:
 
     agent: str
     model: str  # the name of its configuration entry
-    kind: str  # turn, summary, title
+    kind: str  # turn, summary, title, evaluation
     input: int
     output: int
     cached: int
@@ -203,6 +206,7 @@ class TurnContext:
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
     pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path
+    counted_tokens: int = 0  # of the meter: the goal in the state includes them
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

@@ -14,10 +14,12 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
-from agent.blocks import Approve, Ask, Block, File, Notice, Step, Text
+from agent.blocks import ALLOW_HERE, APPROVAL_OPTIONS, Approve, Ask, Block, File, Notice, Plan, Step, Text
 from agent.context import TurnContext
+from agent.permissions.rules import Grant
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
+from agent.todos import plan_of
 from agent.tools.tool import TASK_TOOL, ToolTraits
 from catalogue import N_, _, ngettext
 
@@ -35,7 +37,8 @@ class EventMapper:
         self._context = context
         self._traits = traits
         self._needs_sandbox = {name for name, each in traits.items() if each.needs_sandbox}
-        self._asking = {name for name, each in traits.items() if each.asks}  # not shown as steps
+        self._asking = {name for name, each in traits.items() if not each.is_step}
+        self._plan: Plan | None = None
         self._texts: dict[str, str] = {}
         self._part = ""
         self._steps: dict[str, Step] = {}
@@ -58,6 +61,12 @@ class EventMapper:
             yield from self._map_update(scope, event)
         else:
             yield from self._map_custom(scope, event)
+
+    def resume_plan(self, plan: Plan | None) -> Iterator[Plan]:
+        """Show the plan that an earlier attempt has made."""
+        if plan:
+            self._plan = plan
+            yield plan
 
     def _map_task_event(self, task: str, mode: str, event: Any) -> Iterator[Block]:
         """Show what a task does now in its step, and the files that it presents."""
@@ -111,6 +120,10 @@ class EventMapper:
 
     def _map_tool_results(self, scope: str, messages: Sequence[Any]) -> Iterator[Block]:
         yield from presented_files(messages)
+        plan = self._plan if scope else plan_of(messages, self._plan)
+        if plan and plan is not self._plan:
+            self._plan = plan
+            yield plan
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in self._asking:
                 id_ = f"{scope}{message.tool_call_id}"
@@ -153,15 +166,27 @@ def presented_files(messages: Iterable[Any]) -> Iterator[File]:
 
 
 def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
-    """Return the question of an interrupt. The value of an approval has kind "approve", name, args and detail."""
+    """Return the question of an interrupt. The value of an approval has kind "approve", name, args and detail, or what
+    `permission_question` returns."""
     value = interrupt.value if isinstance(interrupt.value, dict) else {"question": interrupt.value}
     if value.get("kind") == "approve":
         name = str(value["name"])
         call = _describe_call(name, value["args"])
         approve = Approve(interrupt.id, _("May I run `{name}`?", name=name), str(value.get("detail", "")), call)
+        if value.get("grant"):
+            approve = _offer_grant(approve, Grant(*value["grant"]), str(value["argument"]))
         return replace(approve, id=f"{interrupt.id}-{approve.call_hash[:16]}")
     options = tuple(map(str, value.get("options") or ()))
     return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))
+
+
+def _offer_grant(approve: Approve, grant: Grant, argument: str) -> Approve:
+    """Offer to allow later calls, too, and say which ones."""
+    text = N_("“{option}” covers every later call of `{tool}`.")
+    if argument:
+        text = N_("“{option}” covers every later call of `{tool}` with the same `{argument}`.")
+    detail = _(text, option=_(ALLOW_HERE), tool=grant.tool, argument=argument)
+    return replace(approve, detail=detail, grant=grant, option_count=APPROVAL_OPTIONS.index(ALLOW_HERE) + 1)
 
 
 def _describe_call(name: str, args: Mapping[str, Any]) -> str:

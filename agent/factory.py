@@ -23,13 +23,15 @@ from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
+from agent.policies.goal import NEXT_ROUND
+from agent.policies.plan_mode import SUBMIT_PLAN
 from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents
 from agent.resume import Graph, State
 from agent.sections import AgentSettings
 from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools import make_tools
-from agent.tools.tool import traits_of
+from agent.tools.tool import ToolTraits, traits_of
 from agent.turn import Agent
 from agent.user_message import MessageFormatter
 from catalogue import N_
@@ -75,13 +77,14 @@ def _assemble_agent(
     lead = roles.lead or entries[0].name
     formatter = MessageFormatter(settings.time_zone)
     summary_model = models[roles.summary].model if roles.summary else None
+    evaluator = models[roles.evaluator].model if roles.evaluator else None
     check_agents(settings, models)
 
     def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD) -> Graph:
         return create_agent(
             models[lead].model,  # RoutePolicy chooses the model of each call
             list(own_tools),
-            middleware=[PolicyMiddleware(lead_policies(settings, summary_model, formatter, name))],
+            middleware=[PolicyMiddleware(lead_policies(settings, summary_model, evaluator, formatter, name))],
             state_schema=State,
             context_schema=TurnContext,
             checkpointer=checkpointer,
@@ -98,7 +101,8 @@ def _assemble_agent(
         (lead, *roles.fallback),
         checkpointer,
         formatter,
-        {tool.name: traits_of(tool) for tool in tools},
+        {tool.name: traits_of(tool) for tool in tools}
+        | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
         TitleMaker(models[roles.title].model if roles.title else None),
         SubagentKinds(settings, models, summary_model, tools),
     )

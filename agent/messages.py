@@ -99,7 +99,8 @@ class Message:
     `follow_up` True for a message that is meant for the bot if it already takes part in the thread. `private` marks a
     direct chat. `group` joins the parts of an album or a long paste; `long` is True if more parts may follow. `to_bot`
     is True for a reply to the bot's message `reply_to`. The `target` of a command is the reply whose button sent it.
-    `native` marks a command whose platform waits for an answer.
+    `native` marks a command whose platform waits for an answer. `mode` says
+    how the agent works on it: `plan` first, or until an evaluator says that the `goal` is met.
     """
 
     thread: Thread
@@ -120,6 +121,7 @@ class Message:
     addressed: bool = True
     follow_up: bool = False
     native: bool = False
+    mode: Literal["", "plan", "goal"] = ""
 
     def dump(self) -> bytes:
         """Return JSON for storage."""

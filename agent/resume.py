@@ -17,12 +17,13 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
-from agent.blocks import Approve, Block, File, Step, Text
+from agent.blocks import Approve, Block, File, Plan, Step, Text
 from agent.context import Turn, TurnContext
 from agent.event_mapper import end_step, interrupt_question, make_step, presented_files
 from agent.permissions.rules import is_permission_question
 from agent.policies.base import call_key
 from agent.repair import CUT_KEY, repair_state
+from agent.todos import plan_of
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter, format_body
 
@@ -37,9 +38,13 @@ def _keep_latest(old: list[str], new: list[str]) -> list[str]:
 
 
 class State(AgentState[Any]):
-    """The agent's state, with the keys of the latest messages that answered questions."""
+    """The agent's state, with the keys of the latest messages that answered questions, and the mode of the turn."""
 
     answered: NotRequired[Annotated[list[str], _keep_latest]]
+    planning: NotRequired[bool]  # the turn has not yet shown its plan and got a "go"
+    goal: NotRequired[
+        dict[str, Any] | None
+    ]  # that the turn works for: text, round, and the tokens of the rounds before
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class GraphInput:
     calls: Sequence[ToolCall] = ()
     files: Sequence[File] = ()
     answered: str = ""
+    plan: Plan | None = None  # that the turn has made
     asked: Collection[str] = ()  # the ids of open interrupts in which the permission policy asked
     finished: Mapping[str, str] = field(default_factory=dict)  # results by `call_key` that the messages lack
 
@@ -61,6 +67,7 @@ class AlreadyFinished:
 
     answer: AIMessage
     files: Sequence[File] = ()
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ TurnEntry = GraphInput | AlreadyFinished | QuestionClosed
 async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter: MessageFormatter) -> TurnEntry:
     """Decide from the checkpoint how to enter this turn. Repairs an older interrupted turn first."""
     if turn.fresh and not turn.answers:
-        return GraphInput({"messages": [formatter.format_message(item) for item in turn.inputs]})
+        return GraphInput(_new_input(turn, formatter))
     state = await graph.aget_state(config)
     messages: list[AnyMessage] = state.values.get("messages", [])
     asked = frozenset(each.id for each in state.interrupts if is_permission_question(each.value))
@@ -90,20 +97,37 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
             Command(resume=given, update=update),
             _open_tool_calls(messages),
             answered=_answered_summary(state, given),
+            plan=_plan_in_turn(messages),
             asked=asked,
             finished=_finished_results(state),
         )
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # not state.next: it omits tasks with saved writes
-        files = _presented_in_turn(messages[max(begin, 0) :])
-        return GraphInput(None, _open_tool_calls(messages), files, asked=asked, finished=_finished_results(state))
+        return GraphInput(
+            None,
+            _open_tool_calls(messages),
+            _presented_in_turn(messages[max(begin, 0) :]),
+            plan=_plan_in_turn(messages),
+            asked=asked,
+            finished=_finished_results(state),
+        )
     if answered and (answer := _final_answer(messages[-1:])):
         return _finished_entry(messages, answer)
     if state.interrupts and turn.answers:
         return QuestionClosed(state.interrupts)
     if state.tasks:
         await repair_state(graph, config)
-    return GraphInput({"messages": _new_messages(turn, formatter)})
+    return GraphInput(_new_input(turn, formatter))
+
+
+def _new_input(turn: Turn, formatter: MessageFormatter) -> dict[str, Any]:
+    """Return the input of a new turn. What an earlier turn planned or aimed at no longer binds it."""
+    goals = [item.message.text.strip() for item in turn.inputs if item.message.mode == "goal"]
+    return {
+        "messages": _new_messages(turn, formatter),
+        "planning": any(item.message.mode == "plan" for item in turn.inputs),
+        "goal": {"text": "\n\n".join(goals), "round": 1, "tokens": 0} if goals else None,
+    }
 
 
 def _finished_results(state: StateSnapshot) -> dict[str, str]:
@@ -156,6 +180,14 @@ def _presented_in_turn(messages: Sequence[AnyMessage]) -> list[File]:
     return list(presented_files(_latest_turn(messages)))
 
 
+def _plan_in_turn(messages: Sequence[AnyMessage]) -> Plan | None:
+    """Return the plan, if the latest turn in these messages has changed it."""
+    turn = _latest_turn(messages)
+    before = plan_of(messages[: len(messages) - len(turn)])
+    plan = plan_of(turn, before)
+    return plan if plan is not before else None
+
+
 def _latest_turn(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
     """Return what follows the last but one final answer."""
     earlier = [number for number, message in enumerate(messages[:-1], 1) if _final_answer([message])]
@@ -165,7 +197,7 @@ def _latest_turn(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
 def recall_blocks(
     messages: Sequence[AnyMessage], keys: Collection[str], tools: Mapping[str, ToolTraits]
 ) -> Iterator[Block]:
-    """Yield the texts and the ended steps of the latest turn, without steps of tools that ask.
+    """Yield the texts and the ended steps of the latest turn, without those that are shown otherwise.
 
     It began with the first message of `keys`, if that one is present.
     """
@@ -175,7 +207,7 @@ def recall_blocks(
         if isinstance(message, AIMessage) and not message.additional_kwargs.get(CUT_KEY):
             yield Text(message.text, message.id or "")
             begun |= {str(call["id"]): make_step(str(call["id"]), call, tools) for call in message.tool_calls}
-        elif isinstance(message, ToolMessage) and not (message.name in tools and tools[str(message.name)].asks):
+        elif isinstance(message, ToolMessage) and tools.get(str(message.name), ToolTraits()).is_step:
             yield end_step(message.tool_call_id, message, begun.get(message.tool_call_id))
 
 
@@ -183,7 +215,8 @@ def _finished_entry(messages: Sequence[AnyMessage], answer: AIMessage) -> TurnEn
     """Return the finished turn; later messages belong to the next one. Retry if its answer was cut off."""
     if answer is messages[-1] and answer.additional_kwargs.get(CUT_KEY):
         return GraphInput({"messages": [RemoveMessage(id=str(answer.id))]})
-    return AlreadyFinished(answer, _presented_in_turn(messages[: messages.index(answer) + 1]))
+    turn = messages[: messages.index(answer) + 1]
+    return AlreadyFinished(answer, _presented_in_turn(turn), _plan_in_turn(turn))
 
 
 def _final_answer(messages: Sequence[AnyMessage]) -> AIMessage | None:

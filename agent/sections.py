@@ -15,7 +15,8 @@ MAX_MODEL_CALLS = 500  # in one turn
 
 @dataclass(frozen=True, slots=True)
 class ModelRoles:
-    """Which model does what. Empty means the first model (lead), the lead model (summary) or no model call (title)."""
+    """Which model does what. Empty means the first model (lead), the model that answers (summary, evaluator) or no
+    model call (title)."""
 
     lead: str = setting("", "the model that answers; empty: the first of `models`")
     fallback: tuple[str, ...] = setting(
@@ -23,6 +24,7 @@ class ModelRoles:
     )
     title: str = setting("", "the model that titles a thread; empty: its first words, without a model call")
     summary: str = setting("", "the model that summarizes a long conversation; empty: the model that answers")
+    evaluator: str = setting("", "the model that judges whether a `/goal` is met; empty: the model that answers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,21 @@ class PromptConfig:
 class ContextConfig:
     """When a conversation is summarized, so that the cost of a turn stays bounded."""
 
-    trigger_tokens: int = setting(48_000, "a conversation is summarized when it exceeds so many tokens …", ge=1000)
+    trigger_tokens: int = setting(40_000, "a conversation is summarized when it exceeds so many tokens …", ge=1000)
     trigger_messages: int = setting(160, "… or so many messages", ge=4)
-    keep_messages: int = setting(40, "newest messages that a summary does not replace", ge=2)
+    keep_messages: int = setting(40, "newest messages that a summary does not replace …", ge=2)
+    keep_tokens: int = setting(2000, "… as long as they have no more tokens than this; the last one always stays", ge=0)
     output_chars: int = setting(
         12_000, "a longer tool output is written to a file, and the model gets its beginning and end", ge=500
     )
+
+
+@dataclass(frozen=True, slots=True)
+class GoalConfig:
+    """The limits of `/goal`, which works in rounds until an evaluator says that the goal is met."""
+
+    rounds: int = setting(10, "rounds of work at most", ge=1)
+    tokens: int = setting(1_000_000, "budget: no round begins after so many tokens, cached input not counted", ge=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +61,12 @@ class PermissionConfig:
     """Which tool calls run, which ask a person first, and which never run: `deny`, then `ask`, then `allow`."""
 
     deny: tuple[RuleText, ...] = setting((), "calls that never run, such as `bash(rm -rf /*)` or `mcp__github__*`")
-    ask: tuple[RuleText, ...] = setting((), "calls that a person approves each time, such as `bash(git push *)`")
-    allow: tuple[RuleText, ...] = setting((), "calls that run without a question, such as `mcp__github__get_*`")
+    ask: tuple[RuleText, ...] = setting(
+        (), "calls that a person approves each time, such as `bash(make deploy *)`, in addition to the built-in rules"
+    )
+    allow: tuple[RuleText, ...] = setting(
+        (), "calls that run without a question, such as `mcp__github__get_*`; they replace built-in rules"
+    )
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules of all three lists."""
@@ -75,6 +90,7 @@ class AgentSettings:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     context: ContextConfig = ContextConfig()
+    goal: GoalConfig = GoalConfig()
     time_zone: str = ""
     max_model_calls: int = MAX_MODEL_CALLS
     policies: tuple[PolicySettings, ...] = ()

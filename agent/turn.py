@@ -68,6 +68,11 @@ class Agent:
         """Return the first part of every brief of this agent; of the default one if it is not configured."""
         return self._profiles.get(agent, self._profiles[""]).prompt
 
+    @property
+    def sees_pictures(self) -> bool:
+        """Whether one of its models takes pictures."""
+        return any(model.sees_pictures for model in self.models.values())
+
     async def run(self, turn: Turn, context: TurnContext) -> AsyncGenerator[Block, None]:
         """Run the turn. The last block is the only Done (done, waiting or failed); a Failed may precede it.
 
@@ -112,19 +117,23 @@ class Agent:
         context.route = [self.models[name] for name in dict.fromkeys([lead, *fallbacks])]
         config = _graph_config(turn.conversation)
         match await enter_turn(profile.graph, config, turn, self._formatter):
-            case AlreadyFinished(answer, files):
+            case AlreadyFinished(answer, files, plan):
                 for file in files:
                     yield file
+                for shown in mapper.resume_plan(plan):
+                    yield shown
                 yield Text(answer.text, answer.id or "")
             case QuestionClosed(open_):
                 yield Notice("stale", _("That question is already answered; this one is still open."))
                 for ask in mapper.map_interrupts(open_):
                     yield ask
-            case GraphInput(given, calls, files, answered, asked, finished):
+            case GraphInput(given, calls, files, answered, plan, asked, finished):
                 context.asked = asked
                 context.tasks = TaskBoard(self._kinds, context.questions, finished)
                 for file in files:
                     yield file
+                for shown in mapper.resume_plan(plan):
+                    yield shown
                 if answered:
                     yield Text(answered, ANSWERED_PART)
                 for step in mapper.begin_calls(calls):

@@ -13,6 +13,17 @@ from agent.messages import Message, Quote
 from agent.pictures import PICTURES_KEY
 
 QUOTE_KINDS = {"reply": "Quoted message", "forward": "Forwarded message", "earlier": "Earlier in this chat"}
+MODE_NOTES = {
+    "plan": (
+        "[Plan mode: work out a plan first. Until the person agrees, only tools without effects run: read, search, ask."
+        " Write the steps with `write_todos`, then answer with what the person needs to decide: assumptions, risks, and"
+        " what will change. Your answer is shown to them with the steps, and they say go, change or cancel.]"
+    ),
+    "goal": (
+        "[Goal: work until this is met. Each time you end with an answer, an evaluator judges by the record of your"
+        " work whether it is met, so show evidence: run the checks. If it is not met, a further round begins.]"
+    ),
+}
 
 
 class MessageFormatter:
@@ -25,6 +36,8 @@ class MessageFormatter:
     def format_message(self, item: UserInput) -> HumanMessage:
         """Return the message with the event's key as id, so that adding it again has no effect."""
         text = f"{self.format_header(item.message)}\n{format_body(item)}"
+        if note := MODE_NOTES.get(item.message.mode):
+            text = f"{text}\n\n{note}"
         pictures = [upload.picture for upload in item.uploads if upload.picture]
         more = {PICTURES_KEY: pictures} if pictures else {}
         return HumanMessage(text, id=item.message.key, additional_kwargs=more)

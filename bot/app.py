@@ -260,6 +260,7 @@ class App:
             config.roles,
             config.prompt,
             config.context,
+            config.goal,
             config.time_zone,
             policies=config.policies,
             subagents=config.subagents,

@@ -6,7 +6,6 @@ outside (cancelling a task) follow the commit and can be repeated safely.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,16 +18,16 @@ from bot import access, questions
 from bot.agent_command import run_agents_command
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
+from bot.permissions_command import permissions_command
 from bot.storage import conversations, inbox, people, runs, transcripts
-from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
-from bot.storage.states import InboxState, QuestionState, RunState
+from bot.storage.states import InboxState
+from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line, without_formatting
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo, Health
-from channels.shared.texts import shorten
 
 WHAT_I_DO = N_(
     "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
@@ -39,7 +38,6 @@ MAX_NAMED_THREADS = 10  # in an answer
 MAX_FOUND, SNIPPET_CHARS = 10, 160
 ALREADY_ENDED = N_("That work has ended already, so there is nothing to stop.")
 NOT_LATEST = N_("That request is not the latest one here any more. Send it again to repeat it.")
-MAX_LINE_CHARS = 60  # of a title or a question in an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +152,9 @@ def _describe_run(call: CommandCall, run: RunRow) -> str:
     """Return the title of a run's conversation, or else the beginning of the request."""
     row = conversations.find_conversation(call.execute, run.conversation)
     if row and row.title:
-        return _plain_line(row.title)
+        return plain_line(row.title)
     requests = [each.message.text for each in inbox.rows_of_run(call.execute, run.id) if each.kind == Kind.CHAT]
-    return _plain_line(next(filter(None, requests), "")) or _("your last request")
+    return plain_line(next(filter(None, requests), "")) or _("your last request")
 
 
 def _threads_here(call: CommandCall) -> str:
@@ -178,14 +176,8 @@ def _retry_command(call: CommandCall) -> str:
     pressed = call.message.target
     if pressed and (run is None or f"r{run.id}" != pressed):
         return _(NOT_LATEST)
-    if run and run.state in (RunState.QUEUED, RunState.RUNNING):
-        return _("I'm still working on it.")
-    if run and run.state == RunState.WAITING:  # the next message is the answer
-        return _(
-            "I'm waiting for your answer to “{question}”. `{new}` starts over.",
-            question=_open_question(call),
-            new=command_hint("new"),
-        )
+    if busy := busy_answer(call, run):
+        return busy
     rows = [
         row
         for row in (inbox.rows_of_run(call.execute, run.id) if run else ())
@@ -228,14 +220,9 @@ def _describe_work(call: CommandCall) -> str:
         return ngettext(
             "Working on {n} thing here for {time}.", "Working on {n} things here for {time}.", len(working), time=time
         )
-    if question := _open_question(call):
+    if question := open_question(call):
         return _("I'm waiting for your answer to “{question}”.", question=question)
     return _("I'm ready for your next message.")
-
-
-def _open_question(call: CommandCall) -> str:
-    asked = stored_questions.unresolved_questions(call.execute, call.conversation)
-    return _plain_line(next((question.text for question in asked if question.state == QuestionState.OPEN), ""))
 
 
 def _model_command(call: CommandCall) -> str:
@@ -329,18 +316,10 @@ def _search_command(call: CommandCall) -> str:
 
 def _snippet(text: str, word: str) -> str:
     """Return the text around a word on one line, without characters that would format it."""
-    line = _without_formatting(text)
+    line = without_formatting(text)
     begin = max(0, line.lower().find(word.lower()) - SNIPPET_CHARS // 3)
     cut = line[begin : begin + SNIPPET_CHARS]
     return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
-
-
-def _without_formatting(text: str) -> str:
-    return " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
-
-
-def _plain_line(text: str) -> str:
-    return shorten(_without_formatting(text), MAX_LINE_CHARS)
 
 
 def _chosen_model(call: CommandCall) -> str:
@@ -352,11 +331,14 @@ COMMANDS = (
     Command("new", N_("begin a new conversation here"), _new_command),
     Command("stop", N_("stop what I am doing here"), _stop_command),
     Command("retry", N_("try the last request again"), _retry_command),
+    Command("plan", N_("make a plan first, and work when you agree"), partial(begin_in_mode, mode="plan"), "WORDS"),
+    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS"),
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
     Command("model", N_("show or change the model here"), _model_command, "NAME"),
     Command("models", N_("list the models"), _models_command),
     Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME"),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
+    Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from agent.permissions.rules import PermissionGate, RulePermissions
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, Config, ServiceLimits
 from catalogue import _
@@ -50,11 +49,6 @@ class Current:
     def agents(self) -> Mapping[str, str]:
         """Name → description of every named agent."""
         return {entry.name: entry.description or entry.name for entry in self.config.agents}
-
-    @property
-    def permissions(self) -> PermissionGate:
-        """Which tool calls run, ask or never run."""
-        return RulePermissions(self.config.permissions.rules())
 
     async def replace(self, config: Config, agent: Agent) -> None:
         """Use these from now on. Turns that run keep the agent before it, which closes after the last of them."""

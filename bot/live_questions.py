@@ -13,6 +13,7 @@ from agent.user_message import format_body
 from bot import claims
 from bot.config.schema import ServiceLimits
 from bot.inbox import longest_wait
+from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredSteering
 from catalogue import _
 
@@ -26,9 +27,11 @@ class StoredLiveQuestions:
         live: RunningTurn,
         steering: StoredSteering,
         limits: ServiceLimits,
+        permissions: TurnPermissions,
         wake_outbox: Callable[[], None],
     ) -> None:
         self.asked: set[str] = set()
+        self.permissions = permissions
         self._account = account
         self._live = live
         self._steering = steering
@@ -39,7 +42,7 @@ class StoredLiveQuestions:
 
     async def ask(self, question: Ask | Approve, idle: asyncio.Future[None]) -> str | None:
         """Show a question at once and return the answer; None when `idle` is done before."""
-        question = limit_question(question, self._limits)
+        question = await self.prepare(question)
         answer = self._waiting[question.id] = asyncio.get_running_loop().create_future()
         self.asked.add(question.id)
         try:
@@ -55,6 +58,13 @@ class StoredLiveQuestions:
                 await asyncio.wait({answer, idle, news}, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
         finally:
             del self._waiting[question.id]
+
+    async def prepare(self, question: Ask | Approve) -> Ask | Approve:
+        """Return the question with the time when it expires, and an approval with all options of the requester."""
+        if isinstance(question, Approve):
+            question = await self.permissions.complete(question)
+        hours = self._limits.question_hours if isinstance(question, Ask) else self._limits.approval_hours
+        return replace(question, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
 
     async def _take_answers(self) -> float | None:
         """Take the answers that have come. Returns in how many seconds further messages are ready."""
@@ -79,9 +89,3 @@ class StoredLiveQuestions:
         hint = _("I'll continue when you have answered my question above.")
         asks = [ask for ask in view.asks if ask.id not in self.asked]
         return replace(view, asks=asks, kept=[*view.kept, *([] if asks else [hint])])
-
-
-def limit_question(question: Ask | Approve, limits: ServiceLimits) -> Ask | Approve:
-    """Return the question with the time when it expires."""
-    hours = limits.question_hours if isinstance(question, Ask) else limits.approval_hours
-    return replace(question, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)

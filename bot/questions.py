@@ -7,17 +7,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from agent.blocks import APPROVAL_ANSWERS, Approve, Ask
-from agent.context import Answer
+from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVAL_OPTIONS, Approve, Ask
+from agent.context import NO_ANSWER, Answer
 from agent.messages import Author, Kind, Message, Thread
-from bot.storage import conversations, inbox, languages, outbox, runs, sent_messages
+from agent.permissions.rules import Grant
+from bot.storage import conversations, grants, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
 from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState, RunState
 from catalogue import N_, _, every_translation, list_items
 
-NO_ANSWER = "no answer in time"
 EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
 REFUSED = N_(
     "This question can only be answered with one of: {options}. Press a button, or send me one of these words."
@@ -136,12 +136,22 @@ def record_answers(execute: Execute, conversation: str, messages: Collection[Mes
     for question, text, message in bound.answers:
         stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
         if question.kind == QuestionKind.APPROVE:  # everybody in the chat sees who decided
+            _store_grant(execute, question, text, message, now)
             key = f"answered:{question.id}:{message.key}"
             with languages.speak_to(execute, message.thread, message.author):
                 name = message.author.name or message.author.id
                 words = _(CHOSEN, name=name, option=text, question=question.text)
                 outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
     return bound
+
+
+def _store_grant(execute: Execute, question: QuestionRow, answer: str, message: Message, now: float) -> None:
+    """Store what a person allows for the future, if that is the answer."""
+    scopes = {ALLOW_HERE: question.conversation, ALWAYS_ALLOW: grants.EVERYWHERE}
+    scope = scopes.get(_agent_answer(question, answer))
+    if scope is not None and question.grant_tool:
+        grant = Grant(question.grant_tool, question.grant_subject)
+        grants.store_grant(execute, scope, grant, message.thread.channel, message.author, now)
 
 
 def can_click(execute: Execute, conversation: str, click: Message, pending: Collection[Message]) -> bool | None:
@@ -172,16 +182,16 @@ def _replies(execute: Execute, messages: Iterable[Message]) -> dict[str, str]:
 def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
     """Return the answers with which the next turn resumes. Raises Damaged."""
     return tuple(
-        Answer(question.id, _agent_answer(question), question.answer_key)
+        Answer(question.id, _agent_answer(question, question.answer), question.answer_key)
         for question in stored.unresolved_questions(execute, conversation)
         if question.state == QuestionState.ANSWERED
     )
 
 
-def _agent_answer(question: QuestionRow) -> str:
+def _agent_answer(question: QuestionRow, answer: str) -> str:
     """Return the answer as the agent knows it: the options of an approval were shown in a person's language."""
-    known = APPROVAL_ANSWERS if question.kind == QuestionKind.APPROVE else ()
-    return next((answer for answer in known if question.answer in every_translation(answer)), question.answer)
+    known = APPROVAL_OPTIONS if question.kind == QuestionKind.APPROVE else ()
+    return next((option for option in known if answer in every_translation(option)), answer)
 
 
 def people_to_ask(ask: Ask | Approve, requester: str) -> str:

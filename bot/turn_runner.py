@@ -26,10 +26,11 @@ from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.feed import Feed
-from bot.live_questions import StoredLiveQuestions, limit_question
+from bot.live_questions import StoredLiveQuestions
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
+from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
@@ -165,13 +166,13 @@ class TurnRunner:
         job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
-        sees = any(model.sees_pictures for model in agent.models.values())
-        inspector = UploadInspector(sandbox, sees, self._current.config.voice)
+        inspector = UploadInspector(sandbox, agent.sees_pictures, self._current.config.voice)
         uploads = Attachments(self._store, self._folders, job.conversation, folder, limits, inspector=inspector)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
-        ask = StoredLiveQuestions(account, live, steering, limits, self._outbox.wake)
+        permissions = TurnPermissions(self._store, self._current, job)
+        ask = StoredLiveQuestions(account, live, steering, limits, permissions, self._outbox.wake)
         own = TaskSandboxes(self._provider, self._folders, job.conversation, folder)
         return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own, sandbox)
 
@@ -192,7 +193,7 @@ class TurnRunner:
         context = TurnContext(
             work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent), meter=work.account.meter
         )
-        context.permissions = self._current.permissions
+        context.permissions = work.questions.permissions
         context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
         turn = Turn(
             conversation=job.conversation,
@@ -209,7 +210,8 @@ class TurnRunner:
         work.begun = True
         async with asyncio.timeout(work.limits.turn_seconds):
             async for block in work.agent.run(turn, context):
-                live.feed.publish(limit_question(block, work.limits) if isinstance(block, Ask | Approve) else block)
+                block = await work.questions.prepare(block) if isinstance(block, Ask | Approve) else block
+                live.feed.publish(block)
         work.clean = True
 
     async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:

@@ -31,6 +31,7 @@ HOW_TO = (
 ENGLISH_FILES = {
     "agent/checkpointer.py": "SQL",
     "agent/near_misses.py": "operators: faults of the configuration",
+    "agent/permissions/policy.py": "the model",
     "agent/policies/ledger.py": "the model",
     "agent/policies/tool_errors.py": "the model",
     "agent/policies/truncation.py": "the model",
@@ -48,6 +49,10 @@ ENGLISH_FILES = {
     "bot/config/": "operators: the command line and docs/configuration.md",
     "bot/storage/migrations/": "SQL",
     "channels/console/ask.py": "the command line",
+    "channels/dingtalk/account_probe.py": "operators: `fawn check`",
+    "channels/dingtalk/api.py": "operators: the state of a channel",
+    "channels/dingtalk/connection.py": "operators: the state of a channel",
+    "channels/dingtalk/setup_guide.py": "operators: the command line",
     "channels/discord/gateway.py": "operators: the state of a channel",
     "channels/discord/texts.py": "operators: the state of a channel",
     "channels/discord/account_probe.py": "operators: `fawn check`",
@@ -72,11 +77,16 @@ ENGLISH_FILES = {
 # Single sentences that stay English, by their beginning.
 ENGLISH_SENTENCES = {
     "(Your last message was empty": "the model",
-    "A rule of this installation ({rule}) forbids": "the model",
-    "The person did not approve this call": "the model",
     "Summarize the conversation below": "the model",
     "(The beginning was left out": "the model",
-    "\n\nExact identifiers from": "the model",
+    "\n\nExact identifiers and numbers from": "the model",
+    "\n\nThe plan, by `write_todos`": "the model",
+    "Plan mode: only tools that": "the model",
+    "The person agreed to the plan": "the model",
+    "The person wants another plan": "the model",
+    "The person cancelled the plan": "the model",
+    "Judge whether a goal is met": "the model",
+    "Round {round} of {rounds} begins": "the model",
     "What about this?": "the model: the text of a message of Slack's shortcut",
 }
 # Calls whose arguments no person reads in a chat: settings of the configuration, patterns, log lines.

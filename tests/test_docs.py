@@ -137,7 +137,7 @@ def test_the_sample_config_works_with_every_line_uncommented(monkeypatch: pytest
     values = {name: "1:x" for name in ENVIRONMENT if name != "OPENAI_BASE_URL"}
     config = load_config(None, values | {"SLACK_BOT_TOKEN": "xoxb-x", "SLACK_APP_TOKEN": "xapp-x"})
     assert [model.name for model in config.models] == ["main", "local"]
-    assert [channel.name for channel in config.channels] == ["telegram", "slack", "discord", "feishu"]
+    assert [channel.name for channel in config.channels] == ["telegram", "slack", "discord", "feishu", "dingtalk"]
     assert config.channels[0].access.operators == ("22222222",)
     assert config.roles.summary == "local"
     assert config.time_zone == "Europe/Berlin"

@@ -23,22 +23,29 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from agent.demo.scenes import (
+    PLAN_FIRST,
     DemoLine,
     DemoScene,
+    approve_scene,
     ask_scene,
     delegate_scene,
     explain_scene,
     fail_scene,
+    plan_scene,
     plot_scene,
     slow_scene,
     subtask_scene,
 )
+from agent.policies.goal import EVALUATION_PROMPT
+from agent.user_message import MODE_NOTES
 from catalogue import _, list_items
 
 DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
     (r"demo-task", subtask_scene),
     (r"delegate|sub-?agents?", delegate_scene),
+    (r"plan|todo", plan_scene),
     (r"slow|long|sleep|wait", slow_scene),
+    (r"approve|approval|permission", approve_scene),
     (r"plot|chart|graph|diagram|files?|png|csv|program", plot_scene),
     (r"ask|question|clarify|choose", ask_scene),
     (r"fail|fails|error|broken|recover", fail_scene),
@@ -94,7 +101,9 @@ class DemoModel(BaseChatModel):
 
 def next_line(messages: Sequence[BaseMessage], tools: Sequence[str]) -> DemoLine:
     """Return the next line, given the conversation."""
-    if not tools:  # a request for a summary or a title
+    if not tools:  # a request for a summary, a title or a verdict
+        if messages[-1].text.startswith(EVALUATION_PROMPT[:20]):
+            return DemoLine(_("MET: the built-in demo is content with itself."))
         return DemoLine(_("The built-in demo does not summarize; this was a conversation with it."))
     begin = 0
     for index, message in enumerate(messages):
@@ -122,8 +131,9 @@ def _acknowledge_steering(meanwhile: Sequence[str]) -> str:
 
 
 def _text_without_header(message: HumanMessage) -> str:
-    """Return the person's text without its header line."""
-    return re.sub(r"^\[[^\]\n]*\]\n?", "", message.text).strip()
+    """Return the person's text without its header line, and with a word for the note of its mode."""
+    text = message.text.replace(MODE_NOTES["plan"], PLAN_FIRST).replace(MODE_NOTES["goal"], "")
+    return re.sub(r"^\[[^\]\n]*\]\n?", "", text).strip()
 
 
 def _call_id() -> str:

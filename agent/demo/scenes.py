@@ -8,8 +8,11 @@ from typing import Any
 
 from langchain_core.messages import ToolMessage
 
+from agent.demo.rules import APPROVED_FILE
+from agent.policies.plan_mode import AGREED, SUBMIT_PLAN
 from catalogue import N_, _, join_sentences
 
+PLAN_FIRST = "plan first"  # stands for the note of plan mode
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
 NO_BASH_TEXT = N_(
     "I cannot run commands here, because bubblewrap is not installed "
@@ -50,6 +53,8 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "Type one of these words:\n"
             "- `plot`: I write and run a small program, and send you its chart and table as files\n"
             "- `ask`: I ask you a question and wait for your answer\n"
+            "- `plan`: I make a plan and follow it; `/plan packing` asks you first\n"
+            "- `approve`: I do something only after you approve it\n"
             "- `fail`: a step fails, and I recover\n"
             "- `slow`: I work for a minute; write to me meanwhile, or stop me\n"
             "- `delegate`: two sub-agents work at the same time, and a third one uses their results\n\n"
@@ -105,6 +110,49 @@ def ask_scene(scene: DemoScene) -> DemoLine:
             answer=answer,
         )
     )
+
+
+def plan_scene(scene: DemoScene) -> DemoLine:
+    """Make a plan and follow it; in plan mode, wait for a "go" first."""
+    path = f"{OUTPUTS}/packing-list.md"
+    done = [message for message in scene.results if message.name != SUBMIT_PLAN]
+    agreed = any(str(message.content) == AGREED for message in scene.results)
+    match len(done):
+        case 0:
+            return DemoLine("", "write_todos", {"todos": _todos(first="in_progress", second="pending")})
+        case 1 if PLAN_FIRST in scene.words and not agreed:
+            return DemoLine(_("(Demo) I would write a packing list and check it. Nothing is written before you agree."))
+        case 1:
+            args = {"path": path, "content": "- passport\n- charger\n- raincoat\n"}
+            return DemoLine(_("(Demo) I write the packing list."), "write_file", args)
+        case 2:
+            return DemoLine("", "write_todos", {"todos": _todos(first="completed", second="in_progress")})
+        case 3:
+            return DemoLine(_("Now I read it."), "read_file", {"path": path})
+        case 4:
+            return DemoLine("", "write_todos", {"todos": _todos(first="completed", second="completed")})
+        case _:
+            return DemoLine(_("Both steps of the plan are done, and the list comes with this message."))
+
+
+def _todos(*, first: str, second: str) -> list[dict[str, str]]:
+    return [
+        {"content": _("Write the packing list"), "status": first},
+        {"content": _("Check it"), "status": second},
+    ]
+
+
+def approve_scene(scene: DemoScene) -> DemoLine:
+    """Make a call that a person must approve."""
+    if not scene.results:
+        args = {"path": APPROVED_FILE, "content": _("A person approved this file.") + "\n"}
+        text = _("(Demo) A rule says that you decide about my next call, so I ask first.")
+        return DemoLine(text, "write_file", args)
+    if scene.results[-1].status == "error":
+        return DemoLine(
+            _("You did not approve it, so the file was not written. I was told, and I continue without it.")
+        )
+    return DemoLine(_("You approved exactly that call, so I wrote `approved.txt`; it comes with this message."))
 
 
 def delegate_scene(scene: DemoScene) -> DemoLine:

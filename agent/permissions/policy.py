@@ -2,49 +2,93 @@
 
 from __future__ import annotations
 
+import logging
+
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool
 from langgraph.types import Interrupt
 
-from agent.permissions.rules import ToolUse, permission_question
-from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
+from agent.blocks import APPROVAL_OPTIONS, DENY
+from agent.permissions.rules import Judgement, PermissionGate, ToolUse, permission_question
+from agent.policies.base import (
+    ModelCallHandler,
+    ModelCallRequest,
+    ModelCallResponse,
+    ToolCallHandler,
+    ToolCallResult,
+    change_request,
+    turn_context_of,
+)
 from agent.questions import ask_person
 from agent.tools.tool import traits_of
-from catalogue import N_
 
-APPROVED = (N_("Approve"), N_("Allow in this conversation"), N_("Always allow"))
+log = logging.getLogger(__name__)
+
+APPROVED = frozenset(APPROVAL_OPTIONS) - {DENY}
 DENIED_BY_RULE = (
     "A rule of this installation ({rule}) forbids this call. Do not try to get around it; continue without it."
 )
+DENIED_WHILE_PLANNING = (
+    "Plan mode: only tools that just read or search run before the person agreed to your plan, and this one may change"
+    " something. Answer with the plan."
+)
 DENIED_BY_PERSON = "The person did not approve this call: {answer}. Do not repeat it; continue without it."
+NOT_JUDGED = "This call did not run: whether it is allowed could not be checked. Continue without it, and say so."
 
 
 class PermissionPolicy:
     """The outermost of the tool policies, so that a question is not recorded as a begun effect.
 
     A call that was asked about is decided by its answer alone, even if a rule has changed since: otherwise a call that
-    a person refused could run.
+    a person refused could run. The model does not get tools that never run.
     """
+
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
+        """Call the model without the tools that a rule denies."""
+        gate = request.runtime.context.permissions
+        tools = [tool for tool in request.tools if not (isinstance(tool, BaseTool) and gate.hides(tool.name))]
+        return await handler(request if len(tools) == len(request.tools) else change_request(request, tools=tools))
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the call if it is allowed or approved; otherwise tell the model why not."""
+        if request.state.get("planning") and not _may_plan_with(request):
+            return _refusal(request, DENIED_WHILE_PLANNING)
         if request.tool is None:  # the model invented a name, and is told so
             return await handler(request)
         context, call = turn_context_of(request), request.tool_call
         traits = traits_of(request.tool)
         use = ToolUse(call["name"], call["args"], traits.subject, traits.permission)
-        judgement = context.permissions.judge(use)
+        if (judgement := await _judge_safely(context.permissions, use)) is None:
+            return _refusal(request, NOT_JUDGED)
         asked = bool(context.asked) and _interrupt_id(request) in context.asked
         if judgement.verdict == "deny" and not asked:
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule or "the default for this tool"))
         if judgement.verdict == "allow" and not asked:
             return await handler(request)
-        answer = await ask_person(context, permission_question(use.name, use.args))
+        answer = await ask_person(context, permission_question(use))
         if answer not in APPROVED:
             return _refusal(request, DENIED_BY_PERSON.format(answer=answer))
+        if (judgement := await _judge_safely(context.permissions, use)) is None:
+            return _refusal(request, NOT_JUDGED)
         if judgement.verdict == "deny":  # the rule came after the question
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule))
         return await handler(request)
+
+
+def _may_plan_with(request: ToolCallRequest) -> bool:
+    """Return whether a call only reads, or asks the person. `effect` does not say so: it is about repeated calls."""
+    traits = traits_of(request.tool)
+    return request.tool is None or traits.read_only or traits.asks
+
+
+async def _judge_safely(gate: PermissionGate, use: ToolUse) -> Judgement | None:
+    """Return the verdict, or None if the call cannot be judged: then it does not run."""
+    try:
+        return await gate.judge(use)
+    except Exception:  # whatever the gate raises
+        log.exception("permission.not_judged tool=%s", use.name)
+        return None
 
 
 def _interrupt_id(request: ToolCallRequest) -> str:

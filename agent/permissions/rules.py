@@ -11,7 +11,7 @@ import fnmatch
 import json
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -37,11 +37,6 @@ Verdict = Literal["allow", "ask", "deny"]
 SEVERITY: Sequence[Verdict] = ("deny", "ask", "allow")
 
 _RULE = re.compile(r"([A-Za-z_][\w*.-]*)(?:\((.*)\))?", re.DOTALL)
-
-
-def permission_question(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of the interrupt that asks whether a call may run."""
-    return {"kind": "approve", "name": name, "args": dict(args), "permission": True}
 
 
 def is_permission_question(value: object) -> bool:
@@ -78,17 +73,24 @@ class Judgement:
 class PermissionGate(Protocol):
     """Decides about the calls of one turn. The bot gives it the rules and rights that are in force."""
 
-    def judge(self, use: ToolUse) -> Judgement:
-        """Return the verdict about a call."""
+    async def judge(self, use: ToolUse) -> Judgement:
+        """Return the verdict about a call. If it raises, the call does not run."""
+
+    def hides(self, tool: str) -> bool:
+        """Return whether a tool never runs, whatever its arguments, so that the model does not get it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A verdict for calls of the tools that `tool` matches, whose subject `pattern` matches ("" matches all)."""
+    """A verdict for calls of the tools that `tool` matches, whose subject `pattern` matches ("" matches all).
+
+    A `builtin` rule holds for what no rule of the configuration matches.
+    """
 
     verdict: Verdict
     tool: str
     pattern: str = ""
+    builtin: bool = False
 
     def __str__(self) -> str:
         return f"{self.tool}({self.pattern})" if self.pattern else self.tool
@@ -102,6 +104,10 @@ class Rule:
         if not self.pattern or (self.pattern.endswith(" *") and text == self.pattern[:-2]):
             return True
         return fnmatch.fnmatchcase(text, self.pattern.replace("[", "[[]"))
+
+    def occurs_in(self, text: str) -> bool:
+        """Return whether the pattern matches a part of the text."""
+        return fnmatch.fnmatchcase(text, f"*{self.pattern.replace('[', '[[]')}*")
 
 
 def parse_rule(verdict: Verdict, text: str) -> Rule:
@@ -134,50 +140,64 @@ def grant_for(use: ToolUse) -> Grant:
     return Grant(use.name, _subject_texts(use)[0] if use.subject else "")
 
 
-def judge(rules: Sequence[Rule], use: ToolUse, grants: Collection[Grant] = ()) -> Judgement:
-    """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""
-    judgement = _judge(rules, use)
-    return Judgement("allow", "granted") if judgement.verdict == "ask" and grant_for(use) in grants else judgement
+def permission_question(use: ToolUse) -> dict[str, Any]:
+    """Return the value of the interrupt that asks whether a call may run."""
+    grant, argument = grant_for(use), use.subject.argument if use.subject else ""
+    told = {"permission": True, "grant": [grant.tool, grant.subject], "argument": argument}
+    return {"kind": "approve", "name": use.name, "args": dict(use.args), **told}
+
+
+def hides(rules: Iterable[Rule], tool: str) -> bool:
+    """Return whether one of the rules denies every call of a tool."""
+    return any(rule.verdict == "deny" and not rule.pattern and rule.names(tool) for rule in rules)
 
 
 @dataclass(frozen=True, slots=True)
 class RulePermissions:
-    """A gate of rules and grants. Without any, the tools' own defaults hold."""
+    """A gate of rules. Without any, the tools' own defaults hold."""
 
     rules: Sequence[Rule] = ()
-    grants: Collection[Grant] = ()
 
-    def judge(self, use: ToolUse) -> Judgement:
+    async def judge(self, use: ToolUse) -> Judgement:
         """Return the verdict about a call."""
-        return judge(self.rules, use, self.grants)
+        return judge(self.rules, use)
+
+    def hides(self, tool: str) -> bool:
+        """Return whether a rule denies every call of the tool."""
+        return hides(self.rules, tool)
 
 
-def _judge(rules: Sequence[Rule], use: ToolUse) -> Judgement:
+def judge(rules: Sequence[Rule], use: ToolUse) -> Judgement:
+    """Return the verdict of the rules about a call."""
     mine = [rule for rule in rules if rule.names(use.name)]
     if use.subject and use.subject.kind == "shell" and any(rule.pattern for rule in mine):
         return _judge_shell_line(mine, use, str(use.args.get(use.subject.argument, "")))
     texts = _subject_texts(use)
     # Without a subject, what must not be missed is looked for in every argument, and a pattern cannot allow.
     hits = [rule for rule in mine if use.subject or rule.verdict != "allow" or not rule.pattern]
-    return _worst([Judgement(rule.verdict, str(rule)) for rule in hits if any(map(rule.matches, texts))], use.default)
+    return _strictest_rule([rule for rule in hits if any(map(rule.matches, texts))], use.default)
 
 
 def _judge_shell_line(rules: Sequence[Rule], use: ToolUse, text: str) -> Judgement:
     from agent.permissions.shell import parse_shell_line
 
     line = parse_shell_line(text)
-    found = [_judge_command(rules, " ".join(words), use.default) for words in line.commands or [(text,)]]
-    strict = [rule for rule in rules if rule.verdict != "allow" and rule.pattern]
+    commands = [" ".join(words) for words in line.commands or [(text,)]]
+    found = [_strictest_rule([rule for rule in rules if rule.matches(each)], use.default) for each in commands]
+    strict = [rule for rule in rules if rule.verdict != "allow" and rule.pattern and not rule.builtin]
     if not line.certain:
-        found += [Judgement(rule.verdict, str(rule)) for rule in strict for each in line.pieces() if rule.matches(each)]
+        hits = [rule for rule in strict if any(map(rule.matches, line.pieces()))]
+        hits += [rule for rule in rules if rule.builtin and rule.occurs_in(line.text)]
+        found += [Judgement(rule.verdict, str(rule)) for rule in hits]
     trusted = use.default == "allow" or any(rule.verdict == "allow" and not rule.pattern for rule in rules)
     if (not line.certain and (strict or not trusted)) or (line.writes and not trusted):
         found.append(Judgement("ask"))
     return _worst(found, use.default)
 
 
-def _judge_command(rules: Sequence[Rule], command: str, default: Verdict) -> Judgement:
-    return _worst([Judgement(rule.verdict, str(rule)) for rule in rules if rule.matches(command)], default)
+def _strictest_rule(hits: Sequence[Rule], default: Verdict) -> Judgement:
+    configured = [rule for rule in hits if not rule.builtin]
+    return _worst([Judgement(rule.verdict, str(rule)) for rule in configured or hits], default)
 
 
 def _worst(found: Sequence[Judgement], default: Verdict) -> Judgement:

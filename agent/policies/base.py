@@ -6,6 +6,7 @@ A policy notifies the person by writing to the run's stream: a `Notice`, or `Tak
 from __future__ import annotations
 
 import copy
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +14,12 @@ from typing import Any, Protocol, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import AgentState, ToolCallRequest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
 from langgraph.types import Command
 
 from agent.context import TurnContext
+
+BY_POLICY_KEY = "by_policy"  # of an answer that no model gave
 
 ModelCallRequest = ModelRequest[TurnContext]
 ModelCallResponse = ModelResponse[Any]
@@ -105,4 +108,23 @@ def model_answer(response: ModelCallResponse) -> AIMessage:
 
 def final_response(text: str) -> ModelCallResponse:
     """Make a final answer without calling the model."""
-    return ModelResponse(result=[AIMessage(text)])
+    return ModelResponse(result=[AIMessage(text, additional_kwargs={BY_POLICY_KEY: True})])
+
+
+def is_final(answer: AIMessage) -> bool:
+    """Return whether the model itself ends its work with this answer."""
+    return not answer.tool_calls and not answer.additional_kwargs.get(BY_POLICY_KEY)
+
+
+def continue_with(answer: AIMessage, name: str, args: dict[str, Any]) -> None:
+    """Add a call to an answer that would end the turn: the policy that adds it also answers it."""
+    if is_final(answer):
+        answer.tool_calls = [ToolCall(name=name, args=args, id=f"{name}_{uuid.uuid4().hex[:16]}", type="tool_call")]
+
+
+def append_text(answer: AIMessage, text: str) -> None:
+    """Append a paragraph to the model's text."""
+    if isinstance(answer.content, str):
+        answer.content = f"{answer.content.rstrip()}\n\n{text}".strip()
+    else:
+        answer.content = [*answer.content, {"type": "text", "text": f"\n\n{text}"}]

@@ -14,9 +14,11 @@ from agent.policies.brief import BriefPolicy
 from agent.policies.call_limit import CallLimitPolicy
 from agent.policies.custom import place_policies
 from agent.policies.empty_response import EmptyResponsePolicy
+from agent.policies.goal import GoalPolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
 from agent.policies.pictures import PicturePolicy
+from agent.policies.plan_mode import PlanModePolicy
 from agent.policies.retry import RetryPolicy
 from agent.policies.route import RoutePolicy
 from agent.policies.steering import SteeringPolicy
@@ -30,21 +32,29 @@ from agent.user_message import MessageFormatter
 
 
 def lead_policies(
-    settings: AgentSettings, summary_model: BaseChatModel | None, formatter: MessageFormatter, agent: str = LEAD
+    settings: AgentSettings,
+    summary_model: BaseChatModel | None,
+    evaluator: BaseChatModel | None,
+    formatter: MessageFormatter,
+    agent: str = LEAD,
 ) -> PolicyChain:
     """Return the policies of an agent that talks to people."""
     chain = worker_policies(settings, summary_model, agent)
     steering = SteeringPolicy(formatter)  # all others see the new messages, which join the state once
-    return replace(chain, model=(steering, *chain.model), tool=(TaskPolicy(), *chain.tool))
+    plan_mode, goal = PlanModePolicy(), GoalPolicy(evaluator, settings.goal)  # they answer the calls that they add
+    return replace(
+        chain, model=(steering, plan_mode, goal, *chain.model), tool=(plan_mode, goal, TaskPolicy(), *chain.tool)
+    )
 
 
 def worker_policies(
     settings: AgentSettings, summary_model: BaseChatModel | None, agent: str, max_tokens: int = 0
 ) -> PolicyChain:
     """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
-    loop_detection = LoopDetectionPolicy()
+    loop_detection, permission = LoopDetectionPolicy(), PermissionPolicy()
     chain = PolicyChain(
         model=(
+            permission,  # hides denied tools
             BriefPolicy(),
             loop_detection,
             CallLimitPolicy(settings.max_model_calls, max_tokens),
@@ -56,7 +66,7 @@ def worker_policies(
             AccountingPolicy(agent),  # counts every attempt
         ),
         tool=(
-            PermissionPolicy(),  # a question about a call is not yet its beginning
+            permission,  # a question about a call is not yet its beginning
             LedgerPolicy(),  # stores what the model received
             TruncationPolicy(settings.context.output_chars),
             loop_detection,  # compares whole outputs

@@ -20,8 +20,9 @@ from agent.tools import (
     web_fetch,
     web_search,
     write_file,
+    write_todos,
 )
-from agent.tools.tool import AgentTool, ToolMaker
+from agent.tools.tool import AgentTool, ToolMaker, always
 
 MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     bash.make,
@@ -37,6 +38,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     web_fetch.make,
     check_citations.make,
     present_files.make,
+    write_todos.make,
     ask_clarification.make,
     task.make,
 )
@@ -45,3 +47,9 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
 def make_tools(settings: AgentSettings, services: ToolServices) -> list[AgentTool]:
     """Return the tools that these settings and services allow."""
     return [tool for make in MAKERS if (tool := make(settings, services))]
+
+
+def all_tool_names() -> set[str]:
+    """Return the names of all tools, also of those that other settings or services allow: a module has its tool's."""
+    made = {tool.name for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True))}
+    return made | {make.__module__.rpartition(".")[2] for make in MAKERS if make.__module__ != always.__module__}

@@ -17,6 +17,7 @@ MAX_FILES = 200
         describe=describe_as(N_("Looking for {pattern}")),
         needs_sandbox=True,
         effect="none",
+        read_only=True,
         permission="allow",
         subject=Subject("path", "path"),
     )

@@ -17,6 +17,7 @@ MAX_LINES = 100
         describe=describe_as(N_("Searching for {pattern}")),
         needs_sandbox=True,
         effect="none",
+        read_only=True,
         permission="allow",
         subject=Subject("path", "path"),
     )

@@ -17,6 +17,7 @@ MAX_ENTRIES = 500
         describe=describe_as(N_("Listing {name}")),
         needs_sandbox=True,
         effect="none",
+        read_only=True,
         permission="allow",
         subject=Subject("path", "path"),
     )

@@ -24,6 +24,7 @@ MAX_BYTES = 64 << 20  # read before giving up
         describe=describe_as(N_("Reading {name}")),
         needs_sandbox=True,
         effect="none",
+        read_only=True,
         paged=True,
         permission="allow",
         subject=Subject("path", "path"),

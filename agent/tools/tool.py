@@ -46,10 +46,17 @@ class ToolTraits:
     describe: Callable[[Mapping[str, Any]], str] | None = None
     needs_sandbox: bool = False  # it starts while the model still writes the arguments
     effect: Effect | Callable[[Mapping[str, Any]], Effect] = "once"
+    read_only: bool = False  # changes nothing, neither here nor elsewhere: it may run while the agent only plans
     asks: bool = False  # shown as a question, not as a step
+    shows_plan: bool = False  # shown as the plan, not as a step
     paged: bool = False  # limits its own output; calls for nearly the same range count as equal
     permission: Verdict = "ask"  # without a rule: `allow` for a tool that stays inside the sandbox
     subject: Subject | None = None  # the argument that the patterns of rules are compared with
+
+    @property
+    def is_step(self) -> bool:
+        """Whether its calls are shown as steps."""
+        return not (self.asks or self.shows_plan)
 
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Return the effect of a call with these arguments."""

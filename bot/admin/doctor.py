@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from agent.models.settings import AgentConfigError, ModelSettings
+from agent.near_misses import suggest
 from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded, is_served
 from bot.app import folders, sandbox_settings
 from bot.config.loader import OPENAI, secret_texts
@@ -27,6 +28,7 @@ from sandbox.select import select_provider
 
 CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
+MCP_PREFIX = "mcp__"  # tools of servers, which only a running service knows
 _MARKS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
@@ -70,8 +72,22 @@ async def _check_everything(config: Config) -> AsyncIterator[Finding]:
         yield Finding("note", "channels", "not configured: only the console is available", fix)
     for hint in config.hints:
         yield Finding("note", "environment", hint, "set the variable, or remove the other one")
+    for finding in await asyncio.to_thread(_check_rules, config):
+        yield finding
     for entry in config.channels:
         yield await check_channel(entry)
+
+
+def _check_rules(config: Config) -> list[Finding]:
+    """Name the permission rules that never match, because no tool has their name. Loads the tools: call in a thread."""
+    rules = [rule for rule in config.permissions.rules() if not rule.tool.lower().startswith(MCP_PREFIX)]
+    known = importlib.import_module("agent.tools").all_tool_names() if rules else ()
+    return [
+        Finding("note", "permissions", f"the rule {str(rule)!r} never matches: no tool has that name", fix)
+        for rule in rules
+        if not any(map(rule.names, known))
+        for fix in [suggest(rule.tool, known)]
+    ]
 
 
 def _check_clock(config: Config) -> Finding:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
-from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
+from agent.sections import ContextConfig, GoalConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.transcription import VoiceConfig
@@ -149,11 +149,14 @@ class FileConfig:
         (),
         "agents that people choose with `/agents` instead of the default one, described below",
     )
-    policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
+    policies: tuple[PolicySettings, ...] = setting(
+        (), "your own policies around model and tool calls (docs/permissions.md)"
+    )
     sandbox: SandboxConfig = SandboxConfig()
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
+    goal: GoalConfig = GoalConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
     language: Literal["auto", "en", "zh"] = setting(

@@ -31,6 +31,8 @@ class QuestionRow:
     until: float | None
     answer: str
     answer_key: str  # of the message that answered
+    grant_tool: str = ""  # what an approval may allow for the future
+    grant_subject: str = ""
     call: str = ""  # that needs approval
 
     def accept(self, text: str) -> str | None:
@@ -69,6 +71,8 @@ def store_question(
         "free_text": int(shown.free_text),
         "call": approve.call if approve else "",
         "call_hash": approve.call_hash if approve else "",
+        "grant_tool": approve.grant.tool if approve and approve.grant else "",
+        "grant_subject": approve.grant.subject if approve and approve.grant else "",
         "who": who,
         "state": QuestionState.OPEN,
         "asked": now,

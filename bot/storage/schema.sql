@@ -103,6 +103,8 @@ CREATE TABLE questions (
     answered_by TEXT DEFAULT '' NOT NULL,
     answer_key TEXT DEFAULT '' NOT NULL,
     answered_at FLOAT,
+    grant_tool TEXT DEFAULT '' NOT NULL,
+    grant_subject TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (conversation, id)
 );
 CREATE INDEX questions_asked ON questions (asked);
@@ -274,6 +276,19 @@ CREATE TABLE feedback (
 );
 CREATE INDEX feedback_at ON feedback (at, value);
 
+CREATE TABLE permission_grants (
+    id INTEGER NOT NULL,
+    conversation TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT NOT NULL,
+    given FLOAT NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (conversation, tool, subject)
+);
+
 CREATE TABLE agent_defaults (
     reader TEXT NOT NULL,
     agent TEXT NOT NULL,
@@ -284,5 +299,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0013');
+INSERT INTO alembic_version VALUES ('0014');
 COMMIT;

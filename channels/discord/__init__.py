@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from agent.setting import Secret, setting
 from channels.base import Channel
-from channels.shared.lifecycle import open_channel
-
-if TYPE_CHECKING:
-    from channels.discord.channel import DiscordChannel
+from channels.shared.lifecycle import open_channel, run_probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +40,9 @@ ID_SHAPE = (r"\d+", "ids are numbers; `fawn pair list` shows the id of each pers
 
 def connect(settings: DiscordSettings) -> AbstractAsyncContextManager[Channel]:
     """Return the channel. It opens no connection until `listen`, which retries by itself."""
-
-    def load() -> type[DiscordChannel]:
-        from channels.discord.channel import DiscordChannel
-
-        return DiscordChannel
-
-    return open_channel(load, settings)
+    return open_channel("channels.discord.channel:DiscordChannel", settings)
 
 
 async def probe(settings: DiscordSettings) -> str:
     """Probe the account once and describe it. Raises Refused with what to do."""
-    from channels.discord.account_probe import probe_account  # parsing a configuration must not import aiohttp
-
-    return await probe_account(settings)
+    return await run_probe("channels.discord.account_probe:probe_account", settings)

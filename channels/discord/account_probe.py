@@ -9,7 +9,7 @@ from channels.discord import DiscordSettings
 from channels.discord.api import DiscordApi
 from channels.discord.invite import invite_link
 from channels.discord.texts import INTENT_REFUSED, TOKEN_REJECTED
-from channels.shared.lifecycle import open_channel
+from channels.shared.lifecycle import opened
 
 CONTENT_INTENT_FLAGS = 1 << 18 | 1 << 19  # the application may read messages (…/docs/resources/application#flags)
 GATEWAY_TIMEOUT_SECONDS = 10.0
@@ -18,7 +18,7 @@ GATEWAY_TIMEOUT_SECONDS = 10.0
 async def probe_account(settings: DiscordSettings) -> str:
     """Describe the account in a sentence. Raises Refused with what to do."""
     try:
-        async with open_channel(lambda: DiscordApi, settings) as api:
+        async with opened(DiscordApi(settings)) as api:
             me = await api("GET", "/users/@me")
             application = await api("GET", "/applications/@me")
             guilds = await api("GET", "/users/@me/guilds")
@@ -38,16 +38,11 @@ async def probe_account(settings: DiscordSettings) -> str:
 
 
 async def _probe_gateway(settings: DiscordSettings, api: DiscordApi) -> None:
-    """Wait for the gateway's first frame. Raises Refused."""
+    url = f"{settings.gateway_url}?v=10&encoding=json"
     try:
-        async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=api.trust or True)) as session,
-            session.ws_connect(
-                f"{settings.gateway_url}?v=10&encoding=json",
-                proxy=settings.proxy or None,
-                timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
-            ) as socket,
-        ):
+        async with api.session.ws_connect(
+            url, proxy=api.proxy, timeout=aiohttp.ClientWSTimeout(ws_close=1.0)
+        ) as socket:
             await socket.receive_json(timeout=GATEWAY_TIMEOUT_SECONDS)
     except (aiohttp.ClientError, OSError, TypeError, ValueError) as error:
         raise Refused(f"the gateway does not answer ({type(error).__name__})") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, BinaryIO
@@ -20,15 +19,8 @@ import orjson
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.discord import DiscordSettings
 from channels.discord.call_window import CallWindow
-from channels.shared.file_limits import CHUNK
-from channels.shared.http_client import (
-    CALL_TIMEOUT,
-    UPLOAD_TIMEOUT,
-    RateLimited,
-    create_session,
-    mapped_network_errors,
-)
-from channels.shared.lifecycle import check_proxy, load_certificates
+from channels.shared.caches import ExpiringDict
+from channels.shared.http_client import HttpClient, RateLimited
 from channels.shared.rate_limit import RateLimiter
 from channels.shared.reply_writer import MessageMissing
 
@@ -83,7 +75,7 @@ _LIMIT_CODES = (
 )  # limits of a channel, a server, and of edits to messages older than an hour
 
 
-class DiscordApi:
+class DiscordApi(HttpClient):
     """The REST calls of one bot. Raises ChannelError; no error contains a token.
 
     `token_shared`: a second Fawn uses the token. Discord sends every event to both, and both would answer, so this
@@ -93,28 +85,14 @@ class DiscordApi:
     """
 
     def __init__(self, settings: DiscordSettings, rate_limiter: RateLimiter | None = None) -> None:
-        self._settings = settings
+        super().__init__("Discord", settings.proxy, settings.ca_file, {"User-Agent": USER_AGENT})
+        self._token = settings.token
         self._base_url = settings.base_url.rstrip("/")
         self._rate_limiter = rate_limiter
         self.window = CallWindow(settings.overall)
-        self._proxy = settings.proxy or None
-        self._session: aiohttp.ClientSession | None = None
-        self._closed_until: dict[str, float] = {}  # bucket ("": all) → loop time at which it may be used again
-        self.trust: ssl.SSLContext | None = None
+        self._closed_until: ExpiringDict[str, float] = ExpiringDict()  # bucket ("": all) → loop time of its reset
         self.token_shared = False
         self.nonces: deque[str] = deque(maxlen=2000)  # of the posts of this process
-
-    async def open(self) -> None:
-        """Open the session. Raises Refused."""
-        check_proxy(self._settings.proxy)
-        self.trust = await load_certificates(self._settings.ca_file)
-        self._session = create_session(self.trust, {"User-Agent": USER_AGENT})
-
-    async def close(self) -> None:
-        """Close the session."""
-        if self._session:
-            await self._session.close()
-            self._session = None
 
     async def __call__(
         self,
@@ -126,27 +104,13 @@ class DiscordApi:
         interaction: bool = False,
     ) -> Any:
         """Make one call and return the JSON of the response. The path of an `interaction` contains its own token."""
-        try:
-            return await self._request(method, path, body, files, interaction)
-        except OutcomeUnknown as error:
-            if method == "GET":
-                raise TryLater(str(error)) from None
-            raise
-
-    async def edit_response(self, token: str, body: Any) -> Any:
-        """Edit the response of an interaction; `token` is "application/token"."""
-        return await self("PATCH", f"/webhooks/{token}/messages/@original", body, interaction=True)
-
-    async def _request(
-        self, method: str, path: str, body: Any, files: Sequence[tuple[str, BinaryIO]], interaction: bool
-    ) -> Any:
         bucket = _bucket_key(method, path)
-        closed_until = max(self._closed_until.get(bucket, 0.0), self._closed_until.get("", 0.0))
+        closed_until = max(self._closed_until.get(bucket) or 0.0, self._closed_until.get("") or 0.0)
         if (left := closed_until - asyncio.get_running_loop().time()) > 0:
             raise TryLater("Discord's limit for this channel is used up", left)
         if not interaction:
             await self.window.wait()
-        headers = {} if interaction else {"Authorization": f"Bot {self._settings.token.reveal()}"}
+        headers = {} if interaction else {"Authorization": f"Bot {self._token.reveal()}"}
         if isinstance(body, dict) and "nonce" in body:
             self.nonces.append(body["nonce"])
         data: Any = None
@@ -157,44 +121,29 @@ class DiscordApi:
                 data.add_field(f"files[{number}]", content, filename=name, content_type="application/octet-stream")
         elif body is not None:
             data, headers["Content-Type"] = orjson.dumps(body), "application/json"
-        timeout = UPLOAD_TIMEOUT if files else CALL_TIMEOUT
-        with mapped_network_errors("Discord"):
-            async with self._open_session.request(
-                method, self._base_url + path, data=data, headers=headers, timeout=timeout, proxy=self._proxy
-            ) as answer:
-                payload = await answer.read()
-        self._note_bucket(bucket, path, answer.headers)
-        if answer.status < 300:
-            try:
-                return orjson.loads(payload) if payload else None
-            except ValueError:  # a proxy's page, or the login page of a network
-                raise TryLater("the response is not Discord's", 10.0) from None
-        raise self._map_api_error(answer.status, answer.headers, payload, bucket)
+        async with self.request(method, self._base_url + path, data=data, headers=headers) as answer:
+            payload = await answer.read()
+            self._note_bucket(bucket, path, answer.headers)
+            if answer.status >= 300:
+                raise self._map_api_error(answer.status, answer.headers, payload, bucket)
+        try:
+            return orjson.loads(payload) if payload else None
+        except ValueError:  # a proxy's page, or the login page of a network
+            raise TryLater("the response is not Discord's", 10.0) from None
 
-    async def download(self, url: str) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes behind a URL in chunks. Raises TryLater, and MessageMissing when the link has expired."""
-        with mapped_network_errors("Discord", repeatable=True):
-            async with self._open_session.get(url, proxy=self._proxy) as answer:
-                if answer.status in (401, 403, 404):
-                    raise MessageMissing("the link of the file has expired")
-                if answer.status != 200:
-                    raise TryLater(f"the file server answered {answer.status}")
-                async for chunk in answer.content.iter_chunked(CHUNK):
-                    yield chunk
+    async def edit_response(self, token: str, body: Any) -> Any:
+        """Edit the response of an interaction; `token` is "application/token"."""
+        return await self("PATCH", f"/webhooks/{token}/messages/@original", body, interaction=True)
+
+    def download_file(self, url: str) -> AsyncGenerator[bytes, None]:
+        """Return the bytes behind a link in chunks. Raises TryLater, and MessageMissing when the link has expired."""
+        return self.download(url, _check_link)
 
     def report_shared_token(self, sign: str) -> None:
         """Note that a second program uses the token; `sign` is for the log."""
         if not self.token_shared:
             log.error("discord.second_instance sign=%s", sign)
         self.token_shared = True
-
-    # ------------------------------------------------------------ parts
-
-    @property
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
-            raise TryLater("the channel is closed")
-        return self._session
 
     def _note_bucket(self, bucket: str, path: str, headers: Any) -> None:
         """Close an empty bucket: the next call in it would be a 429."""
@@ -206,13 +155,9 @@ class DiscordApi:
             self._rate_limiter.pause_chat(channel[1], after)
 
     def _close_bucket(self, bucket: str, seconds: float) -> None:
-        now = asyncio.get_running_loop().time()
-        if len(self._closed_until) > 1000:
-            self._closed_until = {key: until for key, until in self._closed_until.items() if until > now}
-        self._closed_until[bucket] = now + seconds
+        self._closed_until.set(bucket, asyncio.get_running_loop().time() + seconds, seconds)
 
     def _map_api_error(self, status: int, headers: Any, payload: bytes, bucket: str) -> ChannelError:
-        """Map an error response to a ChannelError."""
         try:
             error = orjson.loads(payload)
             code, reason = int(error.get("code") or 0), str(error.get("message") or "")
@@ -234,6 +179,11 @@ class DiscordApi:
             return Refused("Discord says it is too large")
         kind = _CODES.get(code, Forbidden if status == 403 else Refused)
         return kind(f"Discord: {reason} ({code or status}){_refused_fields(error)}")
+
+
+async def _check_link(answer: aiohttp.ClientResponse) -> None:
+    if answer.status in (401, 403, 404):
+        raise MessageMissing("the link of the file has expired")
 
 
 def _bucket_key(method: str, path: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
-from typing import Any, BinaryIO
-from weakref import WeakSet
+from typing import Any
 
 from agent.messages import Attachment, Message, Quote, Thread
 from channels.base import (
@@ -42,6 +41,8 @@ from channels.discord.texts import TOKEN_SHARED
 from channels.discord.threads import DiscordThreads
 from channels.shared import file_limits
 from channels.shared.file_groups import group_files, joined_captions, send_groups
+from channels.shared.http_client import opened_file
+from channels.shared.lifecycle import PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import MessageMissing, post_once
 
@@ -51,7 +52,7 @@ MAX_ATTACHMENTS = 10  # of a message; their bytes together stay below the limit 
 MAX_DOWNLOAD_BYTES = 500 * MIB  # the upload limit of paying users
 
 
-class DiscordChannel:
+class DiscordChannel(PlatformChannel):
     """One bot."""
 
     name = NAME
@@ -66,28 +67,28 @@ class DiscordChannel:
     def __init__(self, settings: DiscordSettings) -> None:
         self._rate_limiter = RateLimiter(RateLimits(settings.per_channel, settings.burst, overall=settings.overall))
         self._api = DiscordApi(settings, self._rate_limiter)
+        super().__init__(self._api)
         self._cache = GuildCache(self._api)
         self._threads = DiscordThreads(self._api, self._cache, self._rate_limiter)
         self._interactions = Interactions(self._api)
-        opens_threads = settings.threads == "thread"
-        self._inbound = Inbound(self._api, self._cache, self._threads, self._interactions, opens_threads=opens_threads)
+        self._inbound = Inbound(
+            self._api,
+            self._cache,
+            self._threads,
+            self._interactions,
+            self._background,
+            opens_threads=settings.threads == "thread",
+        )
         self._gateway = Gateway(settings, self._inbound.receive_frame)
-        self._writers: WeakSet[TypingReplyWriter] = WeakSet()
-
-    async def open(self) -> None:
-        """Open the session for API calls."""
-        await self._api.open()
 
     async def close(self) -> None:
-        """Stop all replies and close the session."""
-        await asyncio.gather(*(writer.close() for writer in list(self._writers)))
         await self._threads.close()
-        await self._api.close()
+        await super().close()
 
     async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._inbound.run(receive, past), name="discord inbound")
-            group.create_task(self._gateway.run(self._api.trust), name="discord connection")
+            group.create_task(self._gateway.run(self._api.certificates), name="discord connection")
 
     def readiness(self) -> Readiness:
         readiness = self._gateway.readiness()
@@ -100,9 +101,7 @@ class DiscordChannel:
         scope = DiscordScope(
             self._rate_limiter, thread.topic or thread.chat, idempotent=True, window=self._api.window, reply=renderer
         )
-        writer = TypingReplyWriter(renderer, posts, scope)
-        self._writers.add(writer)
-        return writer
+        return self._add_reply(TypingReplyWriter(renderer, posts, scope))
 
     # ------------------------------------------------------------ earlier messages
 
@@ -120,7 +119,6 @@ class DiscordChannel:
         return replace(message, quotes=(*quotes, *message.quotes))
 
     async def _thread_starter(self, thread: Thread) -> list[dict[str, Any]]:
-        """Return the message on which a thread was opened, if there is one."""
         try:
             return [await self._api("GET", f"/channels/{thread.chat}/messages/{thread.topic}")]
         except Refused:
@@ -176,11 +174,9 @@ class DiscordChannel:
         }
 
         async def send(channel_id: str) -> Any:
-            with ExitStack() as opened:
-                parts = []
-                for file, name in zip(files, names, strict=True):
-                    handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
-                    parts.append((name, opened.enter_context(handle)))
+            async with AsyncExitStack() as opened:
+                contents = [await opened.enter_async_context(opened_file(file.path)) for file in files]
+                parts = list(zip(names, contents, strict=True))
                 return await self._api("POST", f"/channels/{channel_id}/messages", body, files=parts)
 
         answer = await self._threads.call_in_thread(thread, send)
@@ -195,7 +191,7 @@ class DiscordChannel:
         started = False
         for fresh in (False, True):
             try:
-                async with aclosing(self._api.download(await self._fresh_link(place) if fresh else url)) as chunks:
+                async with aclosing(self._api.download_file(await self._fresh_link(place) if fresh else url)) as chunks:
                     async for chunk in chunks:
                         started = True
                         yield chunk

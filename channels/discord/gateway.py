@@ -20,7 +20,6 @@ import yarl
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
-from agent.backoff import backoff_seconds
 from channels.base import Health, Readiness
 from channels.discord import DiscordSettings
 from channels.discord.texts import INTENT_REFUSED, TOKEN_REJECTED
@@ -59,13 +58,13 @@ class GatewayClient(discord.Client):
         settings: DiscordSettings,
         on_frame: Callable[[Event], None],
         on_lost: Callable[[], None],
-        trust: ssl.SSLContext | None,
+        trust: ssl.SSLContext,
     ) -> None:
         Route.BASE = settings.base_url.rstrip("/")  # the SDK has no other setting for this, nor for the next
         DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(settings.gateway_url)
         super().__init__(
             intents=INTENTS,
-            connector=aiohttp.TCPConnector(limit=0, ssl=trust if trust is not None else True),
+            connector=aiohttp.TCPConnector(limit=0, ssl=trust),
             proxy=settings.proxy or None,
             enable_debug_events=True,  # dispatches raw frames
             max_messages=None,
@@ -113,11 +112,9 @@ class Gateway:
         self._on_event = on_event
         self._health = ConnectionHealth("discord", log)
         self._heartbeat_seconds = 0.0  # the interval, 0 without a connection
-        self._acknowledged_at = 0.0  # all four: time.monotonic()
+        self._acknowledged_at = 0.0  # all three: time.monotonic()
         self._lost_at = 0.0  # 0 while connected
         self._started_at = 0.0
-        self._ready_at = 0.0  # the first READY of this client
-        self._failures = 0
 
     def readiness(self) -> Readiness:
         """Ready only if the last heartbeat was acknowledged."""
@@ -125,17 +122,19 @@ class Gateway:
             return Readiness(Health.DOWN, time.time() - late, HEARTBEAT_UNANSWERED)
         return self._health.now
 
-    async def run(self, trust: ssl.SSLContext | None) -> None:
-        """Stay connected until cancelled."""
-        while True:
+    async def run(self, trust: ssl.SSLContext) -> None:
+        async def connect() -> tuple[str, float]:
             client = GatewayClient(self._settings, self._receive_frame, self._note_loss, trust)
             task = asyncio.create_task(client.start(self._settings.token.reveal()), name="discord gateway")
-            self._started_at, self._ready_at, self._lost_at = time.monotonic(), 0.0, 0.0
+            self._started_at, self._lost_at = time.monotonic(), 0.0
             try:
                 await self._watch_connection(client, task)
             finally:
                 await _close_client(client, task)
-            await asyncio.sleep(self._note_failure(None if task.cancelled() else task.exception()))
+            self._heartbeat_seconds = 0.0
+            return _describe_end(None if task.cancelled() else task.exception(), was_ready=bool(self._health.ready_at))
+
+        await self._health.supervise(connect, STEADY_SECONDS)
 
     async def _watch_connection(self, client: GatewayClient, task: asyncio.Task[None]) -> None:
         """Return when the connection ends or a timeout passes. Without heartbeats it is closed, so the SDK resumes."""
@@ -143,7 +142,7 @@ class Gateway:
             await asyncio.wait({task}, timeout=min(1.0, self._heartbeat_seconds / 4 or 1.0))
             now = time.monotonic()
             if (self._lost_at and now - self._lost_at > RESUME_TIMEOUT_SECONDS) or (
-                not self._ready_at and now - self._started_at > READY_TIMEOUT_SECONDS
+                not self._health.ready_at and now - self._started_at > READY_TIMEOUT_SECONDS
             ):
                 return
             if not self._lost_at and self._heartbeat_delay() > 0:
@@ -170,39 +169,34 @@ class Gateway:
             case 0:  # event
                 if frame["t"] in ("READY", "RESUMED"):
                     self._lost_at = 0.0
-                    self._ready_at = self._ready_at or time.monotonic()
                     self._health.set_health(Health.READY)
                 self._on_event(frame)
 
     def _note_loss(self) -> None:
         self._lost_at = self._lost_at or time.monotonic()
         self._heartbeat_seconds = 0.0
-        was_ready = bool(self._ready_at)  # Discord asks for a new connection every now and then
+        was_ready = bool(self._health.ready_at)  # Discord asks for a new connection every now and then
         self._health.set_health(Health.DOWN, CONNECTION_LOST if was_ready else GATEWAY_UNREACHABLE, usual=was_ready)
 
-    def _note_failure(self, error: BaseException | None) -> float:
-        """Record why a client ended. Returns the seconds to wait before the next one."""
-        steady = self._ready_at and time.monotonic() - self._ready_at > STEADY_SECONDS
-        self._failures = 1 if steady else self._failures + 1
-        self._heartbeat_seconds = 0.0
-        limit = SESSION_RETRY_SECONDS if self._ready_at else MAX_BACKOFF_SECONDS
-        match error:
-            case None:
-                detail = "Discord does not answer; reconnecting."
-            case discord.LoginFailure():
-                detail, limit = TOKEN_REJECTED, REFUSED_RETRY_SECONDS
-            case discord.PrivilegedIntentsRequired():
-                detail, limit = INTENT_REFUSED, SESSION_RETRY_SECONDS
-            case discord.ConnectionClosed():
-                detail = TOKEN_REJECTED if error.code == 4004 else f"Discord closed the connection ({error.code})."
-                limit = SESSION_RETRY_SECONDS
-            case discord.HTTPException():
-                detail, limit = f"Discord answered {error.status}.", REFUSED_RETRY_SECONDS
-            case OSError() | aiohttp.ClientError() | AttributeError() | TimeoutError():
-                # The SDK raises AttributeError when its very first connection fails.
-                detail = f"Discord cannot be reached ({type(error).__name__}); retrying."
-            case _:
-                log.error("discord.ended", exc_info=error)
-                detail = f"The connection to Discord failed ({type(error).__name__}); retrying."
-        self._health.set_health(Health.DOWN, detail)
-        return backoff_seconds(self._failures, limit)
+
+def _describe_end(error: BaseException | None, *, was_ready: bool) -> tuple[str, float]:
+    """Return why a client ended, and the longest time to wait before the next one."""
+    match error:
+        case None:
+            detail = "Discord does not answer; reconnecting."
+        case discord.LoginFailure():
+            return TOKEN_REJECTED, REFUSED_RETRY_SECONDS
+        case discord.PrivilegedIntentsRequired():
+            return INTENT_REFUSED, SESSION_RETRY_SECONDS
+        case discord.ConnectionClosed():
+            closed = f"Discord closed the connection ({error.code})."
+            return TOKEN_REJECTED if error.code == 4004 else closed, SESSION_RETRY_SECONDS
+        case discord.HTTPException():
+            return f"Discord answered {error.status}.", REFUSED_RETRY_SECONDS
+        case OSError() | aiohttp.ClientError() | AttributeError() | TimeoutError():
+            # The SDK raises AttributeError when its very first connection fails.
+            detail = f"Discord cannot be reached ({type(error).__name__}); retrying."
+        case _:
+            log.error("discord.ended", exc_info=error)
+            detail = f"The connection to Discord failed ({type(error).__name__}); retrying."
+    return detail, SESSION_RETRY_SECONDS if was_ready else MAX_BACKOFF_SECONDS

@@ -56,7 +56,6 @@ class GuildCache:
         self.channels: dict[str, ChannelInfo] = {}
 
     def apply_event(self, kind: str, data: dict[str, Any], bot_id: str) -> None:
-        """Update the cache from a gateway event."""
         match kind:
             case "GUILD_CREATE" | "GUILD_UPDATE":
                 self.guilds.setdefault(data["id"], Guild()).boost_tier = data.get("premium_tier") or 0

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
 
-from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
-from channels.base import CatchUpSource, NotStored, Receipt, Receive, TryLater
+from channels.base import CatchUpSource, Gap, NotStored, Receive
 from channels.discord import events
 from channels.discord.api import NO_MENTIONS, NONCE_MARK, DiscordApi
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
@@ -24,17 +24,15 @@ from channels.discord.history import missed_messages
 from channels.discord.interactions import Interactions
 from channels.discord.threads import DiscordThreads
 from channels.shared.background import BackgroundTasks
-from channels.shared.outage_notices import OutageNotices
+from channels.shared.inbound import Event, InboundPipeline
 from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
-MAX_BACKOFF_SECONDS = 10.0  # between two attempts to store an event
 REQUEST_EVENTS = frozenset({"MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE"})
 CHAT_EVENTS = REQUEST_EVENTS | {"MESSAGE_DELETE", "MESSAGE_DELETE_BULK", *events.REACTIONS}
 
 Frame = dict[str, Any]  # Discord defines the shape
-Event = Message | Unreadable
 
 
 class Inbound:
@@ -46,6 +44,7 @@ class Inbound:
         cache: GuildCache,
         threads: DiscordThreads,
         interactions: Interactions,
+        background: BackgroundTasks,
         *,
         opens_threads: bool,
     ) -> None:
@@ -59,14 +58,18 @@ class Inbound:
         self._unavailable: set[str] = set()  # servers whose history is read when they come back
         self._held: dict[str, list[Event]] = {}  # workspace → live events that wait until its history is read
         self._read_again: set[str] = set()  # workspaces that were lost again meanwhile
-        self._outage = OutageNotices()
-        self._background = BackgroundTasks()
-        self._receive: Receive  # `run` sets these three
-        self._past: CatchUpSource
+        self._background = background
+        self._pipeline = InboundPipeline(
+            NAME,
+            background,
+            apologize=self._apologize,
+            show_working=lambda event: threads.show_typing(event.thread),
+            place_of=self._place_of,
+        )
+        self._past: CatchUpSource  # `run` sets these two
         self._tasks: asyncio.TaskGroup
 
     def receive_frame(self, frame: Frame) -> None:
-        """Enqueue one dispatched event."""
         self._frames.put_nowait(frame)
 
     def set_commands(self, names: frozenset[str]) -> None:
@@ -75,15 +78,12 @@ class Inbound:
 
     async def run(self, receive: Receive, past: CatchUpSource) -> None:
         """Take events until cancelled. Errors of `receive` other than NotStored are raised."""
-        self._receive, self._past = receive, past
+        self._pipeline.receive, self._past = receive, past
         async with asyncio.TaskGroup() as self._tasks:
             self._tasks.create_task(self._store_in_order(), name="discord store")
-            try:
-                while True:
-                    for event in await self._read_frame(await self._frames.get()):
-                        self._events.put_nowait(event)
-            finally:
-                await self._background.cancel()
+            while True:
+                for event in await self._read_frame(await self._frames.get()):
+                    self._events.put_nowait(event)
 
     async def _store_in_order(self) -> None:
         """Store parsed events; while the store fails, parsing goes on, so that interactions still get a response."""
@@ -133,7 +133,7 @@ class Inbound:
             case "INTERACTION_CREATE":
                 message = events.parse_interaction(data, thread, self._me)
                 answering = (
-                    self._interactions.store_and_answer(data, message, self._receive)
+                    self._interactions.store_and_answer(data, message, self._pipeline.receive)
                     if message
                     else self._interactions.acknowledge_foreign(data)
                 )
@@ -163,7 +163,6 @@ class Inbound:
         return replace(self._me, bot_role=guild.bot_role) if guild and guild.bot_role else self._me
 
     def _parse_messages(self, found: Sequence[Frame], thread: Thread) -> list[Event]:
-        """Return those messages that may concern the bot."""
         parsed: list[Event] = []
         for data in found:
             try:
@@ -184,39 +183,18 @@ class Inbound:
         for event in batch:
             if live and isinstance(event, Message) and event.kind is Kind.CHAT and event.thread.topic == event.id:
                 self._threads.remember_title(event.id, event.text)
-        tries = 0
-        while True:
-            try:
-                receipts = await self._receive(batch)
-                break
-            except NotStored as error:
-                log.error("discord.not_stored events=%d reason=%s", len(batch), error)  # noqa: TRY400 — the reason is enough
-                tries += 1
-                self._apologize(batch)
-                await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
-        self._outage.end()
-        for event, receipt in zip(batch, receipts, strict=True):
-            if isinstance(event, Unreadable):
-                log.error("discord.unreadable key=%s reason=%s", event.key, event.error)
-            elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-                self._background.start_best_effort(self._threads.show_typing(event.thread), f"typing {event.thread}")
+        await self._pipeline.store_with_retries(batch)
 
-    def _apologize(self, batch: Sequence[Event]) -> None:
-        """Say once per outage and channel that a message could not be stored: its thread may not exist yet."""
+    def _place_of(self, event: Message) -> Thread:
+        """Return where to apologize: in the channel while the thread does not exist."""
+        exists = event.thread.topic in self._cache.channels
+        return replace(event.thread, topic=event.thread.topic if exists else event.thread.chat)
 
-        def place_of(event: Message) -> Thread:
-            exists = event.thread.topic in self._cache.channels
-            return replace(event.thread, topic=event.thread.topic if exists else event.thread.chat)
-
-        for event in self._outage.take_due(batch, place_of):
-            reference = {"message_id": event.id, "fail_if_not_exists": False}
-            body = {
-                "content": text_for(event.author, NOT_STORED),
-                "message_reference": reference,
-                "allowed_mentions": NO_MENTIONS,
-            }
-            posting = self._api("POST", f"/channels/{place_of(event).topic}/messages", body)
-            self._background.start_best_effort(posting, f"not stored {event.thread}")
+    async def _apologize(self, event: Message) -> None:
+        reference = {"message_id": event.id, "fail_if_not_exists": False}
+        text = text_for(event.author, NOT_STORED)
+        body = {"content": text, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
+        await self._api("POST", f"/channels/{self._place_of(event).topic}/messages", body)
 
     # ------------------------------------------------------------ catching up
 
@@ -229,25 +207,26 @@ class Inbound:
 
     async def _read_history(self, workspace: str) -> None:
         """Store the missed messages of a workspace, then the live events that came meanwhile."""
-        guild_id = "" if workspace == DIRECT_WORKSPACE else workspace
         again = True
         while again:
             try:
                 gap = await self._past.open_gap(NAME, workspace)
-                missed = missed_messages(self._api, self._cache, self._past, workspace, gap.heard)
-                async for channel_id, found in missed:
-                    log.info("discord.catch_up channel=%s messages=%d", channel_id, len(found))
-                    thread = await self._cache.resolve_thread(channel_id, guild_id)
-                    await self._store_batch(self._parse_messages(found, thread), live=False)
-                await self._past.close_gap(gap)
-            except (TryLater, NotStored) as error:  # the gap stays open: the next catch-up reads it again
-                log.warning("discord.not_caught_up workspace=%s reason=%s", workspace, error)
+            except NotStored as error:
+                log.warning("discord.no_gap workspace=%s reason=%s", workspace, error)
+            else:  # a gap that stays open is read again by the next catch-up
+                missed = self._missed_events(workspace, gap)
+                await self._pipeline.fill_gap(self._past, gap, missed, partial(self._store_batch, live=False))
             again = workspace in self._read_again
             self._read_again.discard(workspace)
         while batch := self._held[workspace]:
             self._held[workspace] = []
             await self._store_batch(batch)
         del self._held[workspace]
+
+    async def _missed_events(self, workspace: str, gap: Gap) -> AsyncIterator[list[Event]]:
+        guild_id = "" if workspace == DIRECT_WORKSPACE else workspace
+        async for channel_id, found in missed_messages(self._api, self._cache, self._past, workspace, gap.heard):
+            yield self._parse_messages(found, await self._cache.resolve_thread(channel_id, guild_id))
 
 
 def _make_unreadable(kind: str, data: Frame, error: Exception) -> Unreadable:

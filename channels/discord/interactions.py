@@ -12,6 +12,7 @@ from catalogue import N_
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.api import DiscordApi, InteractionAnswered
 from channels.shared.buttons import is_stop, press_refusal
+from channels.shared.caches import ExpiringDict
 from channels.shared.texts import choice_line, shorten, text_for
 
 log = logging.getLogger(__name__)
@@ -35,19 +36,17 @@ class Interactions:
 
     def __init__(self, api: DiscordApi) -> None:
         self._api = api
-        self._tokens: dict[str, tuple[float, asyncio.Future[str]]] = {}  # by id: when it expires (loop time), its token
+        self._tokens: ExpiringDict[str, asyncio.Future[str]] = ExpiringDict()  # by the id of the interaction
 
     async def take_token(self, interaction: str) -> str:
         """Return "application/token" of a deferred response, once; "" when there is none."""
-        expires, token = self._tokens.get(interaction, (0.0, None))
-        loop = asyncio.get_running_loop()
-        if token is None or expires < loop.time():
+        token = self._tokens.get(interaction)
+        if token is None:
             return ""
         await asyncio.wait({token}, timeout=TOKEN_TIMEOUT_SECONDS)
-        taken = loop.create_future()
-        taken.set_result("")
-        self._tokens[interaction] = expires, taken
-        return token.result() if token.done() else ""
+        taken = token.result() if token.done() else ""
+        self._expect_token(interaction).set_result("")
+        return taken
 
     def is_interaction(self, id: str) -> bool:
         """Whether this is the id of an interaction, to which a message cannot refer."""
@@ -55,10 +54,8 @@ class Interactions:
 
     def _expect_token(self, interaction: str) -> asyncio.Future[str]:
         """Return the token to be set: the reply may be ready before Discord has accepted the first response."""
-        loop = asyncio.get_running_loop()
-        self._tokens = {known: entry for known, entry in self._tokens.items() if entry[0] > loop.time()}
-        token: asyncio.Future[str] = loop.create_future()
-        self._tokens[interaction] = loop.time() + TOKEN_LIFETIME_SECONDS, token
+        token: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._tokens.set(interaction, token, TOKEN_LIFETIME_SECONDS)
         return token
 
     async def store_and_answer(self, event: dict[str, Any], message: Message, receive: Receive) -> None:
@@ -120,7 +117,6 @@ class Interactions:
         return True
 
     async def _respond_privately(self, event: dict[str, Any], text: str, deferred: bool) -> None:
-        """Send a text that only this person sees."""
         data = {"content": text, "flags": EPHEMERAL_FLAG}
         if not deferred:
             await self._respond(event, {"type": RESPOND_MESSAGE, "data": data})

@@ -40,7 +40,7 @@ MAX_BUTTONS, BUTTONS_PER_ROW, MAX_LABEL_CHARS = 25, 5, 80
 MAX_MENUS, MAX_MENU_OPTIONS, MAX_OPTION_CHARS = 5, 25, 100
 SUPPRESS_EMBEDS_FLAG = 1 << 2  # hides link previews, and the bot's own embeds too
 EMBED_COLOUR = 0x5865F2
-GREY, APPROVAL_STYLES = 2, (3, 4)  # discord.com/developers/docs/components/reference#button-button-styles
+GREY, APPROVAL_STYLES = 2, (3, 4, 2, 2)  # discord.com/developers/docs/components/reference#button-button-styles
 _FORMATTING = re.compile(r"[\\`*_~|<>\[\]()@#]")
 
 Json = dict[str, Any]  # Discord defines the shape

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -12,16 +11,18 @@ from typing import Any
 
 from agent.messages import Thread
 from catalogue import N_, _
-from channels.base import ChannelError, ChatGone, Refused, TryLater
+from channels.base import ChatGone, Refused, TryLater
 from channels.discord.api import NO_MENTIONS, DiscordApi, Forbidden, ThreadArchived, ThreadExists
 from channels.discord.events import DiscordAccount, parse_message
 from channels.discord.guild_cache import GuildCache
 from channels.discord.texts import TOKEN_SHARED
+from channels.shared.caches import LatestDict, TypingActions
 from channels.shared.rate_limit import Priority, RateLimiter
 from channels.shared.reply_writer import MessageMissing
 
 log = logging.getLogger(__name__)
 
+MAX_TITLES = 2_000  # new mentions whose text is kept
 MAX_TITLE_CHARS = 100  # discord.com/developers/docs/resources/channel#start-thread-from-message
 AUTO_ARCHIVE_MINUTES = 1440  # without a message
 TYPING_SECONDS = 8.0  # Discord shows it for 10, unless a message comes (…#trigger-typing-indicator)
@@ -42,19 +43,18 @@ class DiscordThreads:
         self.bot_id = ""
         self._contested: set[str] = set()  # topics whose threads another program with this token opened
         self._foreign_posts: set[str] = set()  # topics into which another Fawn with this token posted
-        self._titles: dict[str, str] = {}  # new mentions: message id → text from which the thread gets its title
+        self._titles: LatestDict[str, str] = LatestDict(MAX_TITLES)  # new mention → text that gives its thread a title
         self._attempted: deque[str] = deque(maxlen=1000)  # messages on which this process tried to open a thread
         self._without_thread: set[str] = set()  # topics that cannot have a thread
         self._creating: dict[str, asyncio.Task[None]] = {}  # topic → the task that creates its thread
         self._explained: dict[str, bool] = {}  # channels that forbid threads → whether the bot has said so there
         self.chats_without_files: set[str] = set()  # where the bot may not attach files
-        self._typing: dict[str, float] = {}  # channel id → until when typing shows (time.monotonic())
+        self._typing: TypingActions[str] = TypingActions(
+            TYPING_SECONDS, lambda channel_id: api("POST", f"/channels/{channel_id}/typing")
+        )
 
     def remember_title(self, message_id: str, text: str) -> None:
         """Keep the text of a new mention: its thread may need a title soon."""
-        if len(self._titles) >= 2000:
-            for old in list(self._titles)[:1000]:
-                del self._titles[old]
         self._titles[message_id] = text
 
     def note_foreign_post(self, channel_id: str) -> None:
@@ -123,23 +123,14 @@ class DiscordThreads:
         """Show that the bot is typing; in the parent channel while the thread does not exist."""
         in_parent = not thread.topic or self.has_no_thread(thread) or self._is_missing(thread)
         channel_id = thread.chat if in_parent else thread.topic
-        now = time.monotonic()
-        if self._typing.get(channel_id, 0.0) > now or not self._rate_limiter.try_acquire(
+        if not self._typing.shows(channel_id) and self._rate_limiter.try_acquire(
             f"typing {channel_id}", Priority.STREAM
         ):
-            return
-        if len(self._typing) > 1000:
-            self._typing = {known: until for known, until in self._typing.items() if until > now}
-        self._typing[channel_id] = now + TYPING_SECONDS
-        try:
-            await self._api("POST", f"/channels/{channel_id}/typing")
-        except ChannelError:
-            self.clear_typing(channel_id)
-            raise
+            await self._typing.show(channel_id)
 
     def clear_typing(self, channel_id: str) -> None:
         """Note that a message of the bot has ended the typing indicator."""
-        self._typing.pop(channel_id, None)
+        self._typing.forget(channel_id)
 
     async def _create_thread(self, thread: Thread) -> None:
         path = f"/channels/{thread.chat}/messages/{thread.topic}"

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from agent.setting import Secret, setting
 from channels.base import Channel
-from channels.shared.lifecycle import open_channel
-
-if TYPE_CHECKING:
-    from channels.feishu.channel import FeishuChannel
+from channels.shared.lifecycle import open_channel, run_probe
 
 DOMAINS = {"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.com"}
 
@@ -48,17 +44,9 @@ Settings = FeishuSettings  # the configuration loader looks for this name
 
 def connect(settings: FeishuSettings) -> AbstractAsyncContextManager[Channel]:
     """Return the channel. It opens no connection until `listen`, which retries by itself."""
-
-    def load() -> type[FeishuChannel]:
-        from channels.feishu.channel import FeishuChannel
-
-        return FeishuChannel
-
-    return open_channel(load, settings)
+    return open_channel("channels.feishu.channel:FeishuChannel", settings)
 
 
 async def probe(settings: FeishuSettings) -> str:
     """Probe the app once and describe it. Raises Refused with what to do."""
-    from channels.feishu.account_probe import probe_account
-
-    return await probe_account(settings)
+    return await run_probe("channels.feishu.account_probe:probe_account", settings)

@@ -8,7 +8,7 @@ from channels.base import ChannelError, Refused, TokenRejected
 from channels.feishu import FeishuSettings
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
-from channels.shared.lifecycle import open_channel
+from channels.shared.lifecycle import opened
 
 CONNECTION_FIX = "Choose “long connection” under Events & Callbacks in the developer console, for events and callbacks."
 
@@ -16,7 +16,7 @@ CONNECTION_FIX = "Choose “long connection” under Events & Callbacks in the d
 async def probe_account(settings: FeishuSettings) -> str:
     """Describe the app in a sentence. Raises Refused with what to do."""
     try:
-        async with open_channel(lambda: FeishuApi, settings) as api:
+        async with opened(FeishuApi(settings)) as api:
             return await _probe_app(api, settings)
     except Refused:
         raise

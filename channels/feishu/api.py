@@ -5,10 +5,8 @@ The SDK's own calls open a client each and fetch the token with blocking request
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import suppress
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
@@ -16,15 +14,8 @@ import orjson
 
 from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.feishu import FeishuSettings
-from channels.shared.file_limits import CHUNK
-from channels.shared.http_client import (
-    CALL_TIMEOUT,
-    UPLOAD_TIMEOUT,
-    RateLimited,
-    create_session,
-    mapped_network_errors,
-)
-from channels.shared.lifecycle import load_certificates
+from channels.shared.access_token import AccessToken
+from channels.shared.http_client import HttpClient, RateLimited
 
 TOKEN_MARGIN_SECONDS = 600.0  # a token is replaced so long before it expires: both are valid meanwhile
 
@@ -52,27 +43,14 @@ class ChatGoneRefusal(ApiRefusal, ChatGone):
     """The chat is gone, or the bot may no longer write there."""
 
 
-class FeishuApi:
+class FeishuApi(HttpClient):
     """The REST calls of one app. Raises ChannelError."""
 
     def __init__(self, settings: FeishuSettings) -> None:
+        super().__init__("Feishu", settings.proxy, settings.ca_file)
         self._settings = settings
-        self._proxy = settings.proxy or None
-        self._session: aiohttp.ClientSession | None = None
-        self._token = ""
-        self._token_due = 0.0  # time.monotonic() when the token has to be replaced
-        self._token_lock = asyncio.Lock()
+        self._token = AccessToken(self._fetch_token, TOKEN_MARGIN_SECONDS)
         self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
-
-    async def open(self) -> None:
-        """Open the session. Raises Refused."""
-        self._session = create_session(await load_certificates(self._settings.ca_file))
-
-    async def close(self) -> None:
-        """Close the session."""
-        if self._session:
-            await self._session.close()
-            self._session = None
 
     async def __call__(
         self,
@@ -82,101 +60,72 @@ class FeishuApi:
         *,
         query: Mapping[str, str | int] | None = None,
         form: aiohttp.FormData | None = None,
+        repeatable: bool = False,
     ) -> dict[str, Any]:
-        """Make one call and return the response's `data`. `path` follows /open-apis/."""
-        try:
-            return await self._call(method, path, orjson.dumps(body) if body is not None else form, query)
-        except OutcomeUnknown as error:
-            if method == "GET":
-                raise TryLater(str(error)) from None
-            raise
+        """Make one call and return the response's `data`. `path` follows /open-apis/.
 
-    async def _call(self, method: str, path: str, raw: bytes | aiohttp.FormData | None, query: Any) -> dict[str, Any]:
-        """Make one call, and repeat it with a new token if the token has expired."""
-        token = await self.tenant_token()
+        The call is repeated with a new token if the token has expired. A `repeatable` one raises no OutcomeUnknown.
+        """
+        raw = orjson.dumps(body) if body is not None else form
+        token = await self._token.get()
         try:
-            answer = await self._request(method, path, raw, query, token)
+            answer = await self._request(method, path, raw, query, token, repeatable)
         except ApiRefusal as error:
             if error.code not in _TOKEN_CODES:
                 raise
-            if self._token == token:  # no other call has replaced it meanwhile
-                self._token_due = 0.0
-            if isinstance(raw, aiohttp.FormData):  # it can be sent only once
+            self._token.reject(token)
+            if form:  # it can be sent only once
                 raise TryLater(str(error)) from None
-            answer = await self._request(method, path, raw, query, await self.tenant_token())
+            answer = await self._request(method, path, raw, query, await self._token.get(), repeatable)
         data = answer.get("data")
         return data if isinstance(data, dict) else answer
 
-    async def tenant_token(self) -> str:
-        """Return the app's tenant token. Raises TokenRejected when the app's credentials are wrong."""
-        async with self._token_lock:
-            if time.monotonic() < self._token_due:
-                return self._token
-            settings = self._settings
-            body = orjson.dumps({"app_id": settings.app_id, "app_secret": settings.app_secret.reveal()})
-            try:
-                answer = await self._request("POST", "auth/v3/tenant_access_token/internal", body, None, "")
-            except OutcomeUnknown as error:  # repeating it does no harm
-                raise TryLater(str(error)) from None
-            except ApiRefusal as error:
-                if error.code not in _SECRET_CODES:
-                    raise TryLater(str(error), 10.0) from None
-                self.credentials_error = (
-                    f"Feishu rejects the app's id or secret ({error.code}): take both from the developer console."
-                )
-                raise TokenRejected(self.credentials_error, 60.0) from None
-            self.credentials_error = ""
-            self._token = str(answer["tenant_access_token"])
-            lifetime = float(answer.get("expire", 7200))
-            self._token_due = time.monotonic() + max(lifetime - TOKEN_MARGIN_SECONDS, lifetime / 2)
-            return self._token
+    async def _fetch_token(self) -> tuple[str, float]:
+        """Fetch a tenant token. Raises TokenRejected when the app's credentials are wrong."""
+        settings = self._settings
+        body = orjson.dumps({"app_id": settings.app_id, "app_secret": settings.app_secret.reveal()})
+        try:
+            answer = await self._request("POST", "auth/v3/tenant_access_token/internal", body, repeatable=True)
+        except ApiRefusal as error:
+            if error.code not in _SECRET_CODES:
+                raise TryLater(str(error), 10.0) from None
+            self.credentials_error = (
+                f"Feishu rejects the app's id or secret ({error.code}): take both from the developer console."
+            )
+            raise TokenRejected(self.credentials_error, 60.0) from None
+        self.credentials_error = ""
+        return str(answer["tenant_access_token"]), float(answer.get("expire", 7200))
 
     async def probe_connection(self) -> None:
         """Ask for an endpoint of the long connection. Raises ApiRefusal when the app may not have one."""
         settings = self._settings
         body = orjson.dumps({"AppID": settings.app_id, "AppSecret": settings.app_secret.reveal()})
-        await self._request("POST", "/callback/ws/endpoint", body, None, "")
+        await self._request("POST", "/callback/ws/endpoint", body)
 
     def _url(self, path: str) -> str:
         return self._settings.base_url + (path if path.startswith("/") else f"/open-apis/{path}")
 
-    async def _request(self, method: str, path: str, raw: Any, query: Any, token: str) -> dict[str, Any]:
+    async def _request(
+        self, method: str, path: str, raw: Any, query: Any = None, token: str = "", repeatable: bool = False
+    ) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if isinstance(raw, bytes):
             headers["Content-Type"] = "application/json; charset=utf-8"
-        timeout = UPLOAD_TIMEOUT if isinstance(raw, aiohttp.FormData) else CALL_TIMEOUT
-        with mapped_network_errors("Feishu"):
-            async with self._open_session.request(
-                method,
-                self._url(path),
-                data=raw,
-                params=query,
-                headers=headers,
-                timeout=timeout,
-                proxy=self._proxy,
-                allow_redirects=False,
-            ) as answer:
-                return _parse_answer(answer.status, await answer.read(), answer.headers)
+        options: dict[str, Any] = {"data": raw, "params": query, "headers": headers, "allow_redirects": False}
+        async with self.request(method, self._url(path), repeatable=repeatable, **options) as answer:
+            return _parse_answer(answer.status, await answer.read(), answer.headers)
 
-    async def download(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    async def download_resource(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a resource in chunks."""
-        headers = {"Authorization": f"Bearer {await self.tenant_token()}"}
-        with mapped_network_errors("Feishu", repeatable=True):
-            async with self._open_session.get(
-                self._url(path), params=query, headers=headers, proxy=self._proxy
-            ) as answer:
-                if answer.status != 200:
-                    with suppress(OutcomeUnknown):
-                        _parse_answer(answer.status, await answer.read(), answer.headers)
-                    raise TryLater(f"Feishu answered {answer.status}")
-                async for chunk in answer.content.iter_chunked(CHUNK):
-                    yield chunk
+        headers = {"Authorization": f"Bearer {await self._token.get()}"}
+        async with aclosing(self.download(self._url(path), _check_download, params=query, headers=headers)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
-    @property
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
-            raise TryLater("the channel is closed")
-        return self._session
+
+async def _check_download(answer: aiohttp.ClientResponse) -> None:
+    if answer.status != 200:
+        _parse_answer(answer.status, await answer.read(), answer.headers)
 
 
 def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import orjson
 
-from channels.base import OutcomeUnknown, Refused, TryLater
+from channels.base import Refused
 from channels.feishu.api import ApiRefusal, FeishuApi
+from channels.shared.caches import LatestDict
 
 SEQUENCE_EPOCH = 1_767_225_600.0  # 2026-01-01
 MAX_KNOWN_CARDS = 2_000
@@ -27,37 +28,16 @@ class CardApi:
 
     def __init__(self, api: FeishuApi) -> None:
         self._api = api
-        self._sequences: dict[str, int] = {}  # card → number of its last change
-        self._posted: dict[str, str] = {}  # uuid of a post → the card that its first attempt sent
-        self._questions: dict[str, Any] = {}  # card → its JSON, while it has buttons
+        self._sequences: LatestDict[str, int] = LatestDict(MAX_KNOWN_CARDS)  # card → number of its last change
+        # uuid of a post → card of its first attempt: a repeated uuid returns the first message, with that card
+        self.posted: LatestDict[str, str] = LatestDict(MAX_KNOWN_CARDS)
+        self.questions: LatestDict[str, Any] = LatestDict(MAX_KNOWN_QUESTIONS)  # card → its JSON, while it has buttons
 
     async def create_card(self, json: Any) -> str:
         """Create a card entity that no message shows yet; return its id."""
         body = {"type": "card_json", "data": dump_json(json)}
-        try:
-            return str((await self._api("POST", "cardkit/v1/cards", body))["card_id"])
-        except OutcomeUnknown as error:  # invisible so far, so that another one may be created
-            raise TryLater(str(error)) from None
-
-    def card_of_post(self, uuid: str) -> str:
-        """Return the card that the first attempt of a post sent; "" if this process has not made one."""
-        return self._posted.get(uuid, "")
-
-    def remember_post(self, uuid: str, card_id: str) -> None:
-        """Store which card a post sends: a repeated uuid returns the first message, with the first card."""
-        _remember(self._posted, uuid, card_id, MAX_KNOWN_CARDS)
-
-    def forget_post(self, uuid: str) -> None:
-        """Forget a post whose message shows another card."""
-        self._posted.pop(uuid, None)
-
-    def remember_question(self, card_id: str, json: Any) -> None:
-        """Store a card with buttons, for the answer to a click."""
-        _remember(self._questions, card_id, json, MAX_KNOWN_QUESTIONS)
-
-    def take_question(self, card_id: str) -> Any:
-        """Return the JSON of a card with buttons, once; None if this process has not shown it."""
-        return self._questions.pop(card_id, None)
+        answer = await self._api("POST", "cardkit/v1/cards", body, repeatable=True)  # invisible so far
+        return str(answer["card_id"])
 
     async def replace_card(self, card_id: str, json: Any) -> None:
         """Replace the whole card."""
@@ -79,7 +59,7 @@ class CardApi:
         for step in SEQUENCE_STEPS:
             clock = int((time.time() - SEQUENCE_EPOCH) * 10) % 2**31
             sequence = max(self._sequences.get(card_id, 0) + step, clock)
-            _remember(self._sequences, card_id, sequence, MAX_KNOWN_CARDS)
+            self._sequences[card_id] = sequence
             try:
                 await self._api(method, f"cardkit/v1/cards/{card_id}{path}", {**body, "sequence": sequence})
             except ApiRefusal as error:
@@ -88,14 +68,6 @@ class CardApi:
             else:
                 return
         raise Refused("Feishu takes no more changes of this card")
-
-
-def _remember(known: dict[str, Any], key: str, value: Any, most: int) -> None:
-    """Store a value; drop the oldest one when there are too many."""
-    known.pop(key, None)
-    known[key] = value
-    if len(known) > most:
-        del known[next(iter(known))]
 
 
 def dump_json(json: Any) -> str:

@@ -29,7 +29,7 @@ MAX_LABEL_CHARS = 100  # of a button
 MAX_SHOWN_STEPS = 30  # the latest
 MAX_SUMMARY_CHARS = 80  # in the list of chats
 CHOICES = "choices"  # id of the element with the buttons
-APPROVAL_STYLES = ("primary", "danger")
+APPROVAL_STYLES = ("primary", "danger", "default", "default")
 STEPS_TITLE = N_("Steps")
 
 _MENTION_TAG = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)

@@ -7,16 +7,15 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from weakref import WeakSet
+from functools import partial
 
 import orjson
 
-from agent.backoff import backoff_seconds
 from agent.blocks import Final
-from agent.messages import Attachment, Kind, Message, Thread, Unreadable
+from agent.messages import Attachment, Message, Thread, Unreadable
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -42,9 +41,10 @@ from channels.feishu.connection import FeishuConnection
 from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
 from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
-from channels.shared.background import BackgroundTasks
 from channels.shared.buttons import is_stop, press_refusal, press_toast
-from channels.shared.outage_notices import OutageNotices
+from channels.shared.caches import LatestDict
+from channels.shared.inbound import InboundPipeline
+from channels.shared.lifecycle import PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import NOT_STORED, text_for
@@ -61,27 +61,13 @@ MAX_TOAST_CHARS = 100
 CLICK_ANSWER_SECONDS = 1.0  # after the answer to a click: Feishu undoes earlier changes of its card
 
 
-class ReactingReplyWriter(ReplyWriter[FeishuMessage]):
-    """A reply writer that calls `on_finished` when the reply is complete."""
+class FeishuReplyWriter(ReplyWriter[FeishuMessage]):
+    """A reply writer that repeats a post for as long as Feishu recognizes it."""
 
     MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
 
-    def __init__(
-        self,
-        renderer: FeishuRenderer,
-        posts: SentMessages,
-        scope: RateLimitScope,
-        on_finished: Callable[[Final], None],
-    ) -> None:
-        super().__init__(renderer, posts, scope)
-        self._on_finished = on_finished
 
-    async def finish(self, final: Final) -> None:
-        await super().finish(final)
-        self._on_finished(final)
-
-
-class FeishuChannel:
+class FeishuChannel(PlatformChannel):
     """One app."""
 
     name = NAME
@@ -94,6 +80,7 @@ class FeishuChannel:
         self._app_id = settings.app_id
         self._language = "zh" if settings.base_url == DOMAINS["feishu"] else ""  # Lark is for everywhere else
         self._api = FeishuApi(settings)
+        super().__init__(self._api)
         self._cards = CardApi(self._api)
         self._history = FeishuHistory(self._api)
         self._rate_limiter = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
@@ -103,56 +90,41 @@ class FeishuChannel:
         self._me: FeishuAccount | None = None
         self._command_names: frozenset[str] = frozenset()
         self._direct_chats: dict[str, str] = {}  # person → their direct chat, if it was seen
-        self._working: dict[str, asyncio.Future[str]] = {}  # message → id of the reaction that shows work
-        self._outage = OutageNotices()
-        self._writers: WeakSet[ReactingReplyWriter] = WeakSet()
-        self._background = BackgroundTasks()
-
-    async def open(self) -> None:
-        """Open the session for API calls."""
-        await self._api.open()
-
-    async def close(self) -> None:
-        """Stop all replies and close the session."""
-        await asyncio.gather(*(writer.close() for writer in list(self._writers)))
-        await self._background.cancel()
-        await self._api.close()
+        # message → id of the reaction that shows work, "" if Feishu refused it
+        self._working: LatestDict[str, asyncio.Future[str]] = LatestDict(MAX_WORKING)
+        self._pipeline = InboundPipeline(
+            NAME, self._background, apologize=self._apologize, show_working=self._show_working
+        )
 
     # ------------------------------------------------------------ events
 
     async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
         me = self._me = await self._identify()
 
-        async def store_events(events: Sequence[Message | Unreadable]) -> list[Receipt]:
-            receipts = await receive(events)
-            for event, receipt in zip(events, receipts, strict=True):
-                if isinstance(event, Message) and event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-                    self._show_working(event.id)
-            return receipts
+        self._pipeline.receive = receive
 
         async def handle_event(raw: bytes) -> object:
-            return await self._store_event(raw, me, store_events)
+            return await self._store_event(raw, me)
 
         gap = await past.open_gap(NAME, me.app_id) if past.hours else None  # before the first event moves watermarks
         async with asyncio.TaskGroup() as group:
             if gap is not None:
-                group.create_task(self._catch_up(store_events, past, me, gap), name="feishu history")
+                group.create_task(self._catch_up(past, me, gap), name="feishu history")
             await self._connection.run(handle_event)
 
     async def _identify(self) -> FeishuAccount:
         """Ask for the bot's account, and retry until the platform answers."""
-        tries = 0
+        health = self._connection.health
         while True:
             try:
                 answer = await self._api("GET", "bot/v3/info")
                 bot = answer.get("bot") or answer
                 log.info("feishu.connected bot=%s", bot.get("app_name"))
+                health.failures = 0
                 return FeishuAccount(self._app_id, str(bot["open_id"]), self._language)
             except ChannelError as error:
-                tries += 1
                 detail = self._api.credentials_error or f"{error}."
-                self._connection.health.set_health(Health.DOWN, detail)
-                await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
+                await asyncio.sleep(health.note_failure(detail, MAX_BACKOFF_SECONDS))
 
     def _note_connection(self, away: float) -> None:
         """Request a catch-up after `away` seconds without a connection; infinitely many at the start."""
@@ -161,49 +133,45 @@ class FeishuChannel:
                 self._missed_since = min(self._missed_since, time.time() - away - REDELIVERY_SECONDS)
             self._history_due.set()
 
-    async def _catch_up(self, store_events: Receive, past: CatchUpSource, me: FeishuAccount, first: Gap) -> None:
+    async def _catch_up(self, past: CatchUpSource, me: FeishuAccount, first: Gap) -> None:
         """Read missed messages after the start, after a long disconnect, and after a failure of the store."""
         gap: Gap | None = first
         while True:
             await self._history_due.wait()
             self._history_due.clear()
             since, self._missed_since = self._missed_since, math.inf
-            try:
-                gap = gap or await past.open_gap(NAME, me.app_id)
-                gap = replace(gap, heard=[replace(entry, time=min(entry.time, since)) for entry in gap.heard])
-                await self._history.catch_up(store_events, gap.heard, past, me)
-                await past.close_gap(gap)
+            if gap is None:
+                gap = await self._pipeline.retry_until_stored(partial(past.open_gap, NAME, me.app_id))
+            gap = replace(gap, heard=[replace(entry, time=min(entry.time, since)) for entry in gap.heard])
+            if await self._pipeline.fill_gap(past, gap, self._history.missed_messages(gap.heard, past, me)):
                 gap = None
-            except (ChannelError, NotStored) as error:
-                log.warning("feishu.catch_up_failed reason=%s", error)
+            else:
                 self._missed_since = min(self._missed_since, since)
                 await asyncio.sleep(MAX_BACKOFF_SECONDS)
                 self._history_due.set()
 
-    async def _store_event(self, raw: bytes, me: FeishuAccount, store_events: Receive) -> object:
+    async def _store_event(self, raw: bytes, me: FeishuAccount) -> object:
         """Store one event. Returns the answer to a click. Raises NotStored."""
         event = parse_event(raw, me) or await self._parse_menu(raw, me)
         if event is None:
             return None
         try:
-            [receipt] = await store_events([event])
+            [receipt] = await self._pipeline.store([event])
         except NotStored:
             if isinstance(event, Message):
                 self._missed_since = min(self._missed_since, event.time)
-            for affected in self._outage.take_due([event]):
-                sender = MessageSender(self._api, affected.thread, "sorry", affected.id)
-                sending = sender.send_message("text", {"text": text_for(affected.author, NOT_STORED)}, "")
-                self._background.start_best_effort(sending, f"feishu not stored {affected.thread}")
             raise
-        self._outage.end()
         if self._missed_since < math.inf:  # redelivery may take up to seven hours: the history is faster
             self._history_due.set()
         if isinstance(event, Unreadable):
-            log.error("feishu.unreadable key=%s reason=%s", event.key, event.error)
             return None
         if event.private and not event.thread.topic:
             self._direct_chats[event.author.id] = event.thread.chat
         return self._answer_press(event, receipt) if b"card.action.trigger" in raw else None
+
+    async def _apologize(self, event: Message) -> None:
+        sender = MessageSender(self._api, event.thread, "sorry", event.id)
+        await sender.send_message("text", {"text": text_for(event.author, NOT_STORED)}, "")
 
     async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
         """Parse an entry of the bot's menu: its event names the person, but not the chat."""
@@ -235,7 +203,7 @@ class FeishuChannel:
         card_id = press.id.partition("/")[2]
         if refusal or is_stop(press):
             return answer
-        if card := self._cards.take_question(card_id):
+        if card := self._cards.questions.pop(card_id, None):
             answer["card"] = {"type": "raw", "data": answered_card(card, press)}
         elif card_id:  # a card of an earlier process
             self._background.start_best_effort(self._close_buttons(card_id, press), f"feishu click {press.key}")
@@ -250,20 +218,14 @@ class FeishuChannel:
         body = {"reaction_type": {"emoji_type": emoji}}
         return str((await self._api("POST", f"im/v1/messages/{message_id}/reactions", body))["reaction_id"])
 
-    def _show_working(self, message_id: str) -> None:
-        """Add the sign of work to a message; `_working` has its id then, "" if Feishu refuses it."""
-        added = self._working[message_id] = asyncio.get_running_loop().create_future()
-
-        async def add() -> None:
-            try:
-                added.set_result(await self._react(message_id, WORKING_EMOJI))
-            finally:
-                if not added.done():
-                    added.set_result("")
-
-        self._background.start_best_effort(add(), f"feishu working {message_id}")
-        if len(self._working) > MAX_WORKING:
-            del self._working[next(iter(self._working))]
+    async def _show_working(self, message: Message) -> None:
+        """Add the sign of work to a message."""
+        added = self._working[message.id] = asyncio.get_running_loop().create_future()
+        try:
+            added.set_result(await self._react(message.id, WORKING_EMOJI))
+        finally:
+            if not added.done():
+                added.set_result("")
 
     async def _show_finished(self, message_id: str, *, done: bool) -> None:
         """Take the sign of work off a message, and mark it as done."""
@@ -290,9 +252,8 @@ class FeishuChannel:
                 finishing = self._show_finished(to, done=final.state == "done" and not final.asks)
                 self._background.start_best_effort(finishing, f"feishu finished {to}")
 
-        writer = ReactingReplyWriter(renderer, posts, self._rate_limit_scope(thread), show_finished)
-        self._writers.add(writer)
-        return writer
+        scope = self._rate_limit_scope(thread)
+        return self._add_reply(FeishuReplyWriter(renderer, posts, scope, on_finished=show_finished))
 
     async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
         sender = MessageSender(self._api, thread, posts.key)

@@ -15,7 +15,6 @@ from typing import Any
 
 import orjson
 
-from agent.backoff import backoff_seconds
 from channels.base import Health, NotStored, Readiness
 from channels.feishu import FeishuSettings
 from channels.shared.health import ConnectionHealth
@@ -27,7 +26,7 @@ MAX_LINE_BYTES = 16 << 20  # of one event
 LOADING_TIMEOUT_SECONDS = 120.0  # until the process has imported the SDK
 SILENCE_TIMEOUT_SECONDS = 45.0  # a process that sends nothing is replaced: connecting may take 30
 STALE_SECONDS = 5.0  # the process reports every second
-STEADY_SECONDS = 30.0  # a process that lives longer did not fail
+STEADY_SECONDS = 30.0  # a connection that lasts longer did not fail
 MAX_BACKOFF_SECONDS = 30.0  # between two processes
 
 # open.feishu.cn/document/server-docs/event-subscription-guide
@@ -61,13 +60,12 @@ class FeishuConnection:
 
     async def run(self, handle_event: HandleEvent) -> None:
         """Pass events to `handle_event` until cancelled, in the order of arrival; none waits for another's commit."""
-        failures = 0
         async with asyncio.TaskGroup() as handlers:
-            while True:
-                started = time.monotonic()
-                self.health.set_health(Health.DOWN, await self._run_process(handle_event, handlers))
-                failures = 0 if time.monotonic() - started > STEADY_SECONDS else failures + 1
-                await asyncio.sleep(backoff_seconds(failures, MAX_BACKOFF_SECONDS))
+
+            async def connect() -> tuple[str, float]:
+                return await self._run_process(handle_event, handlers), MAX_BACKOFF_SECONDS
+
+            await self.health.supervise(connect, STEADY_SECONDS)
 
     async def _run_process(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> str:
         """Run one process until it ends. Returns the reason."""
@@ -139,8 +137,7 @@ async def _store_and_answer(handle_event: HandleEvent, line: dict[str, Any], std
     answer: dict[str, object] = {"ok": True}
     try:
         answer["data"] = await handle_event(line["event"].encode())
-    except NotStored as error:
-        log.error("feishu.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
+    except NotStored:
         answer["ok"] = False
     if not stdin.is_closing():  # the process may have ended meanwhile
         _write_line(stdin, number=line["number"], **answer)

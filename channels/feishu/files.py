@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import PurePath
-from typing import BinaryIO
 
 import aiohttp
 
 from agent.messages import Attachment
-from channels.base import OutcomeUnknown, OutgoingFile, Refused, SentMessages, TryLater
+from channels.base import OutgoingFile, Refused, SentMessages
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_renderer import without_mentions
 from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, MessageSender
 from channels.shared.file_groups import group_files, send_groups
 from channels.shared.file_limits import check_outgoing_file, limit_chunks, multipart_file_name, too_large
+from channels.shared.http_client import opened_file
 from channels.shared.rate_limit import RateLimitScope
 from channels.shared.reply_writer import post_once
 
@@ -67,15 +66,10 @@ async def _upload_file(api: FeishuApi, file: OutgoingFile) -> tuple[str, dict[st
 async def _upload_as(
     api: FeishuApi, file: OutgoingFile, path: str, field: str, fields: dict[str, str]
 ) -> dict[str, str]:
-    handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
-    try:
+    async with opened_file(file.path) as content:
         form = aiohttp.FormData(fields, quote_fields=False)
-        form.add_field(field, handle, filename=multipart_file_name(file), content_type="application/octet-stream")
-        return await api("POST", f"im/v1/{path}", form=form)
-    except OutcomeUnknown as error:  # an upload is invisible and may be repeated
-        raise TryLater(str(error)) from None
-    finally:
-        await asyncio.to_thread(handle.close)
+        form.add_field(field, content, filename=multipart_file_name(file), content_type="application/octet-stream")
+        return await api("POST", f"im/v1/{path}", form=form, repeatable=True)  # an upload is invisible
 
 
 def fetch_attachment(api: FeishuApi, attachment: Attachment) -> AsyncGenerator[bytes, None]:
@@ -87,7 +81,7 @@ async def _download_chunks(api: FeishuApi, attachment: Attachment) -> AsyncGener
     message_id, key, kind = attachment.ref.split("/")
     try:
         path = f"im/v1/messages/{message_id}/resources/{key}"
-        async with aclosing(api.download(path, {"type": kind})) as chunks:
+        async with aclosing(api.download_resource(path, {"type": kind})) as chunks:
             async for chunk in chunks:
                 yield chunk
     except ApiRefusal as error:

@@ -10,10 +10,11 @@ from itertools import islice
 from typing import Any
 
 from agent.messages import Kind, Message, Quote
-from channels.base import CatchUpSource, LastEvent, Receipt, Receive, Refused
+from channels.base import CatchUpSource, LastEvent, Refused
 from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing
 from channels.feishu.events import FeishuAccount, parse_message
 from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
+from channels.shared.caches import LatestDict
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class FeishuHistory:
 
     def __init__(self, api: FeishuApi) -> None:
         self._api = api
-        self._names: dict[str, str] = {}
+        self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)
         self._chat_modes: dict[str, str] = {}  # chat → "p2p", "group" or "topic"
 
     # ------------------------------------------------------------ context of a message
@@ -87,23 +88,21 @@ class FeishuHistory:
             except (ApiRefusal, KeyError) as error:  # no permission for the directory: it is asked only once
                 log.info("feishu.no_name reason=%s", error)
                 self._names[id] = id
-        if len(self._names) > MAX_NAMES:
-            self._names.clear()
         return self._names.get(id, id)
 
     # ------------------------------------------------------------ missed messages
 
-    async def catch_up(
-        self, receive: Receive, heard: Sequence[LastEvent], past: CatchUpSource, me: FeishuAccount
-    ) -> None:
-        """Offer the messages since each chat's and topic's last event, oldest first; the inbox drops known ones."""
+    async def missed_messages(
+        self, heard: Sequence[LastEvent], past: CatchUpSource, me: FeishuAccount
+    ) -> AsyncIterator[list[Message]]:
+        """Yield the messages since each chat's and topic's last event, oldest first; the inbox drops known ones."""
         oldest = time.time() - past.hours * 3600
         chats = [entry for entry in heard if not entry.topic]
         topics = sorted((entry for entry in heard if entry.topic), key=lambda entry: entry.time)[-MAX_TOPICS:]
         try:
             for entry in (*chats, *topics):
                 try:
-                    await self._offer_since(entry, max(entry.time, oldest), receive, past.most, me)
+                    yield (await self._messages_since(entry, max(entry.time, oldest), me))[-past.most :]
                 except ScopeMissing:
                     raise
                 except Refused as error:  # the chat is gone
@@ -111,14 +110,12 @@ class FeishuHistory:
         except ScopeMissing as error:
             log.warning("feishu.no_catch_up reason=%s", error)
 
-    async def _offer_since(
-        self, entry: LastEvent, since: float, receive: Receive, limit: int, me: FeishuAccount
-    ) -> None:
+    async def _messages_since(self, entry: LastEvent, since: float, me: FeishuAccount) -> list[Message]:
         query: dict[str, str | int] = {"sort_type": "ByCreateTimeAsc"}
         if entry.topic:
             root = await self._get_message(entry.topic)
             if not root or not root[0].get("thread_id"):
-                return
+                return []
             query |= {"container_id_type": "thread", "container_id": str(root[0]["thread_id"])}
         else:
             query |= {"container_id_type": "chat", "container_id": entry.chat, "start_time": int(since)}
@@ -133,9 +130,7 @@ class FeishuHistory:
                 message = parse_message(event, me, "")
                 if message is not None and not message.author.bot:
                     missed.append(message)
-        accepted = (await receive(missed[-limit:])).count(Receipt.ACCEPTED) if missed and limit else 0
-        if accepted:
-            log.info("feishu.caught_up chat=%s messages=%d", entry.chat, accepted)
+        return missed
 
     # ------------------------------------------------------------ calls
 

@@ -123,17 +123,17 @@ class FeishuRenderer:
         """
         name = f"{index} {replaced}"  # an earlier uuid would return the replaced message
         uuid = self._sender.post_uuid(name)
-        card_id = self._cards.card_of_post(uuid)
+        card_id = self._cards.posted.get(uuid, "")
         if is_repeat := bool(card_id):
             await self._replace_card(card_id, part)
         else:
             card_id = await self._create_card(part)
-            self._cards.remember_post(uuid, card_id)
+            self._cards.posted[uuid] = card_id
         content = {"type": "card", "data": {"card_id": card_id}}
         message_id = await self._sender.send_message("interactive", content, name, quote=part.quote)
         if is_repeat or replaced or index not in self._unknown:
             return f"{message_id}/{card_id}"
-        self._cards.forget_post(uuid)
+        self._cards.posted.pop(uuid, None)
         with suppress(Refused):
             await self._recall_message(message_id)
         return await self._post_card(part, index, message_id)
@@ -150,7 +150,7 @@ class FeishuRenderer:
         json = card_json(part, self._topic, card_id)
         await self._cards.replace_card(card_id, json)
         if part.keeps_buttons:
-            self._cards.remember_question(card_id, json)
+            self._cards.questions[card_id] = json
 
     async def edit(self, message_id: str, part: FeishuMessage) -> None:
         message, _, card_id = message_id.partition("/")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import aiohttp
 
-from channels.base import OutcomeUnknown, TryLater
+from channels.base import OutcomeUnknown, Refused, TryLater
+from channels.shared.file_limits import CHUNK
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 IDLE_TIMEOUT_SECONDS = 15.0  # shorter than the servers' own, so that they close no connection under a call
@@ -32,10 +36,68 @@ class RateLimited(TryLater):
         super().__init__(f"{platform} asked to retry after {seconds:.3g} s", seconds)
 
 
-def create_session(certificates: ssl.SSLContext, headers: Mapping[str, str] | None = None) -> aiohttp.ClientSession:
-    """Create a session that keeps connections alive and limits their number nowhere."""
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_TIMEOUT_SECONDS, ssl=certificates)
-    return aiohttp.ClientSession(connector=connector, headers=headers, timeout=CALL_TIMEOUT)
+class HttpClient:
+    """One HTTP session with the proxy and the certificates of a channel's settings. `platform` names it in errors."""
+
+    certificates: ssl.SSLContext  # from `open` on
+
+    def __init__(self, platform: str, proxy: str, ca_file: str, headers: Mapping[str, str] | None = None) -> None:
+        self.platform = platform
+        self.proxy = proxy or None
+        self._ca_file = ca_file
+        self._headers = headers
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Open the session, which keeps connections alive and does not limit their number. Raises Refused."""
+        check_proxy(self.proxy or "")
+        try:
+            self.certificates = await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file or None)
+        except OSError as error:
+            reason = f"`ca_file` cannot be used ({type(error).__name__}): name a PEM file of certificates"
+            raise Refused(reason) from None
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_TIMEOUT_SECONDS, ssl=self.certificates)
+        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=CALL_TIMEOUT)
+
+    async def close(self) -> None:
+        """Close the session."""
+        if self._session:
+            await self._session.close()
+            self._session = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The open session. Raises TryLater before `open` and after `close`."""
+        if self._session is None or self._session.closed:
+            raise TryLater("the channel is closed")
+        return self._session
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, url: str, *, repeatable: bool = False, **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Make one call. Network errors, and OutcomeUnknown of the caller, become what `mapped_network_errors` says.
+
+        A GET is always repeatable. `options` are aiohttp's.
+        """
+        if not isinstance(options.get("data", b""), (bytes, str, type(None))):
+            options.setdefault("timeout", UPLOAD_TIMEOUT)
+        with mapped_network_errors(self.platform, repeatable=repeatable or method == "GET"):
+            async with self.session.request(method, url, proxy=self.proxy, **options) as answer:
+                yield answer
+
+    async def download(
+        self, url: str, check: Callable[[aiohttp.ClientResponse], Awaitable[None]] | None = None, **options: Any
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes behind a URL in chunks. `check` raises the platform's own errors. Raises TryLater."""
+        async with self.request("GET", url, **options) as answer:
+            if check:
+                await check(answer)
+            if answer.status != 200:
+                reason = f"{self.platform}'s file server answered {answer.status}"
+                raise TryLater(reason, retry_after_seconds(answer.headers))
+            async for chunk in answer.content.iter_chunked(CHUNK):
+                yield chunk
 
 
 @contextmanager
@@ -52,9 +114,28 @@ def mapped_network_errors(platform: str, *, repeatable: bool = False) -> Iterato
     except (aiohttp.ClientError, OSError) as error:
         kind = TryLater if repeatable else OutcomeUnknown
         raise kind(f"{platform} did not answer ({type(error).__name__})") from None
+    except OutcomeUnknown as error:
+        raise (TryLater(str(error)) if repeatable else error) from None
+
+
+@asynccontextmanager
+async def opened_file(path: Path) -> AsyncIterator[BinaryIO]:
+    """Open a file to send, off the event loop."""
+    handle: BinaryIO = await asyncio.to_thread(path.open, "rb")
+    try:
+        yield handle
+    finally:
+        await asyncio.to_thread(handle.close)
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float:
     """Return the seconds of the Retry-After header, or 1.0 without one."""
     value = str(headers.get("Retry-After", ""))
     return float(value) if value.isdigit() else 1.0
+
+
+def check_proxy(proxy: str) -> None:
+    """Raise Refused for a proxy that is not an HTTP proxy."""
+    if proxy and not proxy.lower().startswith(("http://", "https://")):
+        kind = proxy.partition("://")[0] if "://" in proxy else "unnamed"
+        raise Refused(f"a proxy of kind {kind[:10]} cannot be used: `proxy` takes http://… or https://…")

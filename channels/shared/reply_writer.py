@@ -95,12 +95,19 @@ class ReplyWriter(Generic[P]):
     MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
 
     def __init__(
-        self, renderer: MessageRenderer[P], posts: SentMessages, rate_limit: ReplyRateLimit, *, drafts: bool = False
+        self,
+        renderer: MessageRenderer[P],
+        posts: SentMessages,
+        rate_limit: ReplyRateLimit,
+        *,
+        drafts: bool = False,
+        on_finished: Callable[[Final], None] = lambda final: None,
     ) -> None:
         self._renderer = renderer
         self._drafts: DraftRenderer[P] | None = renderer if drafts and isinstance(renderer, DraftRenderer) else None
         self._posts = posts
         self._rate_limit = rate_limit
+        self._on_finished = on_finished  # called when the whole reply is visible
         self._view = View()
         self._changed = asyncio.Event()
         self._ids: dict[int, str] = {post.index: post.id for post in posts.known if post.id}
@@ -140,6 +147,7 @@ class ReplyWriter(Generic[P]):
             await self._checked_call(self._delete_part(index))
         if final.asks:
             await self._posts.record_questions(self._locate_questions(final))
+        self._on_finished(final)
 
     def _locate_questions(self, final: Final) -> dict[int, str]:
         """Return the index of each part that shows a question, with the question's id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent.blocks import APPROVAL_OPTIONS, Ask
+from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVE, DENY, Ask
 from agent.messages import Author
 from catalogue import LANGUAGES, N_, _, default_language, format_duration, use_language
 
@@ -14,6 +14,12 @@ NOT_STORED = N_(
 )
 NOT_YOURS = N_("Only the person I asked can answer.")
 ANSWERED = N_("This is already answered or closed.")
+DECIDED = {
+    APPROVE: N_("✅ Approved by {name}"),
+    DENY: N_("❌ Denied by {name}"),
+    ALLOW_HERE: N_("✅ Allowed in this conversation by {name}"),
+    ALWAYS_ALLOW: N_("✅ Always allowed by {name}"),
+}
 REPEAT_MARK = N_("↻ You may have seen this already:")  # before a message that may be visible twice
 
 
@@ -61,11 +67,9 @@ def choice_line(option: str, name: str) -> str:
     """Return what replaces the buttons of an answered question, in the language of the buttons of an approval."""
     for language in LANGUAGES:
         with use_language(language):
-            approve, deny = map(_, APPROVAL_OPTIONS)
-            if option == approve:
-                return _("✅ Approved by {name}", name=name)
-            if option == deny:
-                return _("❌ Denied by {name}", name=name)
+            for shown, line in DECIDED.items():
+                if option == _(shown):
+                    return _(line, name=name)
     return f"✓ {option} ({name})"
 
 

@@ -6,19 +6,13 @@ The configuration imports only this file; `connect` imports the SDK. `socket_mod
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from agent.setting import Secret, setting
 from channels.base import Channel
-from channels.shared.lifecycle import open_channel
+from channels.shared.lifecycle import open_channel, run_probe
 from channels.slack.manifest import app_manifest
-
-if TYPE_CHECKING:
-    from channels.slack.channel import SlackChannel
 
 __all__ = ["Settings", "SlackSettings", "WorkspaceTokens", "app_manifest", "connect", "probe"]
 
@@ -72,21 +66,9 @@ Settings = SlackSettings  # the name under which the configuration finds them
 
 def connect(settings: SlackSettings) -> AbstractAsyncContextManager[Channel]:
     """Return the channel; `listen` connects it."""
-
-    def load() -> type[SlackChannel]:
-        from channels.slack.channel import SlackChannel
-
-        return SlackChannel
-
-    return open_channel(load, settings)
+    return open_channel("channels.slack.channel:SlackChannel", settings)
 
 
 async def probe(settings: SlackSettings) -> str:
     """Return a sentence about every workspace. Raises Refused with what to do."""
-
-    def load() -> Callable[[SlackSettings], Awaitable[str]]:
-        from channels.slack import account_probe
-
-        return account_probe.probe
-
-    return await (await asyncio.to_thread(load))(settings)
+    return await run_probe("channels.slack.account_probe:probe", settings)

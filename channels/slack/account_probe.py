@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from channels.base import ChannelError, Refused, TokenRejected
-from channels.shared.lifecycle import open_channel
+from channels.shared.lifecycle import opened
 from channels.slack import SlackSettings
 from channels.slack.channel import SlackChannel
 from channels.slack.manifest import REQUIRED_SCOPES, SCOPES
@@ -13,7 +13,7 @@ SCOPES_FIX = "add the scopes (`fawn slack manifest` has all of them) and install
 
 async def probe(settings: SlackSettings) -> str:
     """Return a sentence about the accounts. Raises Refused with what to do."""
-    async with open_channel(lambda: SlackChannel, settings) as channel:
+    async with opened(SlackChannel(settings)) as channel:
         try:
             return await _probe_workspaces(channel)
         except (Refused, TokenRejected) as error:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import aiohttp
 from slack_sdk.errors import SlackApiError
@@ -18,11 +16,11 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from agent.messages import ANYWHERE, Thread
 from agent.setting import Secret
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
-from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (
-    UPLOAD_TIMEOUT,
+    HttpClient,
     RateLimited,
     mapped_network_errors,
+    opened_file,
     retry_after_seconds,
 )
 from channels.shared.rate_limit import Priority
@@ -69,7 +67,6 @@ class StreamEnded(Refused):
 
 
 def thread_arguments(thread: Thread) -> Json:
-    """Return the arguments that place a message in a thread."""
     topic = "" if thread.topic == ANYWHERE else thread.topic
     return {"channel": thread.chat} | ({"thread_ts": topic} if topic else {})
 
@@ -77,26 +74,18 @@ def thread_arguments(thread: Thread) -> Json:
 class SlackApi:
     """The calls with one token, called `name` in the configuration, within `limits`. Raises ChannelError."""
 
-    def __init__(
-        self,
-        name: str,
-        token: Secret,
-        settings: SlackSettings,
-        session: aiohttp.ClientSession,
-        certificates: ssl.SSLContext,
-    ) -> None:
+    def __init__(self, name: str, token: Secret, settings: SlackSettings, http: HttpClient) -> None:
         self._name = name
-        self._session = session
-        self._proxy = settings.proxy or None
+        self._http = http
         self.web = AsyncWebClient(
             token=token.reveal(),
             base_url=settings.base_url,
-            session=session,
-            ssl=certificates,
+            session=http.session,
+            ssl=http.certificates,
             logger=SDK_LOG,
             retry_handlers=[],  # the default one repeats a post of unknown outcome
         )
-        self.web.proxy = self._proxy  # not HTTPS_PROXY of the environment, which ignores NO_PROXY
+        self.web.proxy = http.proxy  # not HTTPS_PROXY of the environment, which ignores NO_PROXY
         self.limits = MethodLimits(settings.rate_factor)
 
     async def __call__(self, method: str, /, *, live: bool = False, reserved: bool = False, **arguments: Any) -> Json:
@@ -117,18 +106,18 @@ class SlackApi:
         return {scope.strip() for scope in granted.split(",") if scope.strip()}
 
     async def _call(self, method: str, arguments: Json) -> AsyncSlackResponse:
-        if READ_METHODS.fullmatch(method):
+        is_read = bool(READ_METHODS.fullmatch(method))
+        if is_read:
             encoded: Json = {"http_verb": "GET", "params": arguments}
         else:
             encoded = {"params": arguments} if method in QUERY_METHODS else {"json": arguments}
-        try:
-            with mapped_network_errors("Slack"):
+        with mapped_network_errors("Slack", repeatable=is_read or method in QUERY_METHODS):
+            try:
                 return await self.web.api_call(method, **encoded)
-        except SlackApiError as error:
-            raise self._map_api_error(error) from None
+            except SlackApiError as error:
+                raise self._map_api_error(error) from None
 
     def _map_api_error(self, error: SlackApiError) -> ChannelError:
-        """Return the channel error of an SDK error."""
         answer = error.response
         status = getattr(answer, "status_code", getattr(answer, "status", 0))  # aiohttp's for an answer without JSON
         data = getattr(answer, "data", None)
@@ -169,38 +158,30 @@ class SlackApi:
 
     async def post_to_response_url(self, url: str, body: Json) -> None:
         """Answer an interaction by its response URL. Raises Refused when that has expired."""
-        with mapped_network_errors("Slack"):
-            async with self._session.post(url, json=body, proxy=self._proxy) as answer:
-                _check_status(answer, "the response URL has expired")
+        async with self._http.request("POST", url, json=body) as answer:
+            _check_status(answer, "the response URL has expired")
 
     async def upload(self, url: str, path: Path) -> None:
         """Upload a file to the URL that getUploadURLExternal gave. It is invisible until that upload is completed."""
         headers = {"Content-Type": "application/octet-stream"}
-        handle: BinaryIO = await asyncio.to_thread(path.open, "rb")
-        try:
-            with mapped_network_errors("Slack", repeatable=True):
-                async with self._session.post(
-                    url, data=handle, headers=headers, timeout=UPLOAD_TIMEOUT, proxy=self._proxy
-                ) as answer:
-                    _check_status(answer, "Slack's file host rejected the file")
-        finally:
-            await asyncio.to_thread(handle.close)
+        async with (
+            opened_file(path) as content,
+            self._http.request("POST", url, repeatable=True, data=content, headers=headers) as answer,
+        ):
+            _check_status(answer, "Slack's file host rejected the file")
 
-    async def download(self, url: str, mime: str) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes behind a file's URL. Without the scope Slack redirects to a login page instead."""
+    def download(self, url: str, mime: str) -> AsyncGenerator[bytes, None]:
+        """Return the bytes behind a file's URL. Without the scope Slack redirects to a login page instead."""
+
+        async def check_login(answer: aiohttp.ClientResponse) -> None:
+            if 300 <= answer.status < 400 or (answer.content_type == "text/html" and mime != "text/html"):
+                raise Refused("Slack asks to log in instead of giving the file: the app needs the scope files:read")
+
         headers = {"Authorization": f"Bearer {self.web.token}"}
-        with mapped_network_errors("Slack", repeatable=True):
-            async with self._session.get(url, headers=headers, allow_redirects=False, proxy=self._proxy) as answer:
-                if 300 <= answer.status < 400 or (answer.content_type == "text/html" and mime != "text/html"):
-                    raise Refused("Slack asks to log in instead of giving the file: the app needs the scope files:read")
-                if answer.status != 200:
-                    raise TryLater(f"Slack's file host answered {answer.status}", retry_after_seconds(answer.headers))
-                async for chunk in answer.content.iter_chunked(CHUNK):
-                    yield chunk
+        return self._http.download(url, check_login, headers=headers, allow_redirects=False)
 
 
 def _check_status(answer: aiohttp.ClientResponse, refusal: str) -> None:
-    """Raise the channel error of an answer other than 200."""
     if answer.status == 429:
         raise RateLimited("Slack", retry_after_seconds(answer.headers))
     if answer.status >= 500:

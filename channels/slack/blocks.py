@@ -30,7 +30,7 @@ MAX_PLAN_ITEMS = 20
 MAX_STREAM_STEPS, MAX_STREAM_ITEMS = 12, 6  # in a stream, which cannot remove one: later ones share the last
 MAX_TITLE_BYTES = 110  # of a task
 MAX_DETAIL_BYTES = 60  # of a task
-APPROVAL_STYLES = ("primary", "danger")
+APPROVAL_STYLES = ("primary", "danger", "", "")
 DATE_FORMAT = "{date_short_pretty}, {time}"  # docs.slack.dev/messaging/formatting-message-text#date-formatting
 
 Status = Literal["pending", "in_progress", "complete", "error"]
@@ -255,7 +255,7 @@ def feedback_buttons() -> list[dict[str, Any]]:
 
 
 def _style(ask: Ask, index: int) -> dict[str, str]:
-    return {"style": APPROVAL_STYLES[index]} if ask.approval else {}
+    return {"style": style} if ask.approval and (style := APPROVAL_STYLES[index]) else {}
 
 
 def fits_controls(ask: Ask) -> bool:

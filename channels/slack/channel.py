@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from weakref import WeakSet
-
-import aiohttp
 
 from agent.messages import Attachment, Message, Thread
 from agent.setting import Secret
@@ -32,14 +28,15 @@ from channels.base import (
     find_sent_message,
 )
 from channels.shared import file_limits
+from channels.shared.caches import ExpiringDict
 from channels.shared.file_groups import group_files, joined_captions, send_groups
-from channels.shared.http_client import create_session
-from channels.shared.lifecycle import check_proxy, load_certificates
+from channels.shared.http_client import HttpClient
+from channels.shared.lifecycle import PlatformChannel
 from channels.shared.reply_writer import ReplyWriter, post_once
 from channels.shared.texts import REPEAT_MARK
 from channels.slack import SlackSettings
 from channels.slack.api import SlackApi
-from channels.slack.blocks import MAX_MARKDOWN_CHARS, SlackMessage, notification_text
+from channels.slack.blocks import MAX_MARKDOWN_CHARS, notification_text
 from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages
 from channels.slack.manifest import SLASH_COMMAND
@@ -55,7 +52,7 @@ MAX_FILES_PER_MESSAGE = 10
 SHARE_CHECK_SECONDS = (0.5, 1.0, 2.0, 4.0)  # between looks whether an upload of unknown outcome was shared
 
 
-class SlackChannel:
+class SlackChannel(PlatformChannel):
     """One or more workspaces."""
 
     name = NAME
@@ -63,32 +60,22 @@ class SlackChannel:
     window = 0.2
 
     def __init__(self, settings: SlackSettings) -> None:
+        super().__init__(HttpClient("Slack", settings.proxy, settings.ca_file))
         self._settings = settings
-        self._session: aiohttp.ClientSession | None = None
         self.workspaces: list[Workspace] = []
         self.sockets: list[SocketMode] = []
-        self._response_urls: dict[str, ResponseUrl] = {}  # of interactions, by the id of their message
-        self._writers: WeakSet[ReplyWriter[SlackMessage]] = WeakSet()
+        self._response_urls: ExpiringDict[str, ResponseUrl] = ExpiringDict()  # by the id of the interaction's message
 
     async def open(self) -> None:
-        """Open the session. Raises Refused for settings that cannot work."""
-        check_proxy(self._settings.proxy)
-        certificates = await load_certificates(self._settings.ca_file)
-        self._session = create_session(certificates)
+        await super().open()
         apps: dict[Secret, list[Workspace]] = {}
         for tokens in self._settings.workspace_tokens:
-            workspace = Workspace(tokens, self._settings, self._session, certificates)
+            workspace = Workspace(tokens, self._settings, self._http, self._background)
             self.workspaces.append(workspace)
             apps.setdefault(tokens.app_token, []).append(workspace)
         for token, workspaces in apps.items():
-            api = SlackApi("app_token", token, self._settings, self._session, certificates)
-            self.sockets.append(SocketMode(api, workspaces, self._settings, self._response_urls))
-
-    async def close(self) -> None:
-        """Stop every reply and close the session."""
-        await asyncio.gather(*(writer.close() for writer in list(self._writers)))
-        if self._session:
-            await self._session.close()
+            api = SlackApi("app_token", token, self._settings, self._http)
+            self.sockets.append(SocketMode(api, workspaces, self._settings, self._response_urls, self._background))
 
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         async with asyncio.TaskGroup() as group:
@@ -107,16 +94,13 @@ class SlackChannel:
         return state
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        response_url = self._response_urls.get(to)
-        if response_url and time.monotonic() < response_url.expires_at:
+        if response_url := self._response_urls.get(to):
             renderer: SlackRenderer = EphemeralRenderer(
                 self._find_workspace, thread, posts, to, asker, response_url=response_url
             )
         else:
             renderer = SlackRenderer(self._find_workspace, thread, posts, to, asker)
-        writer = ReplyWriter(renderer, posts, ReplyLimit(renderer.reserve))
-        self._writers.add(writer)
-        return writer
+        return self._add_reply(ReplyWriter(renderer, posts, ReplyLimit(renderer.reserve)))
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         workspace = await self._find_workspace(message.thread.workspace)
@@ -181,8 +165,6 @@ class SlackChannel:
         workspace = await self._find_workspace(team_id)
         try:
             file = (await workspace.api("files.info", file=file_id))["file"]
-        except OutcomeUnknown as error:
-            raise TryLater(str(error)) from None
         except Refused as error:
             raise file_limits.no_longer_available(f"Slack ({error})") from None
         url = file.get("url_private_download") or file.get("url_private")
@@ -208,9 +190,6 @@ class SlackChannel:
 
 async def _upload_file(workspace: Workspace, file: OutgoingFile) -> str:
     """Upload a file and return its id. It is invisible until the upload is completed."""
-    try:
-        target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
-        await workspace.api.upload(target["upload_url"], file.path)
-    except OutcomeUnknown as error:
-        raise TryLater(str(error)) from None
+    target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
+    await workspace.api.upload(target["upload_url"], file.path)
     return str(target["file_id"])

@@ -26,8 +26,8 @@ MAX_THREAD_MESSAGES = 1000  # that are read to find the last ones
 
 async def missed_messages(
     workspace: Workspace, heard: Sequence[LastEvent], catch_up: CatchUpSource, away_since: float
-) -> AsyncIterator[Message]:
-    """Yield the messages since the last events, chat by chat, oldest first, within the rate limit.
+) -> AsyncIterator[list[Message]]:
+    """Yield the messages since the last events, those of a chat at once, oldest first, within the rate limit.
 
     Reads a thread if it was in use before, or if it began meanwhile. After a short absence, reads only what is in use:
     Slack itself repeats other events.
@@ -49,12 +49,9 @@ async def missed_messages(
         since = max(earliest, chats.get(chat, latest))
         threads = {h.topic: max(earliest, h.time) for h in heard if h.chat == chat and h.topic}
         try:
-            found = await _missed_in_chat(workspace, account, chat, since, threads, catch_up.most)
+            yield await _missed_in_chat(workspace, account, chat, since, threads, catch_up.most)
         except Refused as error:
             log.info("slack.not_caught_up chat=%s reason=%s", chat, error)
-            continue
-        for message in found:
-            yield message
 
 
 async def _missed_in_chat(

@@ -24,7 +24,6 @@ class ResponseUrl:
     """
 
     url: str
-    expires_at: float  # time.monotonic()
     only: bool
 
 

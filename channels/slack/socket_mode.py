@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -17,8 +18,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
-from agent.backoff import backoff_seconds
-from agent.messages import Kind, Message, Unreadable
+from agent.messages import Kind, Message
 from catalogue import _
 from channels.base import (
     CatchUpSource,
@@ -32,19 +32,21 @@ from channels.base import (
     TokenRejected,
 )
 from channels.shared.background import BackgroundTasks
+from channels.shared.caches import ExpiringDict
 from channels.shared.health import ConnectionHealth
+from channels.shared.inbound import Event
 from channels.slack import SlackSettings
 from channels.slack.api import SDK_LOG, SlackApi
 from channels.slack.events import NAME, Json, candidate_workspaces, parse_payload
 from channels.slack.history import missed_messages
 from channels.slack.response_url import ResponseUrl
-from channels.slack.workspace import NOT_STORED_RESEND, AuthorUnknown, Workspace
+from channels.slack.workspace import NOT_STORED_RESEND, Workspace
 
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 6.0  # for a handshake; later the ticket has expired
 CLOSE_TIMEOUT_SECONDS = 2.0
-STABLE_SECONDS = 5.0  # after which a connection resets the backoff
+STABLE_SECONDS = 5.0  # a connection that lasts longer did not fail
 MAX_BACKOFF_SECONDS = 10.0
 ANSWERED_KINDS = (Kind.CHAT, Kind.COMMAND)  # as interactions they may get an answer by their response_url
 MAX_REJECTED_BACKOFF_SECONDS = 30.0  # after a rejected token
@@ -95,7 +97,8 @@ class SocketMode:
         api: SlackApi,
         workspaces: Sequence[Workspace],
         settings: SlackSettings,
-        response_urls: dict[str, ResponseUrl],
+        response_urls: ExpiringDict[str, ResponseUrl],
+        background: BackgroundTasks,
     ) -> None:
         self._api = api
         self._workspaces = workspaces
@@ -109,19 +112,15 @@ class SocketMode:
             request_verification_enabled=False,  # a socket needs no signature
         )
         self._health = ConnectionHealth(NAME, log)
-        self._failures = 0
         self._gaps: asyncio.Queue[list[tuple[Workspace, Gap]]] = asyncio.Queue(1)  # to catch up on
         self._away_since = 0.0  # Unix time of the last sign of Slack before the oldest unread gap
-        self._receive: Receive | None = None
-        self._background = BackgroundTasks()
-        self._not_stored: dict[str, tuple[Workspace, Message | Unreadable, Json]] = {}  # by key, to be offered again
+        self._background = background
 
     def readiness(self) -> Readiness:
         return self._health.now
 
     @property
     def workspace_names(self) -> str:
-        """The names of the workspaces that are known."""
         accounts = [workspace.account for workspace in self._workspaces]
         return ", ".join(account.workspace_name if account else "a workspace" for account in accounts)
 
@@ -131,39 +130,32 @@ class SocketMode:
 
     async def run(self, receive: Receive, catch_up: CatchUpSource) -> None:
         """Stay connected until cancelled. Retries what Slack fails at; raises what `receive` raises."""
-        self._receive = receive
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._offer_again(), name="slack offer again")
-                group.create_task(self._read_gaps(catch_up), name="slack catch-up")
-                while True:
-                    await self._connect_once(catch_up)
-        finally:
-            await self._background.cancel()
+        async with asyncio.TaskGroup() as group:
+            for workspace in self._workspaces:
+                workspace.pipeline.receive = receive
+                group.create_task(workspace.pipeline.offer_kept(), name="slack offer again")
+            group.create_task(self._read_gaps(catch_up), name="slack catch-up")
+            await self._health.supervise(partial(self._connect_once, catch_up), STABLE_SECONDS)
 
-    async def _connect_once(self, catch_up: CatchUpSource) -> None:
-        """Connect, and serve the connection until it is lost; or wait after a failure."""
+    async def _connect_once(self, catch_up: CatchUpSource) -> tuple[str, float]:
+        """Serve one connection until it is lost. Returns why it ended, and the longest time to wait before the next."""
         gaps: list[tuple[Workspace, Gap]] = []
         try:
             for workspace in await self._accepted_workspaces():
                 gaps.append((workspace, await catch_up.open_gap(NAME, (await workspace.identify()).team_id)))
             connection = await self._open_connection()
         except (ChannelError, TimeoutError) as error:
-            await asyncio.sleep(self._note_failure(error))
-            return
+            silent = "Slack did not answer the handshake of the event socket."
+            rejected = isinstance(error, (TokenRejected, Refused))
+            longest = MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS
+            return silent if isinstance(error, TimeoutError) else f"{error}.", longest
         self._health.set_health(Health.READY)
         if self._gaps.full():  # the waiting gap is part of this one
             self._gaps.get_nowait()
         self._gaps.put_nowait(gaps)
-        began = time.monotonic()
         last_sign = await self._serve_connection(connection)
         self._away_since = min(self._away_since, last_sign)
-        self._health.set_health(Health.DOWN, "The connection to Slack was lost.")
-        if time.monotonic() - began >= STABLE_SECONDS:
-            self._failures = 0
-            return
-        self._failures += 1
-        await asyncio.sleep(backoff_seconds(self._failures, MAX_BACKOFF_SECONDS))
+        return "The connection to Slack was lost.", MAX_BACKOFF_SECONDS
 
     async def _accepted_workspaces(self) -> list[Workspace]:
         """Return the workspaces that accept their token. Raises ChannelError if none does."""
@@ -223,7 +215,6 @@ class SocketMode:
     # ------------------------------------------------------------ envelopes
 
     async def _handle_request(self, client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
-        """Dispatch a request as the SDK's handler does."""
         started = time.time()
         await send_async_response(client, request, await run_async_bolt_app(self._app, request), started)
 
@@ -241,66 +232,31 @@ class SocketMode:
         event = parse_payload(payload, workspace.account)
         if event is None:
             return True
-        if isinstance(event, Message) and payload.get("response_url") and event.kind in ANSWERED_KINDS:
-            self._remember_response_url(event, payload["response_url"])
+        url = payload.get("response_url")
+        if isinstance(event, Message) and url and event.kind in ANSWERED_KINDS:
+            response_url = ResponseUrl(url, only=event.kind is Kind.COMMAND)
+            self._response_urls.set(event.id, response_url, RESPONSE_URL_SECONDS)
         try:
             await self._store_event(workspace, event, payload)
-        except NotStored as error:
-            log.error("slack.not_stored key=%s reason=%s", event.key, error)  # noqa: TRY400 — the reason is enough
-            return self._reject_event(workspace, event, payload, quietly=isinstance(error, AuthorUnknown))
-        return True
-
-    def _remember_response_url(self, event: Message, url: str) -> None:
-        """Record how to answer an interaction, and forget the expired ones."""
-        now = time.monotonic()
-        for expired in [key for key, known in self._response_urls.items() if known.expires_at < now]:
-            del self._response_urls[expired]
-        self._response_urls[event.id] = ResponseUrl(url, now + RESPONSE_URL_SECONDS, only=event.kind is Kind.COMMAND)
-
-    async def _store_event(self, workspace: Workspace, event: Message | Unreadable, payload: Json) -> None:
-        assert self._receive is not None  # noqa: S101 — set for as long as run() runs
-        if isinstance(event, Message):
-            event = await workspace.with_author(event)
-        [receipt] = await self._receive([event])
-        self._not_stored.pop(event.key, None)
-        self._background.start_best_effort(
-            workspace.acknowledge(event, receipt, payload), f"slack acknowledge {event.key}"
-        )
-
-    def _reject_event(self, workspace: Workspace, event: Message | Unreadable, payload: Json, *, quietly: bool) -> bool:
-        """Keep an event that could not be stored, to offer it again; Slack does so for some minutes only.
-
-        Returns whether to acknowledge it.
-
-        An interaction is not kept: the person is asked to repeat it.
-        """
-        if "event" not in payload:
-            if url := payload.get("response_url"):
+        except NotStored:
+            if "event" in payload:  # Slack delivers it again for some minutes only
+                workspace.pipeline.keep(event, partial(self._store_event, workspace, event, payload))
+                return False
+            if url:  # an interaction: ask the person to repeat it
                 answer = {"text": _(NOT_STORED_RESEND), "replace_original": False, "response_type": "ephemeral"}
                 self._background.start_best_effort(workspace.api.post_to_response_url(url, answer), "slack not stored")
-            return True
-        self._not_stored[event.key] = (workspace, event, payload)
-        if isinstance(event, Message) and not quietly:
-            self._background.start_best_effort(workspace.apologize(event), "slack not stored")
-        return False
+        return True
 
-    async def _offer_again(self) -> None:
-        failures = 0
-        while True:
-            await asyncio.sleep(backoff_seconds(failures, MAX_BACKOFF_SECONDS) if self._not_stored else 1.0)
-            failed = False
-            for workspace, event, payload in list(self._not_stored.values()):
-                try:
-                    await self._store_event(workspace, event, payload)
-                except AuthorUnknown:  # concerns one person only
-                    failed = True
-                except NotStored:
-                    failed = True
-                    break
-            failures = failures + 1 if failed else 0
+    async def _store_event(self, workspace: Workspace, event: Event, payload: Json) -> None:
+        """Store and acknowledge an event; an empty payload is one of the history. Raises NotStored."""
+        if isinstance(event, Message):
+            event = await workspace.with_author(event)
+        [receipt] = await workspace.pipeline.store([event], notify="event" in payload)
+        if isinstance(event, Message):
+            acknowledging = workspace.acknowledge(event, receipt, payload)
+            self._background.start_best_effort(acknowledging, f"slack acknowledge {event.key}")
 
     def _workspace_of(self, payload: Json) -> Workspace | None:
-        """Return the workspace that an envelope is for."""
         known = {workspace.account.team_id: workspace for workspace in self._workspaces if workspace.account}
         return next((known[name] for name in candidate_workspaces(payload) if name in known), None)
 
@@ -310,39 +266,10 @@ class SocketMode:
             gaps = await self._gaps.get()
             away_since, self._away_since = self._away_since, float("inf")
             for workspace, gap in gaps:
-                count, stored = 0, True
-                try:
-                    async for message in missed_messages(workspace, gap.heard, catch_up, away_since):
-                        stored = await self._store_missed(workspace, message) and stored
-                        count += 1
-                    if stored:
-                        await catch_up.close_gap(gap)
-                except (ChannelError, NotStored) as error:
-                    log.warning("slack.not_caught_up reason=%s", error)
+                missed = missed_messages(workspace, gap.heard, catch_up, away_since)
+                if not await workspace.pipeline.fill_gap(catch_up, gap, missed, partial(self._store_missed, workspace)):
                     self._away_since = min(self._away_since, away_since)  # the next gap begins with this one
-                log.info(
-                    "slack.caught_up workspace=%s messages=%d",
-                    workspace.account.team_id if workspace.account else "",
-                    count,
-                )
 
-    async def _store_missed(self, workspace: Workspace, message: Message) -> bool:
-        """Store a missed message, or return False and keep it to offer it again."""
-        try:
-            await self._store_event(workspace, message, {})
-        except NotStored:
-            self._not_stored[message.key] = (workspace, message, {})
-            return False
-        return True
-
-    # ------------------------------------------------------------ failures
-
-    def _note_failure(self, error: Exception) -> float:
-        """Record a failed connection and return the seconds until the next attempt."""
-        self._failures += 1
-        if isinstance(error, TimeoutError):
-            self._health.set_health(Health.DOWN, "Slack did not answer the handshake of the event socket.")
-        else:
-            self._health.set_health(Health.DOWN, f"{error}.")
-        rejected = isinstance(error, (TokenRejected, Refused))
-        return backoff_seconds(self._failures, MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS)
+    async def _store_missed(self, workspace: Workspace, messages: Sequence[Event]) -> None:
+        for message in messages:
+            await workspace.pipeline.retry_until_stored(partial(self._store_event, workspace, message, {}))

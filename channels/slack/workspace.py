@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import ssl
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-import aiohttp
-
-from agent.messages import Kind, Message, Quote, Thread, Unreadable
+from agent.messages import Kind, Message, Quote, Thread
 from catalogue import N_
-from channels.base import ChannelError, NotStored, Receipt, Refused
+from channels.base import ChannelError, Receipt, Refused
 from channels.shared import buttons, texts
-from channels.shared.outage_notices import OutageNotices
+from channels.shared.background import BackgroundTasks
+from channels.shared.caches import ExpiringDict, LatestDict
+from channels.shared.http_client import HttpClient
+from channels.shared.inbound import EventDelayed, InboundPipeline
 from channels.slack import SlackSettings, WorkspaceTokens
 from channels.slack.api import SlackApi, thread_arguments
 from channels.slack.blocks import context_block, cut_fallback, notification_text
-from channels.slack.events import QUESTION_PREFIX, Json, SlackAccount
+from channels.slack.events import NAME, QUESTION_PREFIX, Json, SlackAccount
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +37,6 @@ MAX_CACHED_PEOPLE = 10_000
 NOT_STORED_RESEND = N_("I can't save messages right now, so I didn't get yours. Please send it again in a few minutes.")
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 _CHANNEL = re.compile(r"<#([A-Z0-9]+)>")
-
-
-class AuthorUnknown(NotStored):
-    """The author's membership is unknown, so the event can be neither accepted nor ignored yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +55,8 @@ class PeopleCache:
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
-        self._known: dict[str, tuple[Person | None, float]] = {}  # with the time.monotonic() of the next lookup
+        # with the time.monotonic() of the next lookup
+        self._known: LatestDict[str, tuple[Person | None, float]] = LatestDict(MAX_CACHED_PEOPLE)
         self._lookups: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def find_person(self, user: str, team: str) -> Person | None:
@@ -73,8 +70,6 @@ class PeopleCache:
         known, until = self._known.get(user, (None, 0.0))
         if until > time.monotonic():
             return known
-        if len(self._known) > MAX_CACHED_PEOPLE:
-            self._known.clear()
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
                 known = _parse_person((await self._api("users.info", user=user, include_locale=True))["user"], team)
@@ -106,17 +101,22 @@ class Workspace:
         self,
         tokens: WorkspaceTokens,
         settings: SlackSettings,
-        session: aiohttp.ClientSession,
-        certificates: ssl.SSLContext,
+        http: HttpClient,
+        background: BackgroundTasks,
     ) -> None:
-        self.api = SlackApi("bot_token", tokens.bot_token, settings, session, certificates)
+        self.api = SlackApi("bot_token", tokens.bot_token, settings, http)
         self._people = PeopleCache(self.api)
         self.account: SlackAccount | None = None
-        self._channel_names: dict[str, str] = {}
-        self._working: dict[Thread, float] = {}  # "processing" sessions, with the time of the next status
+        self._channel_names: LatestDict[str, str] = LatestDict(MAX_CACHED_PEOPLE)
+        self._working: ExpiringDict[Thread, bool] = ExpiringDict()  # "processing" sessions, until the next status
         self._watched: dict[Thread, list[str]] = {}  # messages with 👀
         self._ends: asyncio.Queue[tuple[Thread, str, Json]] = asyncio.Queue()  # calls that end those signs
-        self._outage = OutageNotices()
+        self.pipeline = InboundPipeline(
+            NAME,
+            background,
+            apologize=self._apologize,
+            show_working=lambda event: self.show_working(event.thread, event),
+        )
 
     async def identify(self) -> SlackAccount:
         """Return the bot's account in this workspace. Raises ChannelError."""
@@ -133,13 +133,16 @@ class Workspace:
         return await self._people.find_person(user, (await self.identify()).team_id)
 
     async def with_author(self, message: Message) -> Message:
-        """Add the author's name and membership. Raises AuthorUnknown if Slack does not answer in time."""
+        """Add the author's name and membership, which decides about access.
+
+        Raises EventDelayed if Slack does not answer in time.
+        """
         author = message.author
         if author.bot or message.kind in (Kind.EDIT, Kind.DELETE):  # these change a message accepted before
             return message
         person = await self.find_person(author.id)
         if person is None:
-            raise AuthorUnknown(f"Slack did not answer who {author.id} is")
+            raise EventDelayed(f"Slack did not answer who {author.id} is")
         known = replace(author, name=person.name, bot=person.bot, guest=person.guest, language=person.language)
         return replace(message, author=known)
 
@@ -175,17 +178,14 @@ class Workspace:
         About sessions: docs.slack.dev/ai/agent-sessions.
         """
         if thread.topic:
-            now = time.monotonic()
-            if self._working.get(thread, 0.0) > now:
+            if thread in self._working:
                 return
-            if len(self._working) > 1000:
-                self._working = {known: until for known, until in self._working.items() if until > now}
-            self._working[thread] = now + SESSION_SECONDS
+            self._working.set(thread, True, SESSION_SECONDS)
             title = {"title": texts.shorten(asked.text, MAX_TITLE_CHARS)} if asked and asked.text else {}
             try:
                 await self._send_status(thread, "processing", **title)
             except ChannelError:
-                self._working.pop(thread, None)
+                self._working.pop(thread)
                 if not asked:
                     raise
             else:
@@ -204,7 +204,7 @@ class Workspace:
 
         `asked` is the message of the request, which an earlier process may have given 👀.
         """
-        self._working.pop(thread, None)
+        self._working.pop(thread)
         marked = {*self._watched.pop(thread, ()), *([asked] if asked and not thread.topic else [])}
         for message_id in sorted(marked):
             self._take_back_eyes(thread, message_id)
@@ -237,30 +237,20 @@ class Workspace:
         address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
         await self.api("agents.sessions.setStatus", **address, status=status, **title)
 
-    async def acknowledge(self, event: Message | Unreadable, receipt: Receipt, payload: Json) -> None:
-        """Show the author that the event was received."""
-        self._outage.end()
-        if isinstance(event, Unreadable):
-            log.error("slack.unreadable key=%s reason=%s", event.key, event.error)
-        elif payload.get("type") == "block_actions":
+    async def acknowledge(self, event: Message, receipt: Receipt, payload: Json) -> None:
+        """Show the author the effect of a press or a stop; `pipeline` shows that of a message."""
+        if payload.get("type") == "block_actions":
             await self._show_choice(event, receipt, payload)
-        elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-            await self.show_working(event.thread, event)
         elif _is_stop_button(payload) or (_is_withdrawn(event) and self._is_working(event.thread)):
             self.end_working(event.thread, "active")  # a stopped turn may send no answer
 
     def _is_working(self, thread: Thread) -> bool:
         return thread in self._working or thread in self._watched
 
-    async def apologize(self, event: Message) -> None:
-        """Tell a thread once per outage that its messages cannot be stored."""
-        if self._outage.take_due([event]):
-            mark = {
-                "event_type": "fawn_note",
-                "event_payload": {},
-            }  # SlackRenderer must not find it as an unfinished answer
-            text = texts.text_for(event.author, texts.NOT_STORED)
-            await self.api("chat.postMessage", **thread_arguments(event.thread), text=text, metadata=mark)
+    async def _apologize(self, event: Message) -> None:
+        mark = {"event_type": "fawn_note", "event_payload": {}}  # SlackRenderer must not take it for an answer
+        text = texts.text_for(event.author, texts.NOT_STORED)
+        await self.api("chat.postMessage", **thread_arguments(event.thread), text=text, metadata=mark)
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Replace the buttons by the choice, or tell the person privately why it had no effect."""

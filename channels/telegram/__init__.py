@@ -1,23 +1,17 @@
 """Telegram: private chats, groups and forum topics through a bot, by long polling.
 
 The configuration imports only this file; `connect` imports the SDK. `polling` and `events` receive messages, `reply`
-answers them, both over `api` and `transport`.
+answers them, both over `api`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from agent.setting import Secret, setting
 from channels.base import Channel
-from channels.shared.lifecycle import check_proxy, open_channel
-
-if TYPE_CHECKING:
-    from channels.telegram.channel import TelegramChannel
+from channels.shared.lifecycle import open_channel, run_probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +45,9 @@ ID_SHAPE = (r"-?\d+", "ids are numbers; `fawn pair list` shows the id of each pe
 
 def connect(settings: TelegramSettings) -> AbstractAsyncContextManager[Channel]:
     """Return the channel; `listen` connects it. Raises Refused for a proxy of another kind than HTTP."""
-    check_proxy(settings.proxy)
-
-    def load() -> type[TelegramChannel]:
-        from channels.telegram.channel import TelegramChannel
-
-        return TelegramChannel
-
-    return open_channel(load, settings)
+    return open_channel("channels.telegram.channel:TelegramChannel", settings)
 
 
 async def probe(settings: TelegramSettings) -> str:
     """Return a sentence about the account. Raises Refused with what to do."""
-    check_proxy(settings.proxy)
-
-    def load() -> Callable[[TelegramSettings], Awaitable[str]]:
-        from channels.telegram import account_probe
-
-        return account_probe.probe
-
-    return await (await asyncio.to_thread(load))(settings)
+    return await run_probe("channels.telegram.account_probe:probe", settings)

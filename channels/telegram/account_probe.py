@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from channels.base import ChannelError, Refused, TokenRejected
-from channels.shared.lifecycle import open_channel
+from channels.shared.lifecycle import opened
 from channels.telegram import TelegramSettings
 from channels.telegram.api import TelegramApi
 
@@ -11,7 +11,7 @@ from channels.telegram.api import TelegramApi
 async def probe(settings: TelegramSettings) -> str:
     """Return a sentence about the account. Raises Refused with what to do."""
     try:
-        async with open_channel(lambda: TelegramApi, settings) as api:
+        async with opened(TelegramApi(settings)) as api:
             username = (await api("getMe"))["username"]
     except TokenRejected:
         raise Refused("Telegram rejects the bot's token: copy it again from @BotFather (`token`)") from None

@@ -1,20 +1,27 @@
-"""Call the Bot API: addressed by thread, with its errors as channel errors."""
+"""Call the Bot API through python-telegram-bot: addressed by thread, with its errors as channel errors."""
 
 from __future__ import annotations
 
-import time
+import logging
+import warnings
 from collections.abc import AsyncGenerator
 from typing import Any
 from urllib.parse import quote
 
 import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
+from telegram.warnings import PTBUserWarning
 
 from agent.messages import Thread
 from channels.base import ChannelError, ChatGone, Refused, TokenRejected, TryLater
+from channels.shared.http_client import HttpClient
 from channels.shared.reply_writer import MessageMissing
 from channels.telegram import TelegramSettings
-from channels.telegram.transport import AiohttpRequest, TransportError
+from channels.telegram.transport import SdkTransport, TransportError
+
+logging.getLogger("telegram.Bot").setLevel(logging.WARNING)  # its debug lines contain the token and messages
+# The SDK's typed methods build an object of each answer, which costs more than the call.
+warnings.filterwarnings("ignore", r"Please use 'Bot\.", PTBUserWarning)
 
 
 class NotModified(Refused):
@@ -80,40 +87,25 @@ def map_api_error(error: TelegramError) -> ChannelError:
     return Refused(error.message)
 
 
-class _RawBot(telegram.Bot):
-    """The SDK's bot with raw answers: building an object of each costs more than the call."""
-
-    async def call(self, method: str, arguments: dict[str, Any], answer_seconds: float | None) -> Any:
-        if answer_seconds is None:
-            return await self._post(method, arguments)
-        return await self._post(method, arguments, read_timeout=answer_seconds)
-
-
-class TelegramApi:
-    """The calls of one bot. Raises ChannelError."""
+class TelegramApi(HttpClient):
+    """The calls of one bot. Raises ChannelError; no error contains a URL, because the token is part of it."""
 
     def __init__(self, settings: TelegramSettings) -> None:
+        super().__init__("Telegram", settings.proxy, settings.ca_file)
         base, token = settings.base_url.rstrip("/"), settings.token.reveal()
-        self._file_url = f"{base}/file/bot{token}/"
-        self._request = AiohttpRequest(proxy=settings.proxy, ca_file=settings.ca_file)
+        transport = SdkTransport(self)
         try:
-            self._bot = _RawBot(token, base_url=f"{base}/bot", request=self._request, get_updates_request=self._request)
+            self._bot = telegram.Bot(token, base_url=f"{base}/bot", request=transport, get_updates_request=transport)
         except TelegramError as error:  # an empty token
             raise map_api_error(error) from None
+        self._file_url = f"{base}/file/bot{token}/"
         self._supergroups: dict[str, str] = {}  # by the group that became one
-
-    async def open(self) -> None:
-        """Open the session. Raises Refused."""
-        await self._request.initialize()
-
-    async def close(self) -> None:
-        """Close the session."""
-        await self._request.shutdown()
 
     async def __call__(self, method: str, /, *, answer_seconds: float | None = None, **arguments: Any) -> Any:
         """Call a method; the server may be silent for `answer_seconds`."""
+        timeout = SdkTransport.DEFAULT_NONE if answer_seconds is None else answer_seconds
         try:
-            return await self._bot.call(method, arguments, answer_seconds)
+            return await self._bot.do_api_request(method, arguments, read_timeout=timeout)
         except TelegramError as error:
             raise map_api_error(error) from None
 
@@ -129,38 +121,14 @@ class TelegramApi:
                 self._supergroups[thread.chat] = error.chat
         raise ChatGone("the group moved twice")
 
-    def download(self, file_path: str) -> AsyncGenerator[bytes, None]:
+    async def show_typing(self, thread: Thread) -> None:
+        await self.call_in_thread(thread, "sendChatAction", action="typing")
+
+    def download_file(self, file_path: str) -> AsyncGenerator[bytes, None]:
         """Return the chunks of a file by the path that getFile gave. Raises TryLater."""
-        return self._request.download(self._file_url + quote(file_path))
+        return self.download(self._file_url + quote(file_path))
 
 
 def _numeric_id(text: str) -> int | str:
     """Return an id as Telegram writes it; Telegram rejects any other text."""
     return int(text) if text.removeprefix("-").isdecimal() else text
-
-
-class TypingActions:
-    """The typing action of each thread, sent only when it does not show any more."""
-
-    VISIBLE_SECONDS = 4.0  # at least, unless a message arrives (core.telegram.org/bots/api#sendchataction: 5 or less)
-
-    def __init__(self, api: TelegramApi) -> None:
-        self._api = api
-        self._visible_until: dict[Thread, float] = {}
-
-    async def show(self, thread: Thread) -> None:
-        now = time.monotonic()
-        if self._visible_until.get(thread, 0.0) > now:
-            return
-        if len(self._visible_until) > 1000:
-            self._visible_until = {known: until for known, until in self._visible_until.items() if until > now}
-        self._visible_until[thread] = now + self.VISIBLE_SECONDS
-        try:
-            await self._api.call_in_thread(thread, "sendChatAction", action="typing")
-        except ChannelError:
-            self.forget(thread)
-            raise
-
-    def forget(self, thread: Thread) -> None:
-        """Note that a message of the bot ended the action."""
-        self._visible_until.pop(thread, None)

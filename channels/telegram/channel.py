@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import PurePath
-from typing import BinaryIO
-from weakref import WeakSet
 
 import telegram
 
@@ -29,16 +26,19 @@ from channels.base import (
     find_sent_message,
 )
 from channels.shared import file_limits
+from channels.shared.caches import TypingActions
 from channels.shared.file_groups import group_files, send_groups
+from channels.shared.http_client import opened_file
+from channels.shared.lifecycle import PlatformChannel
 from channels.shared.markdown_split import cut_units
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
 from channels.shared.texts import REPEAT_MARK
 from channels.telegram import TelegramSettings
-from channels.telegram.api import TelegramApi, TypingActions
+from channels.telegram.api import TelegramApi
 from channels.telegram.events import NAME
 from channels.telegram.polling import Poller
-from channels.telegram.reply import MAX_MESSAGE_UNITS, TelegramMessage, TelegramRenderer
+from channels.telegram.reply import MAX_MESSAGE_UNITS, TelegramRenderer
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +49,11 @@ MAX_ALBUM_FILES = 10  # …#sendmediagroup: photos, or documents
 MAX_CAPTION_UNITS = 1024  # UTF-16 units
 MAX_COMMANDS = 100
 MAX_TOPIC_CHARS = 128  # core.telegram.org/bots/api#editforumtopic
+TYPING_VISIBLE_SECONDS = 4.0  # at least, unless a message arrives (…#sendchataction: 5 or less)
 PHOTO_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 
 
-class TelegramChannel:
+class TelegramChannel(PlatformChannel):
     """One bot."""
 
     name = NAME
@@ -60,24 +61,14 @@ class TelegramChannel:
     window = 0.2
 
     def __init__(self, settings: TelegramSettings) -> None:
-        logging.getLogger("telegram").setLevel(logging.INFO)  # its debug lines contain the token
         self._api = TelegramApi(settings)
+        super().__init__(self._api)
         self._drafts = settings.drafts
         self._rate_limiter = RateLimiter(
             RateLimits(settings.per_chat, settings.burst, group_minute=settings.per_group, overall=settings.overall)
         )
-        self._typing = TypingActions(self._api)
-        self._poller = Poller(self._api, self._typing, settings.poll_seconds)
-        self._writers: WeakSet[ReplyWriter[TelegramMessage]] = WeakSet()
-
-    async def open(self) -> None:
-        """Open the API's session. Raises Refused."""
-        await self._api.open()
-
-    async def close(self) -> None:
-        """Stop every reply and close the session."""
-        await asyncio.gather(*(writer.close() for writer in list(self._writers)))
-        await self._api.close()
+        self._typing = TypingActions(TYPING_VISIBLE_SECONDS, self._api.show_typing)
+        self._poller = Poller(self._api, self._typing, settings.poll_seconds, self._background)
 
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         await self._poller.run(receive)
@@ -88,9 +79,7 @@ class TelegramChannel:
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = TelegramRenderer(self._api, thread, posts.key, to, self._typing)
         drafts = self._drafts and not _is_group(thread)
-        writer = ReplyWriter(renderer, posts, self._rate_limit_scope(thread), drafts=drafts)
-        self._writers.add(writer)
-        return writer
+        return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread), drafts=drafts))
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         return message
@@ -148,12 +137,11 @@ class TelegramChannel:
     async def _send_media(self, thread: Thread, files: Sequence[OutgoingFile], kind: str, mark: str) -> str:
         captions = [cut_units(file.caption, MAX_CAPTION_UNITS) for file in files]
         captions[0] = cut_units(mark + files[0].caption, MAX_CAPTION_UNITS)
-        with ExitStack() as opened:
+        async with AsyncExitStack() as opened:
             parts = []
             for file in files:
-                handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
+                content = await opened.enter_async_context(opened_file(file.path))
                 name = file_limits.multipart_file_name(file)
-                content = opened.enter_context(handle)
                 parts.append(telegram.InputFile(content, filename=name, attach=len(files) > 1, read_file_handle=False))
             if len(files) == 1:
                 arguments = {kind: parts[0], **({"caption": captions[0]} if captions[0] else {})}
@@ -175,7 +163,7 @@ class TelegramChannel:
             if "too big" in str(error).lower():
                 raise file_limits.too_large(MAX_DOWNLOAD_BYTES) from None
             raise file_limits.no_longer_available("Telegram") from None
-        async with aclosing(self._api.download(path)) as chunks:
+        async with aclosing(self._api.download_file(path)) as chunks:
             async for chunk in chunks:
                 yield chunk
 

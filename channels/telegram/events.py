@@ -41,8 +41,6 @@ _UNSUPPORTED = {  # field of a message → its name for a person
 
 @dataclass(frozen=True, slots=True)
 class TelegramAccount:
-    """The bot's own account."""
-
     id: int
     username: str
 
@@ -265,7 +263,6 @@ def _text_without_mention(message: telegram.Message, account: TelegramAccount) -
 
 
 def _mentions_bot(entity: Entity, text: str, account: TelegramAccount) -> bool:
-    """Return whether this entity mentions the bot."""
     if entity.type == Entity.TEXT_MENTION:
         return entity.user is not None and entity.user.id == account.id
     if entity.type != Entity.MENTION:

@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.backoff import backoff_seconds, jitter
-from agent.messages import Kind, Message, Unreadable
+from agent.messages import Kind, Message, Thread
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.buttons import is_stop, press_toast
+from channels.shared.caches import TypingActions
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
-from channels.shared.outage_notices import OutageNotices
+from channels.shared.inbound import InboundPipeline
 from channels.shared.texts import NOT_STORED, choice_line, text_for
-from channels.telegram.api import PollConflict, TelegramApi, TypingActions
+from channels.telegram.api import PollConflict, TelegramApi
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
 from channels.telegram.reply import choice_arguments
 
@@ -40,21 +41,23 @@ CONFLICT = (
 class Poller:
     """Poll for one bot, and acknowledge what its users send."""
 
-    def __init__(self, api: TelegramApi, typing: TypingActions, poll_seconds: float) -> None:
+    def __init__(
+        self, api: TelegramApi, typing: TypingActions[Thread], poll_seconds: float, background: BackgroundTasks
+    ) -> None:
         self._api = api
-        self._typing = typing
         self._poll_seconds = poll_seconds
         self._account: TelegramAccount | None = None
         self._offset = 0
         self._health = ConnectionHealth(NAME, log)
         self._last_poll = 0.0  # time.monotonic() of the last successful poll
-        self._failures = 0  # in a row
         self._undisturbed_since = 0.0  # time.monotonic() of the last conflict
         self._standby = False  # another program polls
         self._failed_batches = 0  # in a row that could not be stored
-        self._outage = OutageNotices()
         self._commands: list[dict[str, str]] = []
-        self._background = BackgroundTasks()
+        self._background = background
+        self._pipeline = InboundPipeline(
+            NAME, background, apologize=self._apologize, show_working=lambda event: typing.show(event.thread)
+        )
 
     async def set_commands(self, commands: list[dict[str, str]]) -> None:
         """Register the bot's commands, now and after every restart of the account."""
@@ -71,13 +74,11 @@ class Poller:
 
     async def run(self, receive: Receive) -> None:
         """Poll until cancelled. Retries what the platform fails at; raises what `receive` raises."""
-        try:
-            while True:
-                await self._poll_once(receive)
-        finally:
-            await self._background.cancel()
+        self._pipeline.receive = receive
+        while True:
+            await self._poll_once()
 
-    async def _poll_once(self, receive: Receive) -> None:
+    async def _poll_once(self) -> None:
         try:
             account = self._account or await self._identify()
             updates = await (self._probe_conflict() if self._standby else self._get_updates())
@@ -88,9 +89,9 @@ class Poller:
         if not self._health.is_ready:
             self._undisturbed_since = self._last_poll
         self._health.set_health(Health.READY, f"@{account.username}")
-        self._failures, self._standby = 0, False
+        self._health.failures, self._standby = 0, False
         if updates:
-            await self._store_updates(updates, account, receive)
+            await self._store_updates(updates, account)
 
     async def _identify(self) -> TelegramAccount:
         """Ask for the bot's account. Removes a webhook, which would receive the updates instead."""
@@ -104,7 +105,7 @@ class Poller:
 
     async def _get_updates(self) -> list[dict[str, Any]]:
         """Return the updates after the offset. The first poll, and one after a failure, returns at once."""
-        waits = self._health.is_ready and not self._failures
+        waits = self._health.is_ready and not self._health.failures
         return await self._call_get_updates(int(self._poll_seconds) if waits else 0)
 
     async def _call_get_updates(self, seconds: int) -> list[dict[str, Any]]:
@@ -131,39 +132,25 @@ class Poller:
                 raise PollConflict("the other program took the updates")
         return updates
 
-    async def _store_updates(self, updates: list[dict[str, Any]], account: TelegramAccount, receive: Receive) -> None:
+    async def _store_updates(self, updates: list[dict[str, Any]], account: TelegramAccount) -> None:
         """Store a batch, then confirm it with the offset of the next poll."""
         parsed = [(raw, event) for raw in updates if (event := parse_update(raw, account))]
-        if events := [event for _update, event in parsed]:
+        if parsed:
             try:
-                receipts = await receive(events)
-            except NotStored as error:
-                log.error("telegram.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
-                for event in self._outage.take_due(events):
-                    call = self._api.call_in_thread(
-                        event.thread, "sendMessage", text=text_for(event.author, NOT_STORED)
-                    )
-                    self._background.start_best_effort(call, f"telegram not stored {event.thread}")
+                receipts = await self._pipeline.store([event for _raw, event in parsed])
+            except NotStored:
                 self._failed_batches += 1
                 await asyncio.sleep(backoff_seconds(self._failed_batches, MAX_BACKOFF_SECONDS))
                 return
-            self._outage.end()
             self._failed_batches = 0
             for (raw, event), receipt in zip(parsed, receipts, strict=True):
-                self._acknowledge(raw, event, receipt)
+                if isinstance(event, Message) and "callback_query" in raw:
+                    showing = self._show_choice(raw["callback_query"]["message"], event, receipt)
+                    self._background.start_best_effort(showing, f"telegram click {event.key}")
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
 
-    # ------------------------------------------------------------ acknowledgements
-
-    def _acknowledge(self, raw: Mapping[str, Any], event: Message | Unreadable, receipt: Receipt) -> None:
-        """Show the author that the event was received."""
-        if isinstance(event, Unreadable):
-            log.error("telegram.unreadable key=%s reason=%s", event.key, event.error)
-        elif "callback_query" in raw:
-            showing = self._show_choice(raw["callback_query"]["message"], event, receipt)
-            self._background.start_best_effort(showing, f"telegram click {event.key}")
-        elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-            self._background.start_best_effort(self._typing.show(event.thread), f"telegram typing {event.thread}")
+    async def _apologize(self, event: Message) -> None:
+        await self._api.call_in_thread(event.thread, "sendMessage", text=text_for(event.author, NOT_STORED))
 
     async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
         """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""
@@ -182,27 +169,25 @@ class Poller:
     # ------------------------------------------------------------ failures
 
     def _note_failure(self, error: ChannelError) -> float:
-        """Record a failed poll and return the seconds until the next one."""
-        self._failures += 1
         match error:
             case TokenRejected():
-                self._health.set_health(Health.DOWN, REJECTED)
-                return backoff_seconds(self._failures, MAX_TOKEN_BACKOFF_SECONDS)
+                return self._health.note_failure(REJECTED, MAX_TOKEN_BACKOFF_SECONDS)
             case PollConflict() if "webhook" in str(error):
                 self._account = None  # identifying it again removes the webhook
-                return backoff_seconds(self._failures, MAX_BACKOFF_SECONDS)
+                return self._health.note_failure("", MAX_BACKOFF_SECONDS)
             case PollConflict():
                 return self._handle_conflict()
             case RateLimited():
+                self._health.failures += 1
                 return error.after
         overdue = time.monotonic() - self._last_poll > self._poll_seconds + POLL_GRACE_SECONDS / 2
-        if self._failures > 1 or overdue or not self._health.is_ready:  # one short failure is normal
-            self._health.set_health(Health.DOWN, f"{error}.")
-        return backoff_seconds(self._failures, MAX_BACKOFF_SECONDS)
+        is_short = self._health.is_ready and not self._health.failures and not overdue  # one short failure is normal
+        return self._health.note_failure("" if is_short else f"{error}.", MAX_BACKOFF_SECONDS)
 
     def _handle_conflict(self) -> float:
         """Keep polling if this poller was undisturbed before, else stand by: two pollers would answer twice."""
         now = time.monotonic()
+        self._health.failures += 1
         insist = self._health.is_ready and not self._standby and now - self._undisturbed_since > UNDISTURBED_SECONDS
         self._undisturbed_since = now
         if not insist:

@@ -12,9 +12,10 @@ from agent.messages import Thread
 from catalogue import _
 from channels.base import Refused
 from channels.shared import buttons, progress, texts
+from channels.shared.caches import TypingActions
 from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
 from channels.shared.reply_writer import MessageMissing
-from channels.telegram.api import NotModified, TelegramApi, TypingActions
+from channels.telegram.api import NotModified, TelegramApi
 from channels.telegram.markdown import Entity, to_entities, without_mentions
 
 MAX_MESSAGE_UNITS = 4096  # UTF-16 units of a message (core.telegram.org/bots/api#sendmessage)
@@ -31,7 +32,7 @@ NO_PREVIEW = {"is_disabled": True}
 
 
 TelegramButton = tuple[str, str, str]
-APPROVAL_STYLES = ("success", "danger")  # core.telegram.org/bots/api#inlinekeyboardbutton
+APPROVAL_STYLES = ("success", "danger", "", "")  # core.telegram.org/bots/api#inlinekeyboardbutton
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class TelegramMessage:
 class TelegramRenderer:
     """The messages of one reply."""
 
-    def __init__(self, api: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions) -> None:
+    def __init__(self, api: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions[Thread]) -> None:
         self._api = api
         self._thread = thread
         self._key = key
@@ -218,7 +219,7 @@ def _question_buttons(ask: Ask) -> tuple[tuple[TelegramButton, ...], str]:
     fits = len(data) <= MAX_BUTTON_ROWS * MAX_BUTTONS_PER_ROW and all(
         len(entry.encode()) <= MAX_CALLBACK_BYTES for entry in data
     )
-    styles = APPROVAL_STYLES if ask.approval else ("",) * len(data)
+    styles = (APPROVAL_STYLES if ask.approval else ("",) * len(data))[: len(data)]
     labels = [texts.shorten(option, MAX_LABEL_CHARS) or "…" for option in ask.options]
     keys = tuple(zip(labels, data, styles, strict=True))
     return (keys if fits else ()), texts.question_hint(ask, has_buttons=fits, max_label_chars=MAX_LABEL_CHARS)

@@ -49,7 +49,7 @@ def load_parser(module: str, package: str) -> Any:
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a file of an archive, b"" if it is missing. Raises DocumentUnreadable if it is too large, whatever it declares."""
+    """Return a file of an archive, b"" if it is missing. Raises DocumentUnreadable if it is too large."""
     try:
         with archive.open(name) as file:
             data = file.read(MAX_MEMBER_BYTES + 1)

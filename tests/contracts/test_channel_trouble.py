@@ -145,12 +145,19 @@ async def test_an_edit_accepted_without_an_answer_is_shown_once(rig: Rig) -> Non
 @demanded("topics", "wire")
 async def test_a_failing_chat_does_not_affect_other_chats(rig: Rig) -> None:
     rig.wire.fault("flood", "any", topic=0, seconds=60, times=-1)
-    with pytest.raises(TryLater) as told:
+    with pytest.raises(TryLater):
         await rig.channel.reply(rig.thread(), Memory()).finish(Final("Later."))
-    assert 55 < told.value.after <= 61
     async with asyncio.timeout(2):
         await rig.channel.reply(rig.thread(7), Memory("r2")).finish(Final("Now."))
     assert rig.visible(7) == ["Now."]
+
+
+@demanded("retry_after", "wire")
+async def test_the_wait_of_a_rate_limit_is_passed_on(rig: Rig) -> None:
+    rig.wire.fault("flood", "any", seconds=60, times=-1)
+    with pytest.raises(TryLater) as told:
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("Later."))
+    assert 55 < told.value.after <= 61
 
 
 # Case 62 of docs/cases.md

@@ -12,15 +12,15 @@ import sys
 from collections.abc import AsyncIterator, Callable
 
 import httpx2
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import HumanMessage, ToolMessage
 
-from agent import event_mapper, text_cleaning, title, user_message
+from agent import event_mapper, exact_values, text_cleaning, title, user_message
 from agent.blocks import Final
 from agent.context import UploadedFile, UserInput
 from agent.demo import model
 from agent.messages import Author, Message, Quote, Thread
 from agent.models import openai_stream
-from agent.policies import loop_detection, summarization
+from agent.policies import loop_detection
 from bot.log import Redactor
 from channels import base
 from channels.discord import events as discord
@@ -160,11 +160,12 @@ def read_stream(text: str) -> None:
 
 
 WORK: dict[str, Callable[[str], object]] = {
-    "summary": lambda text: summarization._lost_identifiers([HumanMessage(text)], ""),
+    "summary": lambda text: exact_values.lost_values([HumanMessage(text)], "", 6000),
     "title": title.first_words,
     "clean": text_cleaning.clean_json,
     "step": lambda text: event_mapper.raw_call_line("bash", {"command": text}),
     "fingerprint": lambda text: loop_detection.call_fingerprint("bash", {"command": text.replace("\ud83d", "")}, text),
+    "failure": lambda text: loop_detection.failure_mark(ToolMessage(text, tool_call_id="1", status="error")),
     "human": lambda text: user_message.MessageFormatter().format_message(
         UserInput(message(text), (UploadedFile(text, text),))
     ),

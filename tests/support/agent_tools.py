@@ -31,7 +31,7 @@ def tool_with(
     return decorate
 
 
-@tool_with(effect="none")
+@tool_with(effect="none", read_only=True)
 async def look(text: str) -> str:
     """Return the text."""
     return f"seen {text}"
@@ -75,6 +75,12 @@ async def broken(kind: str) -> str:
     raise RuntimeError("secret host path /etc/x")
 
 
+@tool_with(effect="none")
+async def fails(line: int) -> str:
+    """Fail for the same reason every time."""
+    raise ToolException(f"syntax error in line {line}")
+
+
 @tool_with("content_and_artifact", effect="none")
 async def present_files(paths: list[str]) -> tuple[str, dict[str, Any]]:
     """Present files."""
@@ -93,4 +99,4 @@ async def gated(text: str) -> str:
     return str(interrupt({"kind": "approve", "name": "gated", "args": {"text": text}, "detail": "It has effects."}))
 
 
-TOOLS: list[BaseTool] = [look, effect, slow, big, read_file, broken, present_files, ask_clarification]
+TOOLS: list[BaseTool] = [look, effect, slow, big, read_file, broken, fails, present_files, ask_clarification]

@@ -1,4 +1,4 @@
-"""One service on four fake platforms, with the people of each through its rig."""
+"""One service on all fake platforms, with the people of each through its rig."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from agent.setting import Secret
 from bot.admin import operations
-from channels import discord, feishu, slack, telegram
+from channels import dingtalk, discord, feishu, slack, telegram
+from tests.fakes import dingtalk as fake_dingtalk
 from tests.fakes import discord as fake_discord
 from tests.fakes import feishu as fake_feishu
 from tests.fakes import slack as fake_slack
@@ -18,6 +19,7 @@ from tests.fakes import telegram as fake_telegram
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.support.rigs.base import Rig
+from tests.support.rigs.dingtalk import DingTalkRig
 from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.slack import SlackRig
@@ -26,7 +28,7 @@ from tests.support.service_process import Service
 
 
 class AllPlatforms(Service):
-    """`fawn run` with all four platforms. `rigs` provide the people; their own channels are not used."""
+    """`fawn run` with all platforms. `rigs` provide the people; their own channels are not used."""
 
     def __init__(
         self,
@@ -60,7 +62,8 @@ class AllPlatforms(Service):
             report = await operations.call_service(self.data, "status", {})
         except (operations.NotRunning, OSError):
             return False
-        return len(report["channels"]) == 4 and all(one["health"] == "ready" for one in report["channels"].values())
+        ready = {name for name, channel in report["channels"].items() if channel["health"] == "ready"}
+        return ready == self._sections.keys()
 
     @classmethod
     @asynccontextmanager
@@ -73,6 +76,7 @@ class AllPlatforms(Service):
             team = await enter(fake_slack.FakeSlack())
             guild = await enter(fake_discord.FakeDiscord())
             tenant = await enter(fake_feishu.FakeFeishu())
+            office = await enter(fake_dingtalk.FakeDingTalk())
             sections: dict[str, dict[str, Any]] = {
                 "telegram": {"token": fake_telegram.TOKEN, "base_url": chats.base_url, "overall": 1000.0},
                 "slack": {
@@ -91,6 +95,13 @@ class AllPlatforms(Service):
                     "app_secret": fake_feishu.SECRET,
                     "domain": tenant.base_url,
                 },
+                "dingtalk": {
+                    "client_id": fake_dingtalk.CLIENT,
+                    "client_secret": fake_dingtalk.SECRET,
+                    "card_template_id": fake_dingtalk.TEMPLATE,
+                    "base_url": office.base_url,
+                    "upload_url": office.base_url,
+                },
             }
             unused = Secret("unused")
             rigs: dict[str, Rig] = {
@@ -98,6 +109,7 @@ class AllPlatforms(Service):
                 "slack": SlackRig(team, slack.SlackSettings(unused, unused)),
                 "discord": DiscordRig(guild, discord.DiscordSettings(token=unused)),
                 "feishu": FeishuRig(tenant, feishu.FeishuSettings(app_id="unused", app_secret=unused)),
+                "dingtalk": DingTalkRig(office, dingtalk.DingTalkSettings("unused", unused)),
             }
             service = cls(folder, model, rigs, sections, settings)
             await service.start()

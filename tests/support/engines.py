@@ -30,6 +30,7 @@ from sandbox.settings import SandboxSettings
 IMAGE = "fawn-sandbox:test"
 HOST = "unix:///var/run/docker.sock"
 SCRIPTS = Path(__file__).parents[2] / "packaging"
+SKILL_PACKAGES = Path(__file__).parents[2] / ".venv/skill-packages"
 
 
 def _problem(probe: Callable[[], Awaitable[None]]) -> str:
@@ -120,6 +121,11 @@ def need_images() -> None:
 def need_chromium() -> None:
     """For tests that look at a page in a browser."""
     _need("" if shutil.which("chromium") else "Chromium is not there (on Debian: apt install chromium)")
+
+
+def need_skill_packages() -> None:
+    """For tests of skills whose scripts import packages inside the sandbox."""
+    _need("" if SKILL_PACKAGES.is_dir() else "The packages of the shipped skills are not installed: make dev")
 
 
 def measured(size_mb: int = 1000) -> ConversationFolders:

@@ -27,6 +27,7 @@ PROGRESS = ("▸ ", "✓ ", "⏳ ", "…")  # of an unrecorded post: likewise, a
 UNCONFIRMED = "and no answer came"  # in a dead letter: each try of a post was killed, or answered by a 504
 UNCONFIRMED_NOTICE = "I sent "  # the notice in the chat
 UNDER_WAY = ": in_progress"  # the same on Slack
+STEPS = re.compile(r"\n+(-# )?✅ .*", re.DOTALL)  # what stays of the steps below an answer
 REPEAT = re.compile(r"^↻[^\n]*?:\s*")
 LOOK = 0.1  # seconds between two checks for an answer
 TOPIC_LASTS = 6  # messages, then a talker starts a new conversation
@@ -263,7 +264,8 @@ class KillRun:
             figures.strange.append(f"{len(unconfirmed)} unconfirmed answers after {figures.gateways} times 504")
 
     def _check_chat(self, platform: str, topic: int, words: list[str]) -> None:
-        figures, shown = self.figures, self._service.rigs[platform].visible(topic)
+        figures = self.figures
+        shown = [STEPS.sub("", text) for text in self._service.rigs[platform].visible(topic)]
         whole, exact = Counter(REPEAT.sub("", text) for text in shown if FAILED not in text), Counter(shown)
         failed = len(shown) - whole.total()
         for word in words:

@@ -31,11 +31,12 @@ class Rule(TypedDict, total=False):
 
 
 ABILITIES = {
+    "live": "progress is visible while the turn runs",
     "edits": "a reply is edited in place",
     "redelivery": "an event may be delivered more than once",
     "kept": "the platform keeps events while the bot is offline",
     "catch_up": "the history is read after downtime",
-    "topics": "threads inside a chat; `topic` n > 0 is one in a group, 0 the direct chat",
+    "topics": "conversations in groups: `topic` n > 0 is a thread in one, or a group of its own; 0 is the direct chat",
     "follow_up": "a message in a thread counts without a mention when the bot takes part there",
     "buttons": "options of a question are buttons",
     "styles": "the buttons of an approval have colours",
@@ -58,6 +59,8 @@ ABILITIES = {
     "earlier": "earlier messages of a thread are read as context",
     "mentions": "a person can be pinged in a group",
     "once": "a post accepted without an answer is shown once (idempotency key or lookup)",
+    "files_once": "so is a file",
+    "retry_after": "a rate limit says when to try again",
     "wire": "the fake server can simulate faults",
     "socket": "events arrive over a connection that can break or fall silent",
     "apology": "the chat gets a notice when a message cannot be stored",

@@ -21,7 +21,7 @@ class ConsoleRig(FakeRig):
     """`tests.support.rigs.base.Rig` of the console."""
 
     name = "console"
-    can = frozenset(["uploads"])
+    can = frozenset(["uploads", "live"])
 
     def __init__(self, settings: console.ConsoleSettings, place: console.ConsolePlace) -> None:
         super().__init__(self._pipes)

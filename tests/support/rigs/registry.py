@@ -13,6 +13,7 @@ from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory, listening
 from tests.support.rigs.base import ABILITIES, Rig
 from tests.support.rigs.console import ConsoleRig
+from tests.support.rigs.dingtalk import DingTalkMarkdownRig, DingTalkRig
 from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.slack import SlackRig
@@ -22,6 +23,8 @@ __all__ = ["RIGS", "Box", "ConsoleRig", "Memory", "Rig", "TelegramRig", "deliver
 
 RIGS: dict[str, type[Rig]] = {
     "console": ConsoleRig,
+    "dingtalk": DingTalkRig,
+    "dingtalk-markdown": DingTalkMarkdownRig,
     "discord": DiscordRig,
     "feishu": FeishuRig,
     "slack": SlackRig,

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.blocks import Ask, Block, Done, Step, Text
+from agent.blocks import Approve, Ask, Block, Done, Step, Text
 from agent.context import Answer, ToolServices, Turn, TurnContext, UserInput
+from agent.demo.rules import DEMO_RULES
 from agent.factory import build_agent
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
+from agent.permissions.rules import RulePermissions
 from agent.sections import AgentSettings
 from agent.turn import Agent
 from tests.support.agent_database import SqliteDatabase
@@ -48,7 +50,10 @@ async def test_the_demo_model_introduces_itself(database: SqliteDatabase, contex
     blocks = await play(agent, context, say("hi there"))
     text = view(blocks).final().text
     assert "built-in demo" in text
-    assert all(word in text for word in ("`plot`", "`ask`", "`fail`", "`slow`", "OPENAI_API_KEY", "OPENAI_BASE_URL"))
+    assert all(
+        word in text
+        for word in ("`plot`", "`ask`", "`approve`", "`fail`", "`slow`", "OPENAI_API_KEY", "OPENAI_BASE_URL")
+    )
     assert len([block for block in blocks if isinstance(block, Text)]) > 50  # word by word
 
 
@@ -114,6 +119,39 @@ async def test_without_commands_the_demo_completes_and_names_what_is_missing(
         assert "bubblewrap" in view(blocks).final().text
     if words == "plot":
         assert (tmp_path / "files/outputs/visits.csv").exists()
+
+
+async def test_plan_follows_a_plan_and_plan_mode_waits_for_go(
+    agent: Agent, context: TurnContext, tmp_path: Path
+) -> None:
+    path = tmp_path / "files/outputs/packing-list.md"
+    blocks = await play(agent, context, say("show me a plan"))
+    assert [item.state for item in view(blocks).final().plan] == ["done", "done"]
+    path.unlink()
+    blocks = await play(agent, context, say("packing", "m2", mode="plan"))
+    [ask] = [block for block in blocks if isinstance(block, Ask)]
+    assert "1. Write the packing list" in ask.question
+    assert not path.exists()
+    blocks = await play(agent, context, say("Go", "m3"), Answer(ask.id, "Go", "m3"))
+    assert "Both steps of the plan are done" in view(blocks).final().text
+    assert path.exists()
+
+
+async def test_a_goal_of_the_demo_is_met(agent: Agent, context: TurnContext) -> None:
+    assert "Goal met in round 1" in view(await play(agent, context, say("hello", mode="goal"))).final().text
+
+
+@pytest.mark.parametrize(("decision", "said"), [("Approve", "You approved"), ("Deny", "You did not approve")])
+async def test_approve_asks_and_respects_the_decision(
+    agent: Agent, context: TurnContext, tmp_path: Path, decision: str, said: str
+) -> None:
+    context.permissions = RulePermissions(DEMO_RULES)
+    blocks = await play(agent, context, say("approve"))
+    [approve] = [block for block in blocks if isinstance(block, Approve)]
+    assert "approved.txt" in approve.call
+    blocks = await play(agent, context, say(decision, "m2"), Answer(approve.id, decision, "m2"))
+    assert said in view(blocks).final().text
+    assert (tmp_path / "files/outputs/approved.txt").exists() == (decision == "Approve")
 
 
 async def test_delegate_gives_parallel_tasks_to_sub_agents_and_joins_their_results(

@@ -12,11 +12,12 @@ from langchain.tools import ToolRuntime
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import BaseTool
 
-from agent.blocks import Block, Done, Step, Text
+from agent.blocks import Approve, Block, Done, Step, Text
 from agent.context import Answer as HumanAnswer
 from agent.context import ModelCall, Turn, TurnContext
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import ModelSettings
+from agent.permissions.rules import Grant, Judgement, Rule, RulePermissions, ToolUse, parse_rules
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import worker_policies
 from agent.sections import AgentSettings
@@ -131,3 +132,55 @@ async def test_messages_that_arrive_meanwhile_reach_the_lead_only(
             bench.waiting.inputs.append(say("and hurry", "m2"))
     informed = [request.messages[0]["content"] for request in model.requests() if "hurry" in str(request.messages)]
     assert informed == [bench.agent.prompt]
+
+
+ASK_FIRST = parse_rules(ask=["effect"])
+EFFECT = Answer(calls=(ToolCall("effect", '{"text": "x"}', id="call_0"),))
+
+
+@pytest.mark.parametrize("rules", [ASK_FIRST, parse_rules(allow=["effect"]), parse_rules(deny=["effect(never)"])])
+@pytest.mark.parametrize(("decision", "result"), [("Approve", "did x"), ("Deny", "did not approve this call: Deny")])
+async def test_an_approval_inside_a_nested_graph_decides_about_its_call(
+    make: Workshop, model: FakeModel, task: BaseTool, decision: str, result: str, rules: tuple[Rule, ...]
+) -> None:
+    """The rules of the second turn are others: the answer alone decides."""
+    model.script = answers([DELEGATE, Answer("All done.")], [LOOK, EFFECT, Answer("it is done")])
+    bench = await make(tools=[task])
+    context = await bench.context()
+    context.permissions = RulePermissions(ASK_FIRST)
+    blocks = await bench.run(say("go"), context=context)
+    [approve] = [block for block in blocks if isinstance(block, Approve)]
+    assert approve.grant == Grant("effect")
+    context = await bench.context()
+    context.permissions = RulePermissions(rules)
+    answer = HumanAnswer(approve.id, decision, "m2")
+    blocks = await bench.run(say(decision, "m2"), answers=(answer,), context=context)
+    assert lead_text(blocks) == "All done."
+    worker = [request for request in model.requests() if request.messages[0]["content"] == "You are a worker."]
+    assert len(worker) == 3
+    assert result in worker[-1].messages[-1]["content"]
+    assert (bench.folder / "workspace/effects").exists() == (decision == "Approve")
+
+
+class BrokenGate:
+    """A gate that cannot judge."""
+
+    async def judge(self, use: ToolUse) -> Judgement:
+        raise OSError("the database is gone")
+
+    def hides(self, tool: str) -> bool:
+        return False
+
+
+async def test_a_call_that_cannot_be_judged_does_not_run(
+    make: Workshop, model: FakeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    model.script = answers([EFFECT, Answer("without it")], [])
+    bench = await make()
+    context = await bench.context()
+    context.permissions = BrokenGate()
+    blocks = await bench.run(say("go"), context=context)
+    assert lead_text(blocks) == "without it"
+    assert "This call did not run" in model.requests()[-1].messages[-1]["content"]
+    assert "permission.not_judged tool=effect" in caplog.text
+    assert not (bench.folder / "workspace/effects").exists()

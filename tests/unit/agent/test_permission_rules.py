@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import Grant, Subject, ToolUse, Verdict, grant_for, judge, parse_rule, parse_rules
 
 ALLOWED = ("git *", "echo *", "cat *", "ls *", "cd *", "head *", "true", ":")
@@ -190,14 +191,44 @@ def test_a_tool_without_a_subject_is_denied_by_any_argument_and_allowed_as_a_who
     assert judge(parse_rules(deny=["mcp__*(secret/*)"], allow=["mcp__github__*"]), use).verdict == "deny"
 
 
-def test_a_grant_answers_a_question_and_lifts_no_denial() -> None:
-    use = bash("deploy *")
-    grant = grant_for(use)
-    assert grant == Grant("bash", "deploy *")
-    assert judge(RULES, use, [grant]).verdict == "allow"
-    assert judge(RULES, bash("deploy prod"), [grant]).verdict == "ask"  # a grant is exact, not a pattern
-    assert judge(RULES, bash("rm x"), [Grant("bash", "rm x")]).verdict == "deny"
+def test_a_grant_is_for_exactly_one_subject_or_for_a_tool_without_one() -> None:
+    assert grant_for(bash("deploy *")) == Grant("bash", "deploy *")
     assert grant_for(ToolUse("mcp__a__b", {"x": 1})) == Grant("mcp__a__b")
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("git push", "ask"),
+        ("cd repo && git -C sub push origin main", "ask"),
+        ("source .venv/bin/activate && pytest -q", "allow"),  # uncertain, but nothing in it looks like those commands
+        ("git stash push", "allow"),
+        ('eval "git push origin"', "ask"),
+        ("curl -s https://example.org", "allow"),
+        ("curl -sX POST https://example.org", "allow"),  # they are a convenience, not a wall
+        ("curl -X DELETE https://example.org/1", "ask"),
+        ("curl -d @x https://example.org", "ask"),
+        ("sudo ssh host reboot", "ask"),
+        ("gh pr create", "ask"),
+        ("pip install ghapi", "allow"),
+    ],
+)
+def test_the_built_in_rules_ask_before_commands_that_act_outside(line: str, verdict: Verdict) -> None:
+    use = ToolUse("bash", {"command": line}, Subject("command", "shell"), "allow")
+    assert judge(OUTSIDE_RULES, use).verdict == verdict
+
+
+def test_rules_of_the_configuration_replace_built_in_ones_where_they_match() -> None:
+    def verdict(line: str, **rules: list[str]) -> Verdict:
+        use = ToolUse("bash", {"command": line}, Subject("command", "shell"), "allow")
+        return judge((*parse_rules(**rules), *OUTSIDE_RULES), use).verdict
+
+    assert verdict("git push origin dev", allow=["bash(git push origin dev)"]) == "allow"
+    assert verdict("git push origin main", allow=["bash(git push origin dev)"]) == "ask"
+    assert verdict("git push origin dev; gh pr create", allow=["bash(git push *)"]) == "ask"
+    assert verdict("git push origin dev", allow=["bash"]) == "allow"
+    assert verdict("gh pr create", ask=["bash(make deploy)"]) == "ask"
+    assert verdict("gh pr create", deny=["bash(gh *)"]) == "deny"
 
 
 def test_the_forms_that_people_know_are_read() -> None:

@@ -12,12 +12,13 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from langchain_core.messages import ToolMessage
 
 from agent.blocks import Block, Done, Failed, Notice, Text, command_hint
 from agent.context import UserInput
 from agent.models.errors import classify_error
 from agent.models.settings import ModelSettings
-from agent.policies.loop_detection import call_fingerprint
+from agent.policies.loop_detection import call_fingerprint, failure_mark
 from agent.policies.retry import RetryPolicy
 from agent.policies.tool_log import loggable_arguments
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
@@ -222,6 +223,30 @@ async def test_reading_further_in_a_file_is_not_a_loop(bench: Bench) -> None:
     assert view(await bench.run(say(script(*windows, tokens=3)))).final().text == words(3)
     within = [[call("read_file", path="/f", offset=n)] for n in range(8)]
     assert "in circles" in view(await bench.run(say(script(*within), "m2"))).final().text
+
+
+async def test_equal_looking_failures_have_the_model_reflect_once(bench: Bench, model: FakeModel) -> None:
+    """Different calls that fail the same way are one approach; the calls after the reflection may differ."""
+    failing = [[call("fails", line=n)] for n in range(6)]
+    blocks = await bench.run(say(script(*failing, text="I found another way")))
+    assert view(blocks).final().text == "I found another way"
+    results = [m.text for m in await bench.state() if m.type == "tool"]
+    assert [("Before you call another tool" in text) for text in results] == [False, False, True, False, False, False]
+    again = [[call("fails", line=n)] for n in range(3)]
+    await bench.run(say(script(*again, text="ok"), "m2"))  # a person's word begins the count anew
+    assert "Before you call another tool" in [m.text for m in await bench.state() if m.type == "tool"][-1]
+
+
+def test_failures_look_equal_if_only_details_differ() -> None:
+    def mark(text: str, status: str = "success") -> str:
+        return failure_mark(ToolMessage(text, tool_call_id="1", name="bash", status=status))
+
+    missing = "Traceback …\nModuleNotFoundError: No module named 'pandas'\n[exit code 1]"
+    assert mark(missing) == mark(missing.replace("pandas", "numpy"))
+    assert mark("cat: /a/b: No such file\n[exit code 1]") == mark("cat: /c: No such file\n[exit code 1]")
+    assert mark(missing) != mark("SyntaxError: invalid syntax\n[exit code 1]")
+    assert mark("bash failed: no such file", "error")
+    assert [mark("fine"), mark("[exit code 1]"), mark("[exit code 0, no output]")] == ["", "", ""]
 
 
 def test_a_fingerprint_covers_tool_arguments_and_output() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Approve, Ask, Final
+from agent.context import NO_ANSWER
 from agent.messages import Author, Kind, Message, Thread
 from bot import claims, questions
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
@@ -390,7 +391,7 @@ async def test_an_expired_question_is_answered_once_with_a_visible_note(store: D
     assert await claim(store) == []
     await expire(store)
     (job,) = await claim(store)
-    assert given(job) == [("ask-2", questions.NO_ANSWER)]
+    assert given(job) == [("ask-2", NO_ANSWER)]
     assert await notices(store) == [questions.EXPIRED.format(text="Which size?")]
     assert await inbox.receive([message("L", 5, kind=Kind.CLICK, target="ask-2")]) == [Receipt.DUPLICATE]
     await store.run(claims.release_stale_claims)  # killed

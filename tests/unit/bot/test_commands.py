@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -173,3 +174,33 @@ async def test_an_operator_chooses_the_language_of_a_group(store: Database) -> N
     assert await choose(store, "en", group) == "From now on I speak English with you."
     assert (await choose(store, "", boss)).startswith("我现在说简体中文。")
     assert (await choose(store, "")).startswith("I'm speaking English.")
+
+
+@pytest.mark.parametrize("mode", ["plan", "goal"])
+async def test_a_mode_begins_with_the_words_of_its_command(store: Database, mode: str) -> None:
+    command = replace(HELP, text=f"{mode} write the report", key="k2", id="2")
+    await receive(store, command)
+    async with answering(store, 1):
+        pass
+    [job] = await store.run(lambda execute: claims.claim_conversations(execute, "w", time.time(), 10.0, 1))
+    [message] = job.messages
+    assert (message.kind, message.text, message.mode) == (Kind.CHAT, "write the report", mode)
+    assert job.reply_to == "2"
+    assert await said(store) == []
+
+
+@pytest.mark.parametrize("mode", ["plan", "goal"])
+async def test_a_mode_needs_words_and_does_not_begin_while_work_goes_on(store: Database, mode: str) -> None:
+    await receive(store, replace(HELP, text=mode, key="k2"), replace(HELP, kind=Kind.CHAT, text="hello", key="k3"))
+    async with answering(store, 1):
+        pass
+    await store.run(lambda execute: claims.claim_conversations(execute, "w", time.time(), 10.0, 1))
+    await receive(store, replace(HELP, text=f"{mode} more", key="k4"), replace(HELP, text=mode, key="k5", native=True))
+    async with answering(store, 2):
+        pass
+    usage, busy, again = await said(store)
+    assert f"`/{mode} WORDS`" in usage
+    assert busy == "I'm still working on it."
+    assert again == usage
+    rows = await store.run(lambda execute: execute("SELECT count(*) AS n FROM inbox WHERE kind='chat'", {}))
+    assert rows[0]["n"] == 1

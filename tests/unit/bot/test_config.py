@@ -239,7 +239,7 @@ def test_reading_the_configuration_loads_no_sdk(tmp_path: Path) -> None:
 import sys
 from bot.config.loader import load_config
 tokens = ("TELEGRAM_BOT_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DISCORD_BOT_TOKEN", "FEISHU_APP_ID",
-    "FEISHU_APP_SECRET", "OPENAI_API_KEY")
+    "FEISHU_APP_SECRET", "DINGTALK_CLIENT_ID", "DINGTALK_CLIENT_SECRET", "OPENAI_API_KEY")
 slack = {"SLACK_BOT_TOKEN": "xoxb-2", "SLACK_APP_TOKEN": "xapp-2"}
 print(len(load_config(None, dict.fromkeys(tokens, "1:2") | slack).channels))
 sdks = ("telegram", "slack_sdk", "slack_bolt", "discord", "lark_oapi", "docker", "prompt_toolkit", "langchain_core",
@@ -250,7 +250,7 @@ print([name for name in sdks if name in sys.modules])
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, check=True
     )
-    assert done.stdout == b"4\n[]\n"
+    assert done.stdout == b"5\n[]\n"
 
 
 # ---------------------------------------------------------------- faults

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from agent.models.settings import ModelSettings
-from agent.sections import PromptConfig
+from agent.permissions.rules import RuleText
+from agent.sections import PermissionConfig, PromptConfig
 from agent.setting import Secret
 from bot.admin.doctor import render_finding, run_checks
 from bot.admin.local_checks import Finding, check_machine
@@ -317,3 +318,12 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path, words: tuple[str, .
     assert done.returncode in {1, 2}
     assert done.stderr.startswith("fawn: ")
     assert done.stderr.count("\n") == 1
+
+
+async def test_rules_that_never_match_are_noted(tmp_path: Path) -> None:
+    deny, allow = map(RuleText, ("bsh(rm *)", "mcp__github__*")), map(RuleText, ("expose", "Read_*", "bash(git *)"))
+    rules = PermissionConfig(deny=tuple(deny), allow=tuple(allow))
+    found = await run_checks(Config(tmp_path, permissions=rules, sandbox=FILES_ONLY))
+    [note] = [each for each in found if each.subject == "permissions"]
+    assert (note.state, note.text) == ("note", "the rule 'bsh(rm *)' never matches: no tool has that name")
+    assert note.fix == "did you mean 'bash'?"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.messages import Author, Kind, Message, Thread, Unreadable
-from channels.shared.outage_notices import OutageNotices
+from channels.shared.inbound import OutageNotices
 from channels.shared.texts import option_in_full, remove_bot_mention
 
 HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")

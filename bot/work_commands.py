@@ -1,0 +1,76 @@
+"""Commands that have the agent work: whether it may begin here, and in which mode."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from agent.blocks import command_hint
+from agent.messages import Kind
+from bot.storage import conversations, inbox, runs
+from bot.storage import questions as stored_questions
+from bot.storage.runs import RunRow
+from bot.storage.states import QuestionState, RunState
+from catalogue import N_, _
+from channels.shared.texts import shorten
+
+if TYPE_CHECKING:  # it lists these commands
+    from bot.commands import CommandCall
+
+MAX_LINE_CHARS = 60  # of a title or a question in an answer
+USAGE = {
+    "plan": N_(
+        "`{command}` makes a plan first. I only read and search until you agree, and you can change or cancel the plan."
+    ),
+    "goal": N_(
+        "`{command}` works in rounds until a second look says that the goal is met, at most {rounds} of them. `{stop}`"
+        " ends it."
+    ),
+}
+
+
+def begin_in_mode(call: CommandCall, mode: Literal["plan", "goal"]) -> str:
+    """Let the agent work on the words of a command in a mode."""
+    if not call.words:
+        values = {"rounds": call.current.config.goal.rounds, "stop": command_hint("stop")}
+        return _(USAGE[mode], command=command_hint(f"{mode} WORDS"), **values)
+    if busy := busy_answer(call, runs.latest_run(call.execute, call.conversation)):
+        return busy
+    message = call.message
+    request = replace(message, key=f"{mode}:{message.key}", kind=Kind.CHAT, text=call.words, mode=mode, native=False)
+    if message.native:
+        request = replace(request, id="")  # there is no message to reply to
+    inbox.store_message(call.execute, request, call.conversation, ready=call.now, received=call.now)
+    conversations.refresh_pending(call.execute, call.conversation)
+    call.after.append(call.service.wake_scheduler)
+    return _("I'm on it.") if message.native else ""
+
+
+def busy_answer(call: CommandCall, latest: RunRow | None) -> str:
+    """Return why no work can begin here now, "" if it can."""
+    if latest and latest.state in (RunState.QUEUED, RunState.RUNNING):
+        return _("I'm still working on it.")
+    if latest and latest.state == RunState.WAITING:  # the next message is the answer
+        return _(
+            "I'm waiting for your answer to “{question}”. `{new}` starts over.",
+            question=open_question(call),
+            new=command_hint("new"),
+        )
+    return ""
+
+
+def open_question(call: CommandCall) -> str:
+    """Return the first open question of the conversation on one line."""
+    asked = stored_questions.unresolved_questions(call.execute, call.conversation)
+    return plain_line(next((question.text for question in asked if question.state == QuestionState.OPEN), ""))
+
+
+def plain_line(text: str) -> str:
+    """Return the beginning of a text on one line."""
+    return shorten(without_formatting(text), MAX_LINE_CHARS)
+
+
+def without_formatting(text: str) -> str:
+    """Return a text on one line, without characters that would format it."""
+    return " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())

@@ -1,0 +1,56 @@
+"""DingTalk channel in stream mode: settings and entry points.
+
+The configuration imports only this file. `connection` and `events` receive messages, `reply` answers them, all over
+`api` (docs/decisions/0053-dingtalk-over-aiohttp.md).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from agent.setting import Secret, setting
+from channels.base import Channel
+from channels.shared.lifecycle import open_channel, run_probe
+
+PUBLIC_URL = "https://api.dingtalk.com"
+
+
+@dataclass(frozen=True, slots=True)
+class DingTalkSettings:
+    """`channels.dingtalk` in config.yaml."""
+
+    client_id: str = field(
+        metadata={"help": "the app's Client ID (AppKey), page Credentials", "environment": "DINGTALK_CLIENT_ID"}
+    )
+    client_secret: Secret = field(
+        metadata={"help": "the app's Client Secret, same page", "environment": "DINGTALK_CLIENT_SECRET"}
+    )
+    card_template_id: str = setting("", "AI card template (….schema); without one, answers neither stream nor change")
+    robot_code: str = setting("", "the robot's code, if it is not the Client ID")
+    name: str = setting("Fawn", "the robot's name, as people mention it in groups")
+    reaction: bool = setting(True, "show 🤔 on a message while the bot works on it: two API calls for each message")
+    base_url: str = setting(PUBLIC_URL, "URL of the API")
+    upload_url: str = setting("https://oapi.dingtalk.com", "URL of the older API, which takes files")
+    proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
+    ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
+    per_reply: float = setting(1.0, "updates per second of one reply's card", ge=0.1)
+    overall: float = setting(15.0, "updates per second of all cards together", ge=1)
+
+    @property
+    def robot(self) -> str:
+        """The robot's code: of an internal app, it is the Client ID."""
+        return self.robot_code or self.client_id
+
+
+Settings = DingTalkSettings  # the configuration loader looks for this name
+
+
+def connect(settings: DingTalkSettings) -> AbstractAsyncContextManager[Channel]:
+    """Return the channel. It opens no connection until `listen`, which retries by itself."""
+    return open_channel("channels.dingtalk.channel:DingTalkChannel", settings)
+
+
+async def probe(settings: DingTalkSettings) -> str:
+    """Probe the app once and describe it. Raises Refused with what to do."""
+    return await run_probe("channels.dingtalk.account_probe:probe_account", settings)

@@ -1,0 +1,51 @@
+"""Probe the app for `fawn check` and name the permissions it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from channels.base import ChannelError, Refused, TokenRejected
+from channels.dingtalk import DingTalkSettings
+from channels.dingtalk.api import DingTalkApi, DingTalkRefusal
+from channels.shared.lifecycle import opened
+
+# Calls that DingTalk refuses, for their arguments if the app has the permission, and else for the permission.
+_MESSAGES = ("POST", "/v1.0/robot/oToMessages/batchSend", {"userIds": [], "msgKey": "sampleText", "msgParam": "{}"})
+_CARDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ("PUT", "/v1.0/card/instances", {"outTrackId": "", "cardData": {}}),
+    ("PUT", "/v1.0/card/streaming", {"outTrackId": "", "guid": "", "key": "", "content": "", "isFull": True}),
+)
+PERMISSION_CODE = "Forbidden.AccessDenied.AccessTokenPermissionDenied"
+STREAM_FIX = "In the developer console, choose “Stream mode” for the robot's messages, and publish a version."
+
+
+async def probe_account(settings: DingTalkSettings) -> str:
+    """Describe the app in a sentence. Raises Refused with what to do."""
+    try:
+        async with opened(DingTalkApi(settings)) as api:
+            return await _probe_app(api, settings)
+    except Refused:
+        raise
+    except TokenRejected as error:
+        raise Refused(str(error)) from None
+    except ChannelError as error:
+        raise Refused(f"{settings.base_url} cannot be used: {error}. Check `proxy` and `ca_file`.") from None
+
+
+async def _probe_app(api: DingTalkApi, settings: DingTalkSettings) -> str:
+    lacking = []
+    for method, path, body in (_MESSAGES, *(_CARDS if settings.card_template_id else ())):
+        try:
+            await api(method, path, {"robotCode": settings.robot, **body} if path in _MESSAGES else body)
+        except DingTalkRefusal as error:
+            if error.code == PERMISSION_CODE:
+                lacking.append(str(error))
+    if lacking:
+        raise Refused(f"{' '.join(lacking)} Add it in the developer console and publish a version.")
+    try:
+        await (await api.open_stream()).close()
+    except DingTalkRefusal as error:
+        raise Refused(f"{error}. {STREAM_FIX}") from None
+    cards = "" if settings.card_template_id else ", without `card_template_id`: answers do not stream"
+    return f"connected as {settings.client_id}{cards}"

@@ -1,0 +1,157 @@
+"""Calls of DingTalk's open platform, with the app's access token kept fresh.
+
+Error codes: open.dingtalk.com/document/development/server-api-error-codes-1, and each method's own page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+
+from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
+from channels.dingtalk import DingTalkSettings
+from channels.shared.access_token import AccessToken
+from channels.shared.http_client import HttpClient, RateLimited, mapped_network_errors, retry_after_seconds
+
+TOKEN_MARGIN_SECONDS = 300.0  # a token is replaced so long before it expires
+HEARTBEAT_SECONDS = 8.0  # between two pings, as the platform's own client sends them
+BUSY_SECONDS = 2.0  # after a rejection by a rate limit, which names no time
+QUOTA_SECONDS = 600.0  # after the monthly quota is used up, or the IP address is blocked for five minutes
+TOPICS = (MESSAGE_TOPIC, CARD_TOPIC) = ("/v1.0/im/bot/messages/get", "/v1.0/card/instances/callback")
+
+_TOKEN_CODES = frozenset({"InvalidAuthentication", "invalidAccessToken", "40014", "42001"})
+_BUSY_CODES = frozenset({"send.too.fast", "send.byToken.tooFast", "too.many.people", "too.many.group", "system.busy"})
+_GONE_CODES = frozenset(
+    {
+        "group.disbanded",
+        "invalid.openConversationId",
+        "staffId.notExisted",
+        "robot.oto.notExist",
+        "param.userIdNotExist",
+    }
+)
+_QUOTA_CODES = ("Forbidden.AccessDenied.ApiCountLimit", "90020")  # calls of the organization per month
+
+
+class DingTalkRefusal(Refused):
+    """The platform refused a call, with a code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"DingTalk: {message[:300]} ({code})")
+        self.code = code
+
+
+class DingTalkChatGone(DingTalkRefusal, ChatGone):
+    """The group was dissolved, the robot removed, or the person left."""
+
+
+class DingTalkApi(HttpClient):
+    """The calls of one app. Raises ChannelError."""
+
+    def __init__(self, settings: DingTalkSettings) -> None:
+        super().__init__("DingTalk", settings.proxy, settings.ca_file)
+        self._settings = settings
+        self._token = AccessToken(self._fetch_token, TOKEN_MARGIN_SECONDS)
+        self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
+
+    async def __call__(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make one call, and repeat it with a new token if the token has expired."""
+        token = await self._token.get()
+        try:
+            return await self._call(method, path, body, token)
+        except DingTalkRefusal as error:
+            if error.code not in _TOKEN_CODES:
+                raise
+            self._token.reject(token)
+            return await self._call(method, path, body, await self._token.get())
+
+    async def upload(self, form: aiohttp.FormData, kind: str) -> str:
+        """Upload a file and return its media id. An upload is invisible, so that it can be repeated."""
+        token = await self._token.get()
+        url = f"{self._settings.upload_url}/media/upload?{urlencode({'access_token': token, 'type': kind})}"
+        try:
+            return str((await self._fetch_json("POST", url, data=form, repeatable=True))["media_id"])
+        except DingTalkRefusal as error:
+            if error.code not in _TOKEN_CODES:
+                raise
+            self._token.reject(token)
+            raise TryLater(str(error)) from None  # a form can be sent only once
+
+    async def download_file(self, code: str) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of a file that a person sent, by its download code."""
+        body = {"downloadCode": code, "robotCode": self._settings.robot}
+        with mapped_network_errors("DingTalk", repeatable=True):
+            url = (await self("POST", "/v1.0/robot/messageFiles/download", body))["downloadUrl"]
+        async with aclosing(self.download(url)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def open_stream(self) -> aiohttp.ClientWebSocketResponse:
+        """Open a connection on which the platform sends events. Raises ChannelError."""
+        settings = self._settings
+        body = {
+            "clientId": settings.client_id,
+            "clientSecret": settings.client_secret.reveal(),
+            "subscriptions": [{"type": "CALLBACK", "topic": topic} for topic in TOPICS],
+            "ua": "fawn",
+        }
+        answer = await self._call("POST", "/v1.0/gateway/connections/open", body)
+        url = f"{answer['endpoint']}?{urlencode({'ticket': answer['ticket']})}"
+        with mapped_network_errors("DingTalk", repeatable=True):
+            return await self.session.ws_connect(url, heartbeat=HEARTBEAT_SECONDS, proxy=self.proxy, max_msg_size=0)
+
+    async def _fetch_token(self) -> tuple[str, float]:
+        """Fetch an access token. Raises TokenRejected when the app's credentials are wrong."""
+        settings = self._settings
+        body = {"appKey": settings.client_id, "appSecret": settings.client_secret.reveal()}
+        try:
+            answer = await self._call("POST", "/v1.0/oauth2/accessToken", body, repeatable=True)
+        except DingTalkRefusal as error:
+            self.credentials_error = f"DingTalk rejects the app's Client ID or secret ({error.code}): copy both again."
+            raise TokenRejected(self.credentials_error, 60.0) from None
+        self.credentials_error = ""
+        return str(answer["accessToken"]), float(answer.get("expireIn", 7200))
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any], token: str = "", *, repeatable: bool = False
+    ) -> dict[str, Any]:
+        # Without `Accept`, the gateway answers with XML.
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token:
+            headers["x-acs-dingtalk-access-token"] = token
+        url = self._settings.base_url + path
+        return await self._fetch_json(method, url, data=orjson.dumps(body), headers=headers, repeatable=repeatable)
+
+    async def _fetch_json(self, method: str, url: str, **options: Any) -> dict[str, Any]:
+        async with self.request(method, url, allow_redirects=False, **options) as answer:
+            return _parse_answer(answer.status, await answer.read(), answer.headers)
+
+
+def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return the JSON of a response. Raises the ChannelError for its status and code."""
+    try:
+        answer = orjson.loads(payload)
+    except ValueError:
+        answer = {}
+    code, reason = str(answer.get("code") or answer.get("errcode") or ""), answer.get("message") or answer.get("errmsg")
+    if status == 200 and not code and answer.get("success", bool(answer)):
+        return answer  # type: ignore[no-any-return] # the platform's shape
+    what = f"DingTalk answered {status}: {str(reason)[:300]} ({code})"
+    if status == 429:
+        raise RateLimited("DingTalk", max(retry_after_seconds(headers), BUSY_SECONDS))
+    if code.startswith(_QUOTA_CODES) or answer.get("status") == 1111:  # …/call-frequency-limit
+        raise TryLater(f"{what}. The organization's API quota is used up", QUOTA_SECONDS)
+    if "QpsLimit" in code or code in _BUSY_CODES:
+        raise TryLater(what, BUSY_SECONDS)
+    if status in (502, 503):  # the gateway did not reach the service
+        raise TryLater(what)
+    if status >= 500 or code == "unknown.send.result" or not answer:
+        raise OutcomeUnknown(what)
+    if scopes := (answer.get("accessdenieddetail") or {}).get("requiredScopes"):
+        reason = f"the app lacks the permission {', '.join(map(str, scopes))}"
+    raise (DingTalkChatGone if code in _GONE_CODES else DingTalkRefusal)(code, str(reason or "refused"))

@@ -1,0 +1,196 @@
+"""The DingTalk channel: events, readiness, replies, files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path, PurePath
+
+import aiohttp
+import orjson
+
+from agent.blocks import Final
+from agent.messages import Attachment, Kind, Message, Thread
+from catalogue import _
+from channels.base import (
+    NO_CATCH_UP,
+    CatchUpSource,
+    ChannelError,
+    ChannelLimits,
+    CommandInfo,
+    OutgoingFile,
+    Readiness,
+    Receipt,
+    Receive,
+    Reply,
+    SentMessages,
+    find_sent_message,
+)
+from channels.dingtalk import PUBLIC_URL, DingTalkSettings
+from channels.dingtalk.api import CARD_TOPIC, DingTalkApi, DingTalkRefusal
+from channels.dingtalk.connection import StreamConnection
+from channels.dingtalk.events import NAME, DingTalkAccount, is_group, parse_event
+from channels.dingtalk.reply import (
+    MAX_CARD_BYTES,
+    MAX_TEXT_BYTES,
+    DingTalkRenderer,
+    RobotMessenger,
+    clicked_card,
+)
+from channels.shared import file_limits
+from channels.shared.caches import LatestDict
+from channels.shared.file_groups import group_files, send_groups
+from channels.shared.http_client import opened_file
+from channels.shared.inbound import InboundPipeline
+from channels.shared.lifecycle import PlatformChannel
+from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
+from channels.shared.reply_writer import ReplyWriter, post_once
+from channels.shared.texts import NOT_STORED, REPEAT_MARK, choice_line, text_for
+
+MAX_UPLOAD_BYTES = 20 << 20  # open.dingtalk.com/document/development/upload-media-files
+MAX_DOWNLOAD_BYTES = 100 << 20  # ours: DingTalk names no limit
+MAX_WORKING = 1_000  # messages with the sign of work
+MAX_NAMES = 10_000
+CALL_BURST = 3
+PHOTO_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp"})
+THINKING = "🤔思考中"  # the only reaction that robots have, in the shape of DingTalk's own connector
+THINKING_EMOTION = {"emotionId": "2659900", "emotionName": THINKING, "text": THINKING, "backgroundId": "im_bg_1"}
+THINKING_REACTION = {"emotionType": 2, "emotionName": THINKING, "textEmotion": THINKING_EMOTION}
+
+
+class DingTalkChannel(PlatformChannel):
+    """One app and its robot."""
+
+    name = NAME
+    window = 0.2
+
+    def __init__(self, settings: DingTalkSettings) -> None:
+        text_limit = MAX_CARD_BYTES if settings.card_template_id else MAX_TEXT_BYTES
+        self.limits = ChannelLimits(text_limit=text_limit, upload=MAX_UPLOAD_BYTES, download=MAX_DOWNLOAD_BYTES)
+        self._settings = settings
+        self._api = DingTalkApi(settings)
+        super().__init__(self._api)
+        self._connection = StreamConnection(self._api)
+        language = "zh" if settings.base_url == PUBLIC_URL else ""
+        self._me = DingTalkAccount(settings.client_id, settings.name, language)
+        self._rate_limiter = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
+        self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)  # person → name, as last seen
+        self._conversations: LatestDict[str, str] = LatestDict(MAX_WORKING)  # message → its conversation
+        self._pipeline = InboundPipeline(
+            NAME, self._background, apologize=self._apologize, show_working=self._show_working
+        )
+
+    # ------------------------------------------------------------ events
+
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
+        self._pipeline.receive = receive
+        await self._connection.run(self._store_event)
+
+    async def _store_event(self, topic: str, raw: bytes) -> object:
+        """Store one event until it is stored, because robots cannot read a history. Returns the answer to a click."""
+        event = parse_event(topic, raw, self._me)
+        if event is None:
+            return None
+        if isinstance(event, Message) and topic != CARD_TOPIC:
+            self._names[event.author.id] = event.author.name
+            self._conversations[event.id] = orjson.loads(raw)["conversationId"]
+        [receipt] = await self._pipeline.store_with_retries([event])
+        if isinstance(event, Message) and topic == CARD_TOPIC and receipt is not Receipt.IGNORED:
+            is_choice = event.kind is Kind.CLICK and receipt is Receipt.ACCEPTED
+            name = self._names.get(event.author.id, event.author.id)
+            return clicked_card(choice_line(event.text, name) if is_choice else "")
+        return None
+
+    async def _apologize(self, message: Message) -> None:
+        await self._messenger(message.thread).send_text(text_for(message.author, NOT_STORED))
+
+    async def _show_working(self, message: Message) -> None:
+        await self._set_reaction("reply", message.id)
+
+    async def _set_reaction(self, method: str, message_id: str) -> None:
+        """Put the sign of work on a message ("reply"), or take it off ("recall")."""
+        known = self._conversations
+        conversation = known.get(message_id) if method == "reply" else known.pop(message_id, None)
+        if self._settings.reaction and conversation:
+            target = {"robotCode": self._settings.robot, "openMsgId": message_id, "openConversationId": conversation}
+            await self._api("POST", f"/v1.0/robot/emotion/{method}", {**target, **THINKING_REACTION})
+
+    def readiness(self) -> Readiness:
+        return self._connection.readiness()
+
+    async def enrich(self, message: Message, earlier: int) -> Message:
+        return message  # events have names and quotes; robots cannot read more
+
+    def spell_command(self, thread: Thread, command: str) -> str:
+        """In groups, a robot receives only messages that mention it."""
+        return f"@{self._settings.name} /{command}" if is_group(thread) else f"/{command}"
+
+    async def announce(self, commands: Sequence[CommandInfo]) -> None:
+        """Do nothing: DingTalk lists no commands."""
+
+    # ------------------------------------------------------------ replies and files
+
+    def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
+        renderer = DingTalkRenderer(self._messenger(thread), posts, self._names)
+
+        def take_off_reaction(final: Final) -> None:
+            self._background.start_best_effort(self._set_reaction("recall", to), f"dingtalk finished {to}")
+
+        scope = self._rate_limit_scope(thread, idempotent=bool(self._settings.card_template_id))
+        return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=take_off_reaction))
+
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        """Send images and files, each as a message, because no message takes several.
+
+        They have no captions: these follow as text, as does the mark of a possible repeat.
+        """
+        sender, scope = self._messenger(thread), self._rate_limit_scope(thread, idempotent=False)
+
+        async def send(group: Sequence[OutgoingFile], index: int) -> None:
+            [file] = group
+            file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "DingTalk")
+            is_repeat = find_sent_message(posts, index)
+            caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if is_repeat else file.caption
+
+            async def post() -> str:
+                key = await sender.send_message(*await self._upload_file(file))
+                with suppress(ChannelError):  # the file is visible, and must not be sent again
+                    if caption:
+                        await sender.send_text(caption)
+                return f"/{key}"
+
+            await post_once(posts, post, scope, index=index)
+
+        await send_groups(group_files(files, 1, MAX_UPLOAD_BYTES), posts, send)
+
+    async def _upload_file(self, file: OutgoingFile) -> tuple[str, dict[str, str]]:
+        """Upload a file. Returns the type and content of its message."""
+        name = file_limits.multipart_file_name(file)
+        if PurePath(name).suffix.lower() in PHOTO_SUFFIXES:
+            return "sampleImageMsg", {"photoURL": await self._upload(file.path, name, "image")}
+        media = await self._upload(file.path, name, "file")
+        suffix = PurePath(name).suffix[1:].lower() or "file"
+        return "sampleFile", {"mediaId": media, "fileName": name, "fileType": suffix}
+
+    async def _upload(self, path: Path, name: str, kind: str) -> str:
+        async with opened_file(path) as content:
+            form = aiohttp.FormData(quote_fields=False)
+            form.add_field("media", content, filename=name, content_type="application/octet-stream")
+            return await self._api.upload(form, kind)
+
+    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        return file_limits.limit_chunks(MAX_DOWNLOAD_BYTES, attachment, self._download_chunks(attachment))
+
+    async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        try:
+            async with aclosing(self._api.download_file(attachment.ref)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except DingTalkRefusal:
+            raise file_limits.no_longer_available("DingTalk") from None
+
+    def _messenger(self, thread: Thread) -> RobotMessenger:
+        return RobotMessenger(self._api, self._settings, thread)
+
+    def _rate_limit_scope(self, thread: Thread, *, idempotent: bool) -> RateLimitScope:
+        return RateLimitScope(self._rate_limiter, thread.chat, idempotent=idempotent)

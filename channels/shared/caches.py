@@ -1,0 +1,84 @@
+"""Memory of limited size: entries that expire, the latest entries, and typing actions that still show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from channels.base import ChannelError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+SWEEP_SIZE = 1000  # entries at which the expired ones are dropped
+
+
+class ExpiringDict(Generic[K, V]):
+    """Values by key, each until its time is over."""
+
+    def __init__(self) -> None:
+        self._entries: dict[K, tuple[V, float]] = {}  # with the time.monotonic() at which it expires
+        self._sweep_size = SWEEP_SIZE
+
+    def set(self, key: K, value: V, seconds: float) -> None:
+        now = time.monotonic()
+        if len(self._entries) >= self._sweep_size:
+            self._entries = {known: entry for known, entry in self._entries.items() if entry[1] > now}
+            self._sweep_size = max(SWEEP_SIZE, 2 * len(self._entries))
+        self._entries[key] = value, now + seconds
+
+    def get(self, key: K) -> V | None:
+        """Return the value, or None if there is none or it has expired."""
+        value, until = self._entries.get(key, (None, 0.0))
+        return value if until > time.monotonic() else None
+
+    def pop(self, key: K) -> V | None:
+        """Remove the entry, and return its value unless it had expired."""
+        value = self.get(key)
+        self._entries.pop(key, None)
+        return value
+
+    def __contains__(self, key: K) -> bool:
+        return self.get(key) is not None
+
+
+class LatestDict(dict[K, V]):
+    """The `max_entries` entries that were set last."""
+
+    def __init__(self, max_entries: int) -> None:
+        super().__init__()
+        self._max_entries = max_entries
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        if len(self) > self._max_entries:
+            del self[next(iter(self))]
+
+
+class TypingActions(Generic[K]):
+    """The typing action of each place, sent only when it no longer shows."""
+
+    def __init__(self, visible_seconds: float, send: Callable[[K], Awaitable[object]]) -> None:
+        self._visible_seconds = visible_seconds
+        self._send = send
+        self._visible: ExpiringDict[K, bool] = ExpiringDict()
+
+    def shows(self, place: K) -> bool:
+        return place in self._visible
+
+    async def show(self, place: K) -> None:
+        """Show the action. Raises ChannelError."""
+        if place in self._visible:
+            return
+        self._visible.set(place, True, self._visible_seconds)
+        try:
+            await self._send(place)
+        except ChannelError:
+            self.forget(place)
+            raise
+
+    def forget(self, place: K) -> None:
+        """Note that a message of the bot ended the action."""
+        self._visible.pop(place)

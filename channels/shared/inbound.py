@@ -1,0 +1,151 @@
+"""Offer events to the inbox, tell people once per outage, and show that their messages were accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from agent.backoff import backoff_seconds
+from agent.messages import Kind, Message, Thread, Unreadable
+from channels.base import CatchUpSource, ChannelError, Gap, NotStored, Receipt, Receive
+from channels.shared.background import BackgroundTasks
+
+log = logging.getLogger(__name__)
+
+MAX_BACKOFF_SECONDS = 10.0  # between two attempts to store an event
+
+Event = Message | Unreadable
+T = TypeVar("T")
+
+
+class EventDelayed(NotStored):
+    """Only this event cannot be stored yet: what decides about it is unknown. The inbox itself works."""
+
+
+class OutageNotices:
+    """The threads that have a notice of the present outage."""
+
+    def __init__(self) -> None:
+        self._notified: set[Thread] = set()
+
+    def take_due(
+        self, events: Iterable[Event], place_of: Callable[[Message], Thread] = lambda event: event.thread
+    ) -> list[Message]:
+        """Return the first message to the bot of each place that has no notice yet. They count as notified."""
+        first: dict[Thread, Message] = {}
+        for event in events:
+            if isinstance(event, Message) and event.addressed and event.kind in (Kind.CHAT, Kind.COMMAND):
+                first.setdefault(place_of(event), event)
+        due = [event for place, event in first.items() if place not in self._notified]
+        self._notified.update(first)
+        return due
+
+    def end(self) -> None:
+        """Note that the inbox stores messages again."""
+        self._notified.clear()
+
+
+class InboundPipeline:
+    """The way of one account's events into the inbox.
+
+    `apologize` tells the author of a message that it cannot be stored: once per outage and place, which is the thread
+    unless `place_of` names another one. `show_working` shows the author of an accepted message that the agent works.
+    Both are calls that nothing depends on; the owner of `background` cancels them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        background: BackgroundTasks,
+        *,
+        apologize: Callable[[Message], Awaitable[object]],
+        show_working: Callable[[Message], Awaitable[object]],
+        place_of: Callable[[Message], Thread] = lambda event: event.thread,
+    ) -> None:
+        self.receive: Receive  # `listen` sets it
+        self._name = name
+        self._background = background
+        self._apologize = apologize
+        self._show_working = show_working
+        self._place_of = place_of
+        self._outage = OutageNotices()
+        self._kept: dict[str, Callable[[], Awaitable[object]]] = {}  # by the event's key: how to store it
+
+    async def store(self, events: Sequence[Event], *, notify: bool = True) -> list[Receipt]:
+        """Store events, one receipt per event. Raises NotStored, and then tells the authors unless `notify` is off."""
+        try:
+            receipts = await self.receive(events)
+        except NotStored as error:
+            log.error("%s.not_stored key=%s events=%d reason=%s", self._name, events[0].key, len(events), error)  # noqa: TRY400 — the reason is enough
+            for due in self._outage.take_due(events, self._place_of) if notify else ():
+                self._background.start_best_effort(self._apologize(due), f"{self._name} not stored {due.thread}")
+            raise
+        self._outage.end()
+        for event, receipt in zip(events, receipts, strict=True):
+            self._kept.pop(event.key, None)
+            if isinstance(event, Unreadable):
+                log.error("%s.unreadable key=%s reason=%s", self._name, event.key, event.error)
+            elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
+                self._background.start_best_effort(self._show_working(event), f"{self._name} working {event.thread}")
+        return receipts
+
+    async def store_with_retries(self, events: Sequence[Event]) -> list[Receipt]:
+        """Store events, and retry until they are stored: for platforms that do not deliver them again."""
+        return await self.retry_until_stored(partial(self.store, events))
+
+    async def retry_until_stored(self, offer: Callable[[], Awaitable[T]]) -> T:
+        """Await `offer` until it no longer raises NotStored, and return its result."""
+        tries = 0
+        while True:
+            try:
+                return await offer()
+            except NotStored:
+                tries += 1
+                await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
+
+    async def fill_gap(
+        self,
+        past: CatchUpSource,
+        gap: Gap,
+        missed: AsyncIterator[Sequence[Event]],
+        store: Callable[[Sequence[Event]], Awaitable[object]] | None = None,
+    ) -> bool:
+        """Store the missed messages of an account, by `store` or `store_with_retries`, and close the gap.
+
+        Returns False if the platform or the store failed: the gap stays open.
+        """
+        count = 0
+        try:
+            async for events in missed:
+                if events:
+                    await (store or self.store_with_retries)(events)
+                    count += len(events)
+            await past.close_gap(gap)
+        except (ChannelError, NotStored) as error:
+            log.warning("%s.not_caught_up messages=%d reason=%s", self._name, count, error)
+            return False
+        log.info("%s.caught_up messages=%d", self._name, count)
+        return True
+
+    def keep(self, event: Event, offer: Callable[[], Awaitable[object]]) -> None:
+        """Keep an event in memory: `offer_kept` awaits `offer` until it no longer raises NotStored."""
+        self._kept[event.key] = offer
+
+    async def offer_kept(self) -> None:
+        """Offer the kept events again until cancelled, for platforms that deliver them again for some time only."""
+        failures = 0
+        while True:
+            await asyncio.sleep(backoff_seconds(failures, MAX_BACKOFF_SECONDS) if self._kept else 1.0)
+            failed = False
+            for offer in list(self._kept.values()):
+                try:
+                    await offer()
+                except EventDelayed:
+                    failed = True
+                except NotStored:
+                    failed = True
+                    break
+            failures = failures + 1 if failed else 0

@@ -1,0 +1,106 @@
+"""Plan mode and goals in a chat: the live plan, the buttons, kill -9, and the final."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_console import Terminals, shows, terminals
+from tests.fakes.model import Answer, FakeModel, ToolCall
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import ask, said
+
+__all__ = ["terminals"]
+
+TODOS = {
+    "name": "write_todos",
+    "args": {
+        "todos": [{"content": "Read it", "status": "in_progress"}, {"content": "Write it", "status": "pending"}],
+    },
+}
+WRITE = {"name": "write_file", "args": {"path": "/mnt/user-data/outputs/made.txt", "content": "made"}}
+
+
+def results(model: FakeModel) -> str:
+    return str([m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"])
+
+
+async def test_a_plan_waits_for_go_also_after_a_kill(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    model.script = lambda body: Answer("made it") if "agreed to the plan" in str(body) else None
+    telegram.send("/plan " + ask(steps=[{"calls": [TODOS, WRITE]}], text="I would write it."))
+    shown = await telegram.wait(JANE, "Shall I work by this plan?")
+    await service.quiet()
+    assert "Plan mode:" in results(model)
+    assert "1. Read it" in telegram.visible(JANE)[-1].text
+    assert [label for label, _ in telegram.visible(JANE)[-1].buttons] == ["Go", "Change", "Cancel"]
+    telegram.send("/plan something else")
+    await telegram.wait(JANE, "I'm waiting for your answer to")
+    await service.restart()
+    calls = len(model.requests())
+    telegram.click(shown.buttons[1][1], shown.id)  # Change: asks at once
+    asked = await telegram.wait(JANE, "What should I change in the plan?")
+    await service.quiet()
+    assert len(model.requests()) == calls
+    telegram.send("call it made2")
+    await until(lambda: "call it made2" in str(model.requests()[-1].messages), 20, "the change")
+    await service.quiet()
+    again = telegram.visible(JANE)[-1]
+    assert "Shall I work by this plan?" in again.text
+    assert asked.id != again.id
+    telegram.click(again.buttons[0][1], again.id)
+    await telegram.wait(JANE, "made it")
+    await service.quiet()
+
+
+async def test_a_goal_continues_with_the_right_round_after_a_kill(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    verdicts = iter(["NOT MET: one test fails", "NOT MET: still one", "MET: all pass"])
+
+    def play(body: dict[str, Any]) -> Answer:
+        if not body.get("tools"):
+            return Answer(next(verdicts))
+        messages = body["messages"]
+        number = sum("begins: the goal is not met" in str(m["content"]) for m in messages)
+        if number == 1 and messages[-1]["role"] == "tool" and "begins" in str(messages[-1]["content"]):
+            return Answer("", calls=(ToolCall("ls", "{}"),), delay=3.0)
+        return Answer(f"work {number}", delay=3.0 if number == 1 else 0.0)
+
+    model.script = play
+    telegram.send("/goal make the tests pass")
+    await telegram.wait(JANE, "Round 1 of 10: not met yet. one test fails")
+    await until(lambda: len(model.requests()) == 4, 20, "the second round")  # its last call hangs for a moment
+    await service.restart()
+    await telegram.wait(JANE, "_Goal met in round 3 of 10: all pass_".strip("_"))
+    await service.quiet()
+    assert len(said(telegram, JANE)) == 1
+    assert ("evaluation",) in service.rows("SELECT DISTINCT kind FROM usage")
+
+
+async def test_stop_ends_a_goal(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    model.script = lambda body: Answer("work", delay=2.0) if body.get("tools") else Answer("NOT MET: no")
+    telegram.send("/goal never")
+    await telegram.wait(JANE, "Round 1 of 10")
+    telegram.send("/stop")
+    await telegram.wait(JANE, "Stopped.")
+    await service.quiet()
+    model.script = None
+    telegram.send(ask(text="a new turn"))
+    await telegram.wait(JANE, "a new turn")
+    await service.quiet()
+    assert not any("Goal" in text for text in said(telegram, JANE)[1:])
+
+
+async def test_a_plan_on_the_console(start: Start, model: FakeModel, terminals: Terminals) -> None:
+    service = await start()
+    window = await terminals.open(service, "chat")
+    model.script = lambda body: Answer("made it") if "agreed to the plan" in str(body) else None
+    window.type("/plan " + ask(steps=[{"calls": [TODOS]}], text="I would write it.") + "\r")
+    await shows(window, "Shall I work by this plan?")
+    window.type("go\r")
+    await shows(window, "made it")
+    await service.quiet()

@@ -1,0 +1,378 @@
+"""DingTalk as its users see it: cards, messages without a template, events, and the check of the account."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.blocks import Ask, Final, Step, Text
+from agent.messages import Kind, Unreadable
+from agent.setting import Secret
+from channels import dingtalk
+from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Receipt, Refused, TryLater
+from channels.dingtalk.api import MESSAGE_TOPIC
+from channels.dingtalk.events import DingTalkAccount, parse_event
+from channels.dingtalk.reply import MAX_CARD_BYTES, card_markdown
+from channels.shared.buttons import LABELS
+from channels.shared.texts import REPEAT_MARK
+from tests.fakes.dingtalk import CLIENT, JANE, KIM, SECRET, TEMPLATE, FakeDingTalk
+from tests.fakes.server import until
+from tests.support.recording_inbox import Memory, Rows
+from tests.support.rigs.dingtalk import DingTalkMarkdownRig, DingTalkRig
+from tests.support.rigs.registry import deliver, heard, ready, settled
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[DingTalkRig]:
+    async with DingTalkRig.start(tmp_path) as made:
+        await ready(made)
+        yield made
+
+
+@pytest.fixture
+async def markdown_rig(tmp_path: Path) -> AsyncIterator[DingTalkMarkdownRig]:
+    async with DingTalkMarkdownRig.start(tmp_path) as made:
+        await ready(made)
+        yield made
+
+
+def calls(rig: DingTalkRig) -> list[str]:
+    return [call.method for call in rig.server.calls if not call.method.startswith("reaction")]
+
+
+# ---------------------------------------------------------------- cards
+
+
+async def test_an_answer_streams_into_one_card_and_finishes_it(rig: DingTalkRig) -> None:
+    asked = await rig.say("tell me")
+    reply = rig.channel.reply(asked.thread, Memory(), to=asked.id, asker=asked.author.id)
+    reply.show(Step("1", "Running tests"))
+    await settled(rig, "▸ Running tests")
+    [card] = rig.server.cards.values()
+    assert card.state == "typing"
+    reply.show(Text("It is"))
+    await settled(rig, "It is")
+    assert calls(rig) == ["card.create", "card.stream", "card.stream"]
+    await reply.finish(Final("It is done."))
+    assert (rig.visible(), card.state) == (["It is done."], "finished")
+    assert calls(rig) == ["card.create", "card.stream", "card.stream", "card.stream"]
+
+
+async def test_the_question_has_a_reaction_until_the_answer_is_there(rig: DingTalkRig) -> None:
+    asked = await rig.say("tell me")
+    await until(lambda: rig.server.reactions.get(asked.id))
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("So."))
+    await until(lambda: rig.server.reactions[asked.id] == [])
+
+
+async def test_a_slow_turn_shows_a_card_that_is_being_processed(rig: DingTalkRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    await settled(rig, "(processing)")
+    assert calls(rig) == ["card.create"]
+    await reply.finish(Final("Now."))
+    assert rig.visible() == ["Now."]
+
+
+async def test_a_card_whose_first_text_was_lost_is_filled_by_the_next_attempt(rig: DingTalkRig) -> None:
+    """The card exists already: the next attempt must neither create nor deliver it again."""
+    for kind, code in (("error", 500), ("flood", 0)):
+        rig.wire.fault(kind, "edit", **({"code": code} if code else {}))  # type: ignore[arg-type] # the wire's kinds
+    posts = Memory()
+    with pytest.raises(OutcomeUnknown):
+        await rig.channel.reply(rig.thread(), posts).finish(Final("Whole."))
+    assert posts.rows.posts == {0: 1}
+    await deliver(rig, Final("Whole."), posts)
+    assert rig.visible() == ["Whole."]
+    assert "card.deliver" not in calls(rig)
+
+
+async def test_a_card_that_was_created_but_not_delivered_is_delivered(rig: DingTalkRig) -> None:
+    """A restart after a refused first text: the card exists, and no attempt has an unknown outcome."""
+    rig.wire.fault("error", "edit", code=400, description="param.contentUnsafe", times=1)
+    rig.server.fault("error", "message.send", code=400)
+    posts = Memory()
+    with pytest.raises(Refused):
+        await rig.channel.reply(rig.thread(), posts).finish(Final("Whole."))
+    assert (posts.rows, rig.visible()) == ({}, [])
+    rig.server.clear_faults()
+    await deliver(rig, Final("Whole."), posts)
+    assert rig.visible() == ["Whole."]
+    assert "card.deliver" in calls(rig)
+
+
+async def test_a_refused_card_becomes_a_message(rig: DingTalkRig) -> None:
+    rig.server.scopes.remove("Card.Instance.Write")
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("**So.**", (Ask("a", "So?", ("yes", "no")),)))
+    [seen] = rig.visible()
+    assert "**So.**" in seen
+    assert "1. yes\n2. no" in seen
+
+
+async def test_a_card_that_cannot_be_recalled_is_emptied(rig: DingTalkRig) -> None:
+    rig.server.recalls_cards = False
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("drawing"))
+    await settled(rig, "drawing")
+    await reply.finish(Final(""))
+    assert rig.visible() == ["·"]
+
+
+async def test_an_answer_after_a_restart_replaces_the_buttons_of_a_finished_card(rig: DingTalkRig) -> None:
+    posts = Memory()
+    await rig.channel.reply(rig.thread(), posts).finish(Final("Which?", (Ask("a", "Which?", ("red",)),)))
+    await rig.leave()
+    await rig.back()
+    await ready(rig)
+    rig.press("red")
+    await until(lambda: "✓ red (" in rig.visible()[0])
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Red it is."))
+    assert rig.visible() == ["Red it is."]
+
+
+async def test_an_ended_turn_keeps_a_line_about_its_steps(rig: DingTalkRig) -> None:
+    steps = (Step("1", "Running tests", "done"), Step("2", "Reading the log", "failed"))
+    await deliver(rig, Final("It fails.", steps=steps, step_count=2, seconds=62), Memory())
+    assert rig.visible() == ["It fails.\n\n✅ 2 steps, 1 failed · 1 min 2 s"]
+
+
+async def test_a_failure_has_a_button_that_retries_once(rig: DingTalkRig) -> None:
+    await rig.say("work")
+    await rig.channel.reply(rig.thread(), Memory("r32")).finish(Final("It broke.", state="failed"))
+    assert rig.buttons() == [LABELS["retry"]]
+    rig.press(LABELS["retry"])
+    pressed = await rig.box.next(kind=Kind.COMMAND)
+    assert (pressed.text, pressed.target, pressed.thread, pressed.to_bot) == ("retry", "r32", rig.thread(), True)
+    await until(lambda: rig.buttons() == [])
+    assert rig.visible()[0].startswith("It broke.")
+
+
+async def test_a_refused_press_of_retry_keeps_the_button(rig: DingTalkRig) -> None:
+    rig.box.refuses = lambda message: message.kind is Kind.COMMAND
+    await rig.channel.reply(rig.thread(), Memory("r33")).finish(Final("It broke.", state="failed"))
+    rig.press(LABELS["retry"])
+    await until(lambda: rig.box.receipts == [Receipt.IGNORED])
+    await until(rig.felt)
+    assert rig.buttons() == [LABELS["retry"]]
+
+
+async def test_a_long_answer_of_lines_fits_its_cards(rig: DingTalkRig) -> None:
+    lines = [f"第{number}行" for number in range(900)]
+    await deliver(rig, Final("\n".join(lines)), Memory())
+    assert "\n".join(rig.visible()).split() == lines
+    assert max(len(card.variables["content"].encode()) for card in rig.server.cards.values()) <= MAX_CARD_BYTES
+    assert rig.server.calls_of("message.send") == []
+
+
+async def test_a_last_frame_without_an_answer_keeps_the_card(rig: DingTalkRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("Half"))
+    await settled(rig, "Half")
+    rig.server.fault("error", "card.stream", code=504, after=True)
+    with pytest.raises(TryLater):
+        await reply.finish(Final("Whole."))
+    await reply.finish(Final("Whole."))
+    assert rig.visible() == ["Whole."]
+    assert rig.server.calls_of("message.") == []
+
+
+async def test_a_lone_surrogate_is_replaced(rig: DingTalkRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("a \ud800 b"))
+    assert rig.visible() == ["a ? b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb", "a<br>b"),
+        ("a\n\nb", "a\n\nb"),
+        ("- a\n- b\nc", "- a\n- b<br>c"),
+        ("```\na\nb\n```\nc\nd", "```\na\nb\n```\nc<br>d"),
+        ("see\n| a |\n|---|\n| b |", "see\n\n| a |\n|---|\n| b |"),
+        ("# Head\ntext\nmore", "# Head\ntext<br>more"),
+    ],
+)
+def test_markdown_of_a_card_keeps_its_lines(text: str, shown: str) -> None:
+    assert card_markdown(text) == shown
+
+
+# ---------------------------------------------------------------- without a card template
+
+
+async def test_without_a_template_the_final_is_posted_once(markdown_rig: DingTalkMarkdownRig) -> None:
+    rig = markdown_rig
+    asked = await rig.say("tell me")
+    reply = rig.channel.reply(asked.thread, Memory(), to=asked.id)
+    reply.show(Step("1", "Running tests"))
+    reply.show(Text("It is"))
+    await asyncio.sleep(1.5)  # longer than the wait for a placeholder
+    assert rig.visible() == []
+    await reply.finish(Final("# Done\n\nIt is **done**."))
+    assert rig.visible() == ["# Done\n\nIt is **done**."]
+    assert calls(rig) == ["message.send"]
+
+
+async def test_a_message_cannot_be_changed_so_it_is_replaced(markdown_rig: DingTalkMarkdownRig) -> None:
+    rig, posts = markdown_rig, Memory()
+    await rig.channel.reply(rig.thread(), posts).finish(Final("Which?", (Ask("a", "Which?", ("red", "blue")),)))
+    assert "1. red" in rig.visible()[0]
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Red it is."))
+    assert rig.visible() == ["Red it is."]
+
+
+# ---------------------------------------------------------------- calls
+
+
+async def test_an_expired_token_is_replaced(rig: DingTalkRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("One."))
+    rig.server.expire()
+    await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Two."))
+    assert rig.visible() == ["One.", "Two."]
+    assert rig.server.token_calls == 2
+
+
+async def test_a_dissolved_group_and_an_unknown_person_are_gone(rig: DingTalkRig) -> None:
+    rig.server.dissolved.add(rig.chat(3))
+    with pytest.raises(ChatGone):
+        await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Hello?"))
+    thread = replace(rig.thread(), chat="@nobody")
+    with pytest.raises(ChatGone):
+        await rig.channel.reply(thread, Memory()).finish(Final("Hello?"))
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds"), [("Forbidden.AccessDenied.ApiCountLimitForOrg", 600.0), ("send.too.fast", 2.0)]
+)
+async def test_a_used_up_quota_waits_longer_than_a_rate_limit(rig: DingTalkRig, code: str, seconds: float) -> None:
+    rig.wire.fault("error", "post", code=400, description=code)
+    with pytest.raises(TryLater) as told:
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("Later."))
+    assert told.value.after == seconds
+
+
+async def test_a_possible_repeat_of_a_file_is_marked(rig: DingTalkRig, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    path.write_bytes(b"a,b\n")
+    file = OutgoingFile(path, "a.csv", 4, "The table")
+    await rig.channel.send_files(rig.thread(), [file], Memory(rows=Rows({0: None})))
+    assert rig.visible() == ["a.csv", f"{REPEAT_MARK} a.csv\n\nThe table"]
+
+
+async def test_a_picture_is_sent_as_an_image(rig: DingTalkRig, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    path.write_bytes(b"png")
+    await rig.channel.send_files(rig.thread(2), [OutgoingFile(path, "plot.png", 3)], Memory())
+    assert [call.body["msgKey"] for call in rig.server.calls_of("message.send")] == ["sampleImageMsg"]
+
+
+# ---------------------------------------------------------------- events
+
+
+async def test_a_message_that_does_not_mention_the_robot_does_not_arrive(rig: DingTalkRig) -> None:
+    rig.mutter("lunch?", 5)
+    assert (await heard(rig, "sum this up", 5)).thread == rig.thread(5)
+    assert [message.text for message in rig.box.messages] == ["sum this up"]
+
+
+async def test_rich_text_keeps_its_pictures_in_order(rig: DingTalkRig) -> None:
+    parts = [{"text": "@Fawn look: "}, {"type": "picture", "downloadCode": "c1"}, {"text": "and this"}]
+    rig.server.message("richText", {"richText": parts}, chat=rig.chat(1))
+    message = await rig.box.next()
+    assert message.text == "look: and this"
+    assert [(file.ref, file.kind) for file in message.attachments] == [("c1", "image")]
+
+
+async def test_a_voice_message_has_its_transcript(rig: DingTalkRig) -> None:
+    rig.server.message("audio", {"downloadCode": "c1", "duration": 3000, "recognition": "what is new?"})
+    message = await rig.box.next()
+    assert (message.text, message.attachments[0].kind) == ("what is new?", "audio")
+
+
+async def test_a_quoted_message_is_context_unless_it_is_the_bots(rig: DingTalkRig) -> None:
+    for sender in ("$:LWCP_v1:$kim", "$:LWCP_v1:$bot"):
+        replied = {"msgType": "text", "msgId": "m1", "senderId": sender, "content": {"text": "the plan"}}
+        rig.server.message("text", {"content": "is it good?", "isReplyMsg": True, "repliedMsg": replied})
+    await until(lambda: len(rig.box.messages) == 2)
+    assert [[quote.text for quote in message.quotes] for message in rig.box.messages] == [["the plan"], []]
+
+
+async def test_other_kinds_are_named_and_strangers_are_guests(rig: DingTalkRig) -> None:
+    rig.server.message("interactiveCard", {}, sender=KIM, senderStaffId=None, senderCorpId="dingother")
+    message = await rig.box.next()
+    assert (message.kind, message.text, message.author.guest) == (Kind.UNSUPPORTED, "“interactiveCard” messages", True)
+
+
+def test_an_event_of_unknown_shape_is_unreadable() -> None:
+    me = DingTalkAccount(CLIENT, "Fawn")
+    event = parse_event(MESSAGE_TOPIC, orjson.dumps({"msgId": "m1"}), me)
+    assert isinstance(event, Unreadable)
+    assert event.key == f"dingtalk:{CLIENT}:event:m1"
+    assert isinstance(parse_event(MESSAGE_TOPIC, b"[", me), Unreadable)
+
+
+async def test_a_click_on_a_foreign_button_is_acknowledged(rig: DingTalkRig) -> None:
+    content = orjson.dumps({"cardPrivateData": {"actionIds": ["like"], "params": {}}}).decode()
+    event = {"outTrackId": "x", "userId": JANE, "content": content}
+    pushed = rig.server.deliver("/v1.0/card/instances/callback", event)
+    await until(lambda: pushed.answers)
+    assert rig.box.events == []
+
+
+async def test_an_event_is_acknowledged_only_when_it_is_stored(rig: DingTalkRig) -> None:
+    rig.box.broken = True
+    rig.mutter("keep me")
+    await until(lambda: rig.box.offered >= 2)
+    assert rig.server.pushed[0].answers == []
+    rig.box.broken = False
+    await until(lambda: rig.server.pushed[0].answers)
+    assert [message.text for message in rig.box.messages] == ["keep me"]
+    assert set(rig.box.receipts) <= {Receipt.ACCEPTED, Receipt.DUPLICATE}
+
+
+# ---------------------------------------------------------------- connection and check
+
+
+async def test_a_ping_is_answered_and_a_planned_reconnect_is_no_outage(rig: DingTalkRig) -> None:
+    await until(lambda: len(rig.server.pongs) == 1)
+    await rig.server.ask_to_reconnect()
+    await until(lambda: len(rig.server.pongs) == 2)
+    await ready(rig)
+    assert (await rig.say("hello")).text == "hello"
+
+
+async def test_wrong_credentials_are_reported(tmp_path: Path) -> None:
+    async with FakeDingTalk() as server:
+        urls: dict[str, Any] = {"base_url": server.base_url, "upload_url": server.base_url}
+        settings = dingtalk.DingTalkSettings(CLIENT, Secret("wrong"), **urls)
+        with pytest.raises(Refused, match="rejects the app's Client ID or secret"):
+            await dingtalk.probe(settings)
+        async with dingtalk.connect(settings) as channel:
+            listening = asyncio.create_task(channel.listen(_refuse))
+            await until(lambda: channel.readiness().health is Health.DOWN)
+            assert "authFailed" in channel.readiness().detail
+            listening.cancel()
+            await asyncio.wait({listening})
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, ""])
+async def test_the_check_describes_the_app_and_names_missing_permissions(template: str) -> None:
+    async with FakeDingTalk() as server:
+        urls: dict[str, Any] = {"base_url": server.base_url, "upload_url": server.base_url}
+        settings = dingtalk.DingTalkSettings(CLIENT, Secret(SECRET), template, **urls)
+        answer = await dingtalk.probe(settings)
+        assert answer.startswith(f"connected as {CLIENT}")
+        assert ("answers do not stream" in answer) is not bool(template)
+        server.scopes.clear()
+        with pytest.raises(Refused, match="qyapi_robot_sendmsg") as told:
+            await dingtalk.probe(settings)
+        assert ("Card.Streaming.Write" in str(told.value)) is bool(template)
+        assert server.shown == []
+
+
+async def _refuse(events: object) -> list[Receipt]:
+    raise AssertionError("no event was sent")

@@ -1,0 +1,114 @@
+"""The way of events into the inbox: notices of an outage, the sign of work, retries, missed messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from agent.messages import Author, Kind, Message, Thread, Unreadable
+from channels.base import Gap, NotStored, Receipt, TryLater
+from channels.shared.background import BackgroundTasks
+from channels.shared.inbound import Event, InboundPipeline
+
+
+def message(number: int, kind: Kind = Kind.CHAT) -> Message:
+    thread = Thread("test", "space", "chat")
+    return Message(thread, f"key {number}", str(number), Author("ann", "Ann"), "hello", 0.0, kind, private=True)
+
+
+class Inbox:
+    """An inbox with `outages` failures, and what the people and the history of gaps saw."""
+
+    hours, most = 24.0, 50
+
+    def __init__(self, outages: int = 0) -> None:
+        self.outages = outages
+        self.stored: list[str] = []
+        self.apologies: list[str] = []
+        self.working: list[str] = []
+        self.closed: list[int] = []
+        self.background = BackgroundTasks()
+        self.pipeline = InboundPipeline(
+            "test", self.background, apologize=self.apologize, show_working=self.show_working
+        )
+        self.pipeline.receive = self.receive
+
+    async def receive(self, events: Sequence[Event]) -> list[Receipt]:
+        if self.outages:
+            self.outages -= 1
+            raise NotStored("the disk is full")
+        self.stored += [event.key for event in events]
+        return [Receipt.ACCEPTED] * len(events)
+
+    async def apologize(self, event: Message) -> None:
+        self.apologies.append(event.key)
+
+    async def show_working(self, event: Message) -> None:
+        self.working.append(event.key)
+
+    async def open_gap(self, channel: str, workspace: str) -> Gap:
+        return Gap(id=1)
+
+    async def close_gap(self, gap: Gap) -> None:
+        self.closed.append(gap.id)
+
+
+async def test_people_are_told_once_per_outage_and_their_events_are_stored_later() -> None:
+    inbox = Inbox(outages=2)
+    for number in (1, 2):
+        with pytest.raises(NotStored):
+            await inbox.pipeline.store([message(number)])
+    assert await inbox.pipeline.store([message(1), message(2)]) == [Receipt.ACCEPTED] * 2
+    inbox.outages = 1
+    with pytest.raises(NotStored):
+        await inbox.pipeline.store([message(3)])
+    inbox.outages = 1
+    with pytest.raises(NotStored):
+        await inbox.pipeline.store([message(4)], notify=False)
+    await asyncio.sleep(0)
+    assert inbox.apologies == ["key 1", "key 3"]
+    assert inbox.working == ["key 1", "key 2"]
+
+
+async def test_only_messages_show_the_sign_of_work() -> None:
+    inbox = Inbox()
+    await inbox.pipeline.store([message(1, Kind.CLICK), Unreadable("test", "key 2", b"{}", "KeyError"), message(3)])
+    await asyncio.sleep(0)
+    assert inbox.working == ["key 3"]
+
+
+async def test_a_kept_event_is_offered_until_it_is_stored() -> None:
+    inbox = Inbox(outages=2)
+    event = message(1)
+    with pytest.raises(NotStored):
+        await inbox.pipeline.store([event])
+    stored = asyncio.Event()
+
+    async def offer() -> None:
+        await inbox.pipeline.store([event])
+        stored.set()
+
+    inbox.pipeline.keep(event, offer)
+    async with asyncio.TaskGroup() as group:
+        offering = group.create_task(inbox.pipeline.offer_kept())
+        async with asyncio.timeout(20):
+            await stored.wait()
+        offering.cancel()
+    assert inbox.stored == ["key 1"]
+
+
+@pytest.mark.parametrize("platform_fails", [False, True])
+async def test_a_gap_is_closed_when_all_missed_messages_are_stored(platform_fails: bool) -> None:
+    inbox = Inbox(outages=1)
+
+    async def missed() -> AsyncIterator[list[Message]]:
+        yield [message(1), message(2)]
+        yield []
+        if platform_fails:
+            raise TryLater("the platform is busy")
+
+    filled = await inbox.pipeline.fill_gap(inbox, await inbox.open_gap("test", "space"), missed())
+    assert inbox.stored == ["key 1", "key 2"]
+    assert (filled, inbox.closed) == ((False, []) if platform_fails else (True, [1]))

@@ -22,6 +22,7 @@ COPY bot bot
 COPY catalogue catalogue
 COPY channels channels
 COPY sandbox sandbox
+COPY skills skills
 RUN .venv/bin/pip install --no-cache-dir --no-compile --no-deps --no-build-isolation -e . \
     && { .venv/bin/python -m compileall -q -j 0 -x lark_oapi/api .venv/lib agent bot catalogue channels sandbox || true; } \
     && useradd --uid 10001 --home-dir /var/lib/fawn --create-home fawn

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from agent.blocks import Approve, Ask, Usage
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
+from agent.skills.library import SkillLibrary, TurnSkills
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # they import the model classes and an HTTP client
@@ -40,6 +41,8 @@ class ToolServices:
 
     runs_commands: bool  # the sandbox can run commands
     make_preview_link: MakePreviewLink | None = None
+    skills: SkillLibrary | None = None
+    propose_skills: bool = False
     fetcher: WebFetcher | None = None
     search: WebSearch | None = None
 
@@ -207,6 +210,7 @@ class TurnContext:
     asked: Collection[str] = ()
     pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path
     counted_tokens: int = 0  # of the meter: the goal in the state includes them
+    skills: TurnSkills | None = None
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

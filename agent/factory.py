@@ -28,6 +28,7 @@ from agent.policies.plan_mode import SUBMIT_PLAN
 from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents
 from agent.resume import Graph, State
 from agent.sections import AgentSettings
+from agent.skills.library import SkillLibrary
 from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools import make_tools
@@ -52,7 +53,7 @@ async def build_agent(
     await checkpointer.create_tables()
     entries = tuple(models) or (ModelSettings("demo", DEMO_CLASS_PATH, display_name=N_("Built-in demo")),)
     tools = make_tools(settings, services) if tools is None else tools
-    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools)
+    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools, services.skills)
 
 
 async def _run_inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -64,6 +65,7 @@ def _assemble_agent(
     settings: AgentSettings,
     checkpointer: LatestCheckpointer,
     tools: Sequence[BaseTool],
+    skills: SkillLibrary | None,
 ) -> Agent:
     # LangSmith takes two thread hops and a task per middleware call for its bookkeeping, even when it is off.
     set_runtime_overrides(aio_to_thread=_run_inline)
@@ -75,7 +77,7 @@ def _assemble_agent(
                 wrong = f"there is no model {name!r}; configured are {', '.join(models)}"
                 raise AgentConfigError(("roles", role), wrong)
     lead = roles.lead or entries[0].name
-    formatter = MessageFormatter(settings.time_zone)
+    formatter = MessageFormatter(settings.time_zone, skills)
     summary_model = models[roles.summary].model if roles.summary else None
     evaluator = models[roles.evaluator].model if roles.evaluator else None
     check_agents(settings, models)

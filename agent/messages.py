@@ -100,7 +100,8 @@ class Message:
     direct chat. `group` joins the parts of an album or a long paste; `long` is True if more parts may follow. `to_bot`
     is True for a reply to the bot's message `reply_to`. The `target` of a command is the reply whose button sent it.
     `native` marks a command whose platform waits for an answer. `mode` says
-    how the agent works on it: `plan` first, or until an evaluator says that the `goal` is met.
+    how the agent works on it: `plan` first, or until an evaluator says that the `goal` is met. `skill` names the skill
+    that the person chose.
     """
 
     thread: Thread
@@ -122,6 +123,7 @@ class Message:
     follow_up: bool = False
     native: bool = False
     mode: Literal["", "plan", "goal"] = ""
+    skill: str = ""
 
     def dump(self) -> bytes:
         """Return JSON for storage."""

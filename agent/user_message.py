@@ -11,6 +11,7 @@ from langchain_core.messages import HumanMessage
 from agent.context import UploadedFile, UserInput
 from agent.messages import Message, Quote
 from agent.pictures import PICTURES_KEY
+from agent.skills.library import SkillLibrary
 
 QUOTE_KINDS = {"reply": "Quoted message", "forward": "Forwarded message", "earlier": "Earlier in this chat"}
 MODE_NOTES = {
@@ -29,18 +30,21 @@ MODE_NOTES = {
 class MessageFormatter:
     """Formats messages with their own time, so that they never change and the provider's prompt cache stays valid."""
 
-    def __init__(self, zone: str = "") -> None:
+    def __init__(self, zone: str = "", skills: SkillLibrary | None = None) -> None:
         self._zone = ZoneInfo(zone) if zone else None
         self._zone_name = zone
+        self._skills = skills
 
     def format_message(self, item: UserInput) -> HumanMessage:
         """Return the message with the event's key as id, so that adding it again has no effect."""
-        text = f"{self.format_header(item.message)}\n{format_body(item)}"
+        parts = [self.format_header(item.message), format_body(item)]
+        if self._skills and item.message.skill:
+            parts.insert(1, self._skills.current.instructions(item.message.skill))
         if note := MODE_NOTES.get(item.message.mode):
-            text = f"{text}\n\n{note}"
+            parts.append(f"\n{note}")
         pictures = [upload.picture for upload in item.uploads if upload.picture]
         more = {PICTURES_KEY: pictures} if pictures else {}
-        return HumanMessage(text, id=item.message.key, additional_kwargs=more)
+        return HumanMessage("\n".join(parts), id=item.message.key, additional_kwargs=more)
 
     def format_header(self, message: Message) -> str:
         """Return time and author: `[Sun 2026-11-22 14:05 Europe/Berlin · Jane]`."""

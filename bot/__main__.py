@@ -91,6 +91,7 @@ def command_line_parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true", help="print it as one JSON object")
     _add_people_and_letters(add)
     _add_setup(add)
+    _add_skills(add)
     backup = add(
         "backup", "back up the databases and the threads' folders", commands.run_operation, group="", action="backup"
     )
@@ -130,6 +131,15 @@ def _add_console_commands(add: Callable[..., Any]) -> None:
     ask.add_argument(
         "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
     )
+
+
+def _add_skills(add: Callable[..., Any]) -> None:
+    skills = add("skills", "list, install and change skills", commands.run_skills)
+    skills.add_argument(
+        "action", choices=("list", "install", "enable", "disable", "diff", "accept", "decline", "rollback")
+    )
+    words = "the skill; to install: its archive, folder or git address"
+    skills.add_argument("word", nargs="?", default="", metavar="NAME | SOURCE", help=words)
 
 
 def _add_people_and_letters(add: Callable[..., Any]) -> None:

@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, Any
 from agent.context import ToolServices
 from agent.sections import AgentSettings
 from agent.web.fetcher import WebFetcher
-from agent.web.search import WebSearch, make_search
-from agent.web.settings import WebConfig
+from agent.web.search import make_search
 from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.command_runner import CommandRunner
-from bot.commands import CommandService
+from bot.commands import CommandService, listed_commands
 from bot.config.schema import Config
 from bot.console_host import ServiceConsoleHost
 from bot.current import Current
@@ -37,6 +36,8 @@ from bot.jobs import JobWorker
 from bot.outbox import Outbox
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
+from bot.skills.jobs import SKILL_JOB, SkillJobs
+from bot.skills.turns import open_library
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
@@ -75,19 +76,23 @@ class App:
 
     def __init__(self, config: Config, connects: Mapping[str, Connect]) -> None:
         self.config = config  # as it was at start, for parts that are built once
-        self._current = Current(config)
+        self._skills = open_library(config)
+        self._current = Current(config, self._skills)
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
         self._folders = folders(config)
         self._reported = tuple(connects)  # without a console that has no view of its own
         self._supervisor = ChannelSupervisor(
-            {**connects, "console": lambda: self._connect_console(connects.get("console"))}, self._drain_console
+            {**connects, "console": lambda: self._connect_console(connects.get("console"))},
+            self._drain_console,
+            lambda: listed_commands(self._skills.current.usable(config.skills.allow)),
         )
         self._store: Database
         self._checkpoints: Database
         self._outbox: Outbox
         self._scheduler: Scheduler
         self._commands: CommandRunner
+        self._jobs: JobWorker
         self._status: ServiceStatus
         self._host: ServiceConsoleHost
 
@@ -103,7 +108,9 @@ class App:
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
             self._store, self._checkpoints = await _open_databases(config.data_dir, stack)
+            await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
+            self._jobs = JobWorker(store)
             self._outbox = Outbox(store, channels.get, self._current)
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
@@ -117,6 +124,7 @@ class App:
                 self._scheduler.wake,
                 channels.get,
                 lambda: [line for line, _ in self._status.describe_channels().values()],
+                self._jobs.wake,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
@@ -221,13 +229,21 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            services = ToolServices(provider.runs_commands, await self._start_preview(stack), *_web_access(config.web))
+            services = ToolServices(
+                provider.runs_commands,
+                await self._start_preview(stack),
+                self._skills,
+                config.skills.evolution,
+                WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None,
+                make_search(config.web.search),
+            )
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
             _freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
             store, channel = self._store, self._supervisor.channels.get
-            jobs = JobWorker(store)
+            jobs = self._jobs
+            jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, self._outbox.wake).run)
             jobs.register(TITLE_JOB, partial(make_title, self._current))
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
@@ -287,10 +303,6 @@ def _release_previous_process(execute: Execute) -> None:
     extend_bundle_wait(execute, time.time())
 
 
-def _web_access(web: WebConfig) -> tuple[WebFetcher | None, WebSearch | None]:
-    return WebFetcher(obeys_robots=web.robots) if web.fetch else None, make_search(web.search)
-
-
 def _import_agent() -> None:
     """Load the agent's packages in a thread: the channels listen meanwhile."""
     before = sys.getswitchinterval()
@@ -322,9 +334,11 @@ def folders(config: Config) -> ConversationFolders:
 def sandbox_settings(config: Config) -> DockerSettings:
     """Return the settings of the sandbox providers."""
     sandbox = config.sandbox
-    same: dict[str, Any] = {each.name: getattr(sandbox, each.name) for each in fields(SandboxSettings)}
+    names = {each.name for each in fields(SandboxSettings)} - {"skills"}
+    same: dict[str, Any] = {name: getattr(sandbox, name) for name in names}
     return DockerSettings(
-        **{**same, "skills": Path(sandbox.skills)},
+        **same,
+        skills=config.data_dir / "skills" / "view",
         state=config.data_dir / "sandbox",
         image=sandbox.image,
         host=sandbox.docker_host,

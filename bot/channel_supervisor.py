@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
-from bot import commands
 from bot.background import run_forever
-from channels.base import CatchUpSource, Channel, ChannelError, Receive
+from bot.commands import listed_commands
+from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receive
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +20,17 @@ Connect = Callable[[], AbstractAsyncContextManager[Channel]]
 class ChannelSupervisor:
     """Connects every channel and listens. `channels` holds those that are connected."""
 
-    def __init__(self, connects: Mapping[str, Connect], on_console_end: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        connects: Mapping[str, Connect],
+        on_console_end: Callable[[], Awaitable[None]],
+        list_commands: Callable[[], Sequence[CommandInfo]] = listed_commands,
+    ) -> None:
         self.channels: dict[str, Channel] = {}
         self.names = tuple(connects)
         self._connects = connects
         self._on_console_end = on_console_end
+        self._list_commands = list_commands
         self._listening: dict[str, asyncio.Task[None]] = {}
         self._stopped = False
 
@@ -44,7 +50,7 @@ class ChannelSupervisor:
     async def _run_channel(self, name: str, connect: Connect, receive: Receive, catch_up: CatchUpSource) -> None:
         async with connect() as channel:
             listening = asyncio.create_task(channel.listen(receive, catch_up), name=f"listen {name}")
-            announcing = asyncio.create_task(_announce(channel), name=f"announce {name}")
+            announcing = asyncio.create_task(self._announce(channel), name=f"announce {name}")
             self.channels[name], self._listening[name] = channel, listening
             if self._stopped:
                 listening.cancel()
@@ -58,16 +64,15 @@ class ChannelSupervisor:
                 listening.cancel()
                 announcing.cancel()
 
+    async def _announce(self, channel: Channel) -> None:
+        try:
+            await channel.announce(self._list_commands())
+        except ChannelError as error:  # the channel works without its list of commands
+            log.warning("channel.announce name=%s reason=%s", channel.name, error)
+
     async def _check_listening(self, name: str, listening: asyncio.Task[None]) -> None:
         """Raise the error that ended the channel. Only a console may end without one."""
         if listening.cancelled() or (name != "console" and not listening.exception()):
             raise ChannelError("the channel stopped listening")
         listening.result()
         await self._on_console_end()
-
-
-async def _announce(channel: Channel) -> None:
-    try:
-        await channel.announce(commands.listed_commands())
-    except ChannelError as error:  # the channel works without its list of commands
-        log.warning("channel.announce name=%s reason=%s", channel.name, error)

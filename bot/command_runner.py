@@ -15,6 +15,7 @@ from agent.stored_json import Damaged
 from bot import claims
 from bot.background import run_forever
 from bot.commands import REGISTRY, CommandCall, CommandService
+from bot.skills.commands import request_skill
 from bot.storage import inbox, languages, outbox
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
@@ -75,9 +76,11 @@ class CommandRunner:
         name, _space, words = message.text.partition(" ")
         log.info("command name=%s key=%s", name, message.key)
         with languages.speak_to(execute, message.thread, message.author):
+            call = CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
             if command := REGISTRY.get(name):
-                call = CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
                 answer = command.run(call)
+            elif (asked := request_skill(call, name)) is not None:
+                answer = asked
             else:
                 answer = _unknown_command(name)
             _finish_command(execute, row, message, answer)

@@ -14,11 +14,13 @@ from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
+from agent.skills.skill import Skill
 from bot import access, questions
 from bot.agent_command import run_agents_command
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
 from bot.permissions_command import permissions_command
+from bot.skills.commands import SKILLS_WORDS, skills_command
 from bot.storage import conversations, inbox, people, runs, transcripts
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
@@ -28,7 +30,9 @@ from bot.storage.states import InboxState
 from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line, without_formatting
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo, Health
+from channels.shared.texts import shorten
 
+MAX_DESCRIPTION_CHARS = 60  # of a skill, in the list of commands
 WHAT_I_DO = N_(
     "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
     " You can keep writing while I work."
@@ -51,6 +55,7 @@ class CommandService:
     wake_scheduler: Callable[[], None]
     channel: Callable[[str], Channel | None]
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
+    wake_jobs: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,11 +345,17 @@ COMMANDS = (
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
+    Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
 
 
-def listed_commands() -> list[CommandInfo]:
-    """Return the commands for platforms that show them natively."""
-    return [CommandInfo(command.name, _(command.help), command.words) for command in COMMANDS]
+def listed_commands(skills: Sequence[Skill] = ()) -> list[CommandInfo]:
+    """Return the commands, and the skills as further ones, for platforms that show them natively."""
+    listed = [CommandInfo(command.name, _(command.help), command.words) for command in COMMANDS]
+    return listed + [
+        CommandInfo(skill.name, shorten(skill.description, MAX_DESCRIPTION_CHARS), "REQUEST")
+        for skill in skills
+        if skill.name not in REGISTRY
+    ]

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from agent.skills.library import SkillLibrary
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, Config, ServiceLimits
 from catalogue import _
@@ -23,8 +24,9 @@ class Current:
 
     agent: Agent  # from the first `replace` on
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, skills: SkillLibrary | None = None) -> None:
         self.config = config
+        self.skills = skills
         self._uses: Counter[Agent] = Counter()
 
     @property

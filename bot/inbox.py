@@ -17,10 +17,12 @@ from functools import partial
 from typing import Protocol
 
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
+from agent.skills.library import SkillLibrary
 from bot import claims, pairing, questions
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.current import Current
+from bot.skills.decisions import decision_command, is_skill_decision
 from bot.storage import (
     conversations,
     feedback,
@@ -138,11 +140,15 @@ class Inbox:
             return _apply_edit(execute, event)
         if _was_ignored(execute, event):
             return Receipt.IGNORED
-        if not _is_addressed(execute, event):
+        if not _is_addressed(execute, event, self._current.skills):
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
         access = self._current.access
         if pairing.is_decision(event):
             return self._decide_pairing(execute, event, now, arrived)
+        if is_skill_decision(event):
+            if not access.is_operator(execute, event.thread.channel, event.author.id):
+                return Receipt.IGNORED
+            event = decision_command(event)
         if not access.may_talk(execute, event):
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
@@ -247,12 +253,13 @@ def extend_bundle_wait(execute: Execute, now: float) -> None:
         conversations.refresh_pending(execute, conversation)
 
 
-def _is_addressed(execute: Execute, message: Message) -> bool:
+def _is_addressed(execute: Execute, message: Message, skills: SkillLibrary | None) -> bool:
     """Return whether the message is for the bot: by its address, by its thread, or as a piece of a bundle."""
     if message.addressed:
         return True
     if message.kind is Kind.COMMAND:  # "!important" is none, "/roll" is another bot's
-        return message.text.partition(" ")[0] in REGISTRY
+        name = message.text.partition(" ")[0]
+        return name in REGISTRY or bool(skills and skills.current.find(name))
     if message.follow_up and conversations.has_conversation(execute, message.thread):
         return True
     return message.kind is Kind.CHAT and bool(_open_bundle(execute, message))

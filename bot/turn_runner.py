@@ -1,7 +1,6 @@
 """One turn, from the claimed messages to the transaction that ends it.
 
-Whatever happens inside (an answer, a question, a stop, a timeout, a fault), a turn that is not suspended ends in one
-transaction: its messages are done, its run is finished, its reply and files are in the outbox.
+A turn that is not suspended ends in one transaction: messages done, run finished, reply and files in the outbox.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
+from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
@@ -193,6 +193,7 @@ class TurnRunner:
         context = TurnContext(
             work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent), meter=work.account.meter
         )
+        await add_skills(context, self._current, self._store, self._outbox.wake, job)
         context.permissions = work.questions.permissions
         context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
         turn = Turn(

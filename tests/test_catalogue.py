@@ -36,6 +36,7 @@ ENGLISH_FILES = {
     "agent/policies/tool_errors.py": "the model",
     "agent/policies/truncation.py": "the model",
     "agent/repair.py": "the model",
+    "agent/skills/library.py": "the model",
     "agent/subagents/": "the model",
     "agent/title.py": "the model",
     "agent/tools/": "the model",
@@ -87,6 +88,7 @@ ENGLISH_SENTENCES = {
     "The person cancelled the plan": "the model",
     "Judge whether a goal is met": "the model",
     "Round {round} of {rounds} begins": "the model",
+    "Skills in use; read them again": "the model",
     "What about this?": "the model: the text of a message of Slack's shortcut",
 }
 # Calls whose arguments no person reads in a chat: settings of the configuration, patterns, log lines.

@@ -25,7 +25,6 @@ MACHINES = tuple(
 LATER = {
     6: "an event starts one run only (5); /retry repeats a failed one",
     44: "accounts are not bound; 4 covers access",
-    46: "skills are not implemented yet",
     53: "settings per person are not implemented yet; /model belongs to a conversation",
 }
 CASES = set(range(1, 91)) - LATER.keys()

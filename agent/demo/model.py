@@ -33,6 +33,7 @@ from agent.demo.scenes import (
     fail_scene,
     plan_scene,
     plot_scene,
+    skill_scene,
     slow_scene,
     subtask_scene,
 )
@@ -41,6 +42,7 @@ from agent.user_message import MODE_NOTES
 from catalogue import _, list_items
 
 DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
+    (r"skills?", skill_scene),
     (r"demo-task", subtask_scene),
     (r"delegate|sub-?agents?", delegate_scene),
     (r"plan|todo", plan_scene),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,8 @@ from langchain_core.messages import ToolMessage
 
 from agent.demo.rules import APPROVED_FILE
 from agent.policies.plan_mode import AGREED, SUBMIT_PLAN
-from catalogue import N_, _, join_sentences
+from catalogue import N_, _, join_sentences, list_items
+from sandbox.base import SKILLS
 
 PLAN_FIRST = "plan first"  # stands for the note of plan mode
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
@@ -56,6 +58,7 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "- `plan`: I make a plan and follow it; `/plan packing` asks you first\n"
             "- `approve`: I do something only after you approve it\n"
             "- `fail`: a step fails, and I recover\n"
+            "- `skill`: I read the instructions of an installed skill\n"
             "- `slow`: I work for a minute; write to me meanwhile, or stop me\n"
             "- `delegate`: two sub-agents work at the same time, and a third one uses their results\n\n"
             "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
@@ -203,6 +206,27 @@ def fail_scene(scene: DemoScene) -> DemoLine:
             return DemoLine(_("Now I read it."), "read_file", {"path": path})
         case _:
             return DemoLine(_("That worked. A failed step is marked, I get its error, and I continue."))
+
+
+def skill_scene(scene: DemoScene) -> DemoLine:
+    """List the skills, read one, and report."""
+    if not scene.results:
+        args = {"pattern": "*/SKILL.md", "path": SKILLS}
+        return DemoLine(_("(Demo) I look up which skills are installed."), "glob", args)
+    names = sorted(re.findall(rf"{SKILLS}/([^/\s]+)/SKILL\.md", str(scene.results[0].content)))
+    if not names:
+        return DemoLine(_("No skill is installed. `docs/skills.md` describes how to install one."))
+    if len(scene.results) == 1:
+        some: dict[str, Any] = {"path": f"{SKILLS}/{names[0]}/SKILL.md", "lines": 12}
+        return DemoLine(_("A skill is a folder with instructions. I read one."), "read_file", some)
+    return DemoLine(
+        _(
+            "These skills are installed: {names}. A real model reads a skill when your request fits its description."
+            " `/skills` lists them, and `/{first}` uses the first one.",
+            names=list_items(f"`{name}`" for name in names),
+            first=names[0],
+        )
+    )
 
 
 def slow_scene(scene: DemoScene) -> DemoLine:

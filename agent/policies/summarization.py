@@ -7,13 +7,15 @@ current turn: their ids identify an interrupted turn.
 from __future__ import annotations
 
 import logging
+import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
+    BaseMessage,
     HumanMessage,
     RemoveMessage,
     ToolMessage,
@@ -31,6 +33,7 @@ from agent.policies.retry import ContextOverflow
 from agent.sections import ContextConfig
 from agent.todos import TODOS_KEY, dump_plan, is_finished, list_plan, plan_of
 from catalogue import _
+from sandbox.base import SKILLS
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,8 @@ SUMMARY_HEADER = "[Summary of the conversation so far, written to save space]"
 MAX_EXACT_CHARS = 6000
 CHARS_PER_TOKEN = 4
 SUMMARY_KEY = "summary"
+SKILLS_NOTE = "Skills in use; read them again before you continue with their task: "
+SKILL_PATTERN = re.compile(rf"{SKILLS}/([\w-]+)/")
 
 
 class SummarizationPolicy:
@@ -105,6 +110,8 @@ class SummarizationPolicy:
             if not at_any_price:
                 return []  # it may still fit; the next call retries
             text = "(The beginning was left out because summarizing it failed.)"
+        if skills := _skills_in_use(old):
+            text += f"\n\n{SKILLS_NOTE}{', '.join(f'{SKILLS}/{name}/SKILL.md' for name in skills)}"
         if exact := lost_values(old, text, MAX_EXACT_CHARS):
             text += f"\n\nExact identifiers and numbers from the omitted messages: {exact}"
         keys = {SUMMARY_KEY: True, **({TODOS_KEY: dump_plan(plan)} if plan else {})}
@@ -153,6 +160,19 @@ def _messages_of_turn(old: Sequence[AnyMessage]) -> list[AnyMessage]:
         if isinstance(message, AIMessage) and not message.tool_calls:
             start = index + 1
     return [m for m in old[start:] if isinstance(m, HumanMessage) and not m.additional_kwargs.get(SUMMARY_KEY)]
+
+
+def _skills_in_use(old: Iterable[BaseMessage]) -> list[str]:
+    """Return the skills that old messages used by name or whose files they read, in order of their first use."""
+    texts: list[str] = []
+    for message in old:
+        if isinstance(message, AIMessage):
+            texts += [str(value) for call in message.tool_calls for value in call["args"].values()]
+            named = [call["args"].get("name") for call in message.tool_calls if call["name"] == "run_skill"]
+            texts += [f"{SKILLS}/{name}/" for name in named]
+        elif isinstance(message, HumanMessage):
+            texts.append(message.text)
+    return list(dict.fromkeys(name for text in texts for name in SKILL_PATTERN.findall(text)))
 
 
 def _rewrite_state(response: ModelCallResponse, before: Sequence[AnyMessage]) -> ModelCallResponse:

@@ -69,3 +69,4 @@ class NamedAgentSettings:
     model: str = setting("", "its model, unless `/model` chose another one; empty: `roles.lead`")
     tools: tuple[str, ...] = setting((), "the tools it has, such as `read_file` or `mcp__github__*`; empty: all")
     kinds: tuple[str, ...] = setting((), "the kinds of sub-agents it may start; empty: all")
+    skills: tuple[str, ...] = setting((), "the skills it may use; empty: those of `skills.allow`")

@@ -12,6 +12,7 @@ from langchain.tools import ToolException
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphRecursionError
 
+from agent.brief import join_parts
 from agent.context import Meter, ToolServices, TurnContext
 from agent.models.errors import ModelFailure
 from agent.policies.base import call_key
@@ -119,9 +120,8 @@ async def _work(
     began, meter, own = time.monotonic(), Meter(whole=context.meter), kind.sandbox == "own"
     route = kinds.route(kind, context.route)
     async with task_sandbox(context, own=own, key=given.key) as sandbox:
-        worker = replace(
-            context, sandbox=sandbox, brief=worker_brief(kind), route=route, meter=meter, task=task, tasks=None
-        )
+        brief = join_parts(worker_brief(kind), context.skills.brief() if context.skills else "")
+        worker = replace(context, sandbox=sandbox, brief=brief, route=route, meter=meter, task=task, tasks=None)
         result = await _run_graph(await kinds.graph(kind), given.prompt, worker, task)
         verdict = "not verified"
         if kind.verify:

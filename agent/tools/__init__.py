@@ -14,7 +14,9 @@ from agent.tools import (
     grep,
     ls,
     present_files,
+    propose_skill,
     read_file,
+    run_skill,
     str_replace,
     view_image,
     web_fetch,
@@ -39,6 +41,8 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     check_citations.make,
     present_files.make,
     write_todos.make,
+    run_skill.make,
+    propose_skill.make,
     ask_clarification.make,
     task.make,
 )

@@ -102,6 +102,18 @@ def run_operation(arguments: argparse.Namespace, config: Config) -> int:
     return asyncio.run(cli.run_operation(config.data_dir, arguments.group, arguments.action, words))
 
 
+def run_skills(arguments: argparse.Namespace, config: Config) -> int:
+    """List or change the skills. Return the exit code."""
+    from bot.admin.skill_cli import SkillCommandFailed, run_skill_command
+    from bot.skills.turns import open_library
+
+    try:
+        print(run_skill_command(open_library(config), arguments.action, arguments.word))
+    except SkillCommandFailed as error:
+        return fail(error, FAULT)
+    return OK
+
+
 def export_thread(arguments: argparse.Namespace, config: Config) -> int:
     """Write the transcript of a thread. Return the exit code."""
     from bot.admin import cli

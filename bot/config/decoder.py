@@ -167,7 +167,10 @@ def absolute_paths(section: Any, folder: Path) -> Any:
     for field in fields(section):
         value = getattr(section, field.name)
         if isinstance(value, tuple):
-            changes[field.name] = tuple(absolute_paths(v, folder) if is_dataclass(v) else v for v in value)
+            is_path = field.metadata.get("path")
+            changes[field.name] = tuple(
+                absolute_paths(v, folder) if is_dataclass(v) else str(folder / v) if is_path else v for v in value
+            )
         elif is_dataclass(value):
             changes[field.name] = absolute_paths(value, folder)
         elif value and (isinstance(value, Path) or field.metadata.get("path") or field.name.endswith("_file")):

@@ -69,7 +69,6 @@ class SandboxConfig:
     processes: int = setting(256, "process limit of a sandbox", ge=8)
     file_mb: int = setting(2048, "largest file that a command may write", ge=1)
     tmp_mb: int = setting(256, "size of /tmp in a sandbox", ge=1)
-    skills: str = setting("skills", "folder that sandboxes see read-only at /mnt/skills", path=True)
     cpus: float = setting(1.0, "processors that a sandbox may use, where the machine can limit them", ge=0.1)
     disk_mb: int = setting(
         4096,
@@ -85,6 +84,16 @@ class SandboxConfig:
     live: int = setting(100, "sandboxes that run at once; another one stops the least recently used idle one", ge=1)
     network: NetworkRules = setting(NetworkRules(), "what sandboxes may reach; nothing by default")
     preview: PreviewSettings = setting(PreviewSettings(), "links to servers in sandboxes; disabled by default")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillsConfig:
+    """Which skills the agent has beside the shipped ones, as docs/skills.md describes."""
+
+    custom: str = setting("skills/custom", "folder of your own and of installed skills, which win by name", path=True)
+    folders: tuple[str, ...] = setting((), "further folders with skills; a later one wins by name", path=True)
+    allow: tuple[str, ...] = setting((), "names of the skills that the agent may use; empty: every enabled one")
+    evolution: bool = setting(True, "the agent may propose new and changed skills, which an operator accepts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +162,7 @@ class FileConfig:
         (), "your own policies around model and tool calls (docs/permissions.md)"
     )
     sandbox: SandboxConfig = SandboxConfig()
+    skills: SkillsConfig = SkillsConfig()
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()

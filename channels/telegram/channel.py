@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 from pathlib import PurePath
 
 import telegram
@@ -91,7 +92,8 @@ class TelegramChannel(PlatformChannel):
         return f"/{name}{at}{space}{words}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        accepted = [command for command in commands if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)]
+        spelled = [replace(command, name=command.name.replace("-", "_")) for command in commands]
+        accepted = [command for command in spelled if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)]
         await self._poller.set_commands(
             [
                 {"command": command.name, "description": _command_description(command)}

@@ -44,11 +44,11 @@ async def test_a_permanent_refusal_is_reported_once(telegram: FakeTelegram, star
     )
     telegram.fault("error", "editMessageText", code=400, description="Bad Request: nope", times=-1, contains="poison")
     telegram.send(ask(text="poison pill"))
-    await telegram.wait(JANE, "refused it", seconds=15)
+    await telegram.wait(JANE, "can't post it here", seconds=15)
     telegram.send(ask(text="the lane goes on"))
     await telegram.wait(JANE, "the lane goes on")
     await service.quiet()
-    assert sum("refused it" in text for text in said(telegram, JANE)) == 1
+    assert sum("can't post it here" in text for text in said(telegram, JANE)) == 1
     code, listed = await service.fawn("dead", "list")
     assert code == 0
     assert "poison pill" in listed

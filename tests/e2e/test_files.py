@@ -158,8 +158,7 @@ async def test_files_are_sent_after_a_delayed_text(telegram: FakeTelegram, start
     telegram.fault("error", "sendMessage", code=502, times=3)
     await telegram.wait(JANE, "the words first", seconds=30)
     await service.quiet(40)
-    shown = [message for message in telegram.visible(JANE) if message.by_bot]
-    assert [message.file_name or message.text for message in shown] == ["the words first", "a.csv"]
+    assert said(telegram, JANE) == ["the words first", "a.csv"]
 
 
 async def test_a_crash_keeps_the_order_and_captions_of_files(telegram: FakeTelegram, start: Start) -> None:

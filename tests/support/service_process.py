@@ -17,6 +17,7 @@ import yaml
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.fakes.telegram_world import Shown
 from tests.support.forked_services import ROOT, Forked, fork
 
 PROGRAM = [sys.executable, "-m", "bot"]
@@ -183,5 +184,11 @@ def bash(command: str, **more: Any) -> dict[str, Any]:
 
 
 def said(telegram: FakeTelegram, chat: int, topic: int | None = None) -> list[str]:
-    """Return the texts of the bot's visible messages in a chat, files as their names."""
-    return [shown.file_name or shown.text for shown in telegram.visible(chat, topic) if shown.by_bot]
+    """Return the texts of the bot's visible messages in a chat without the steps folded below them. Files are names."""
+    return [shown.file_name or unfolded(shown) for shown in telegram.visible(chat, topic) if shown.by_bot]
+
+
+def unfolded(shown: Shown) -> str:
+    """Return the text above the fold, whose offset counts UTF-16 units."""
+    folds = [entity["offset"] for entity in shown.entities if entity["type"] == "expandable_blockquote"]
+    return shown.text.encode("utf-16-le")[: 2 * folds[0]].decode("utf-16-le").rstrip() if folds else shown.text

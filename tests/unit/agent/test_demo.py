@@ -16,12 +16,29 @@ from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.permissions.rules import RulePermissions
 from agent.sections import AgentSettings
 from agent.turn import Agent
+from sandbox.base import Sandbox
+from sandbox.disk.files_only import FilesOnlySandbox
 from tests.support.agent_database import SqliteDatabase
 from tests.support.current_config import SERVICES
 from tests.support.turn_context import FolderMachine, ListSteering, make_turn_context, say
 from tests.unit.agent.conftest import view
 
 FAST = ModelSettings("demo", DEMO_CLASS_PATH, options={"word_seconds": 0.0})
+
+
+class ShelfMachine:
+    """A `SandboxHandle` of a files-only sandbox that sees these skills."""
+
+    runs_commands = False
+
+    def __init__(self, skills: Path) -> None:
+        self._sandbox = FilesOnlySandbox(skills.parent / "files", skills)
+
+    def warm(self) -> None:
+        pass
+
+    async def get(self) -> Sandbox:
+        return self._sandbox
 
 
 @pytest.fixture
@@ -101,6 +118,18 @@ async def test_messages_sent_meanwhile_are_taken_into_account(agent: Agent, cont
         blocks.append(block)
     assert "visits.png" in view(blocks).final().text
     assert "“now ask slowly”" in view(blocks).final().text
+
+
+async def test_skill_reads_an_installed_one(agent: Agent, context: TurnContext, tmp_path: Path) -> None:
+    blocks = await play(agent, context, say("which skills do you have?"))
+    assert "No skill is installed" in view(blocks).final().text
+    folder = tmp_path / "skills" / "plot"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: plot\ndescription: Draw a chart.\n---\nDo this.\n")
+    context.sandbox = ShelfMachine(tmp_path / "skills")
+    blocks = await play(agent, context, say("which skills do you have?", "m2"))
+    assert "These skills are installed: `plot`." in view(blocks).final().text
+    assert states(blocks) == ["running", "done", "running", "done"]
 
 
 @pytest.mark.parametrize("words", ["plot", "slow", "fail", "ask", "hello"])

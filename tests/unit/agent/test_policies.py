@@ -368,6 +368,24 @@ async def test_tool_calls_and_results_stay_together(make: Workshop, model: FakeM
     assert "m1" in [m.id for m in await bench.state()]
 
 
+async def test_a_summary_names_the_skills_in_use(make: Workshop, model: FakeModel) -> None:
+    numbers = iter(range(9))
+
+    def work(body: dict[str, Any]) -> Answer | None:
+        if not body.get("tools"):
+            return None
+        number = next(numbers)
+        args = {"path": f"/mnt/skills/plot{number // 4}/SKILL.md"}
+        return Answer(calls=(ToolCall("read_file", json.dumps(args)),)) if number < 8 else Answer("done")
+
+    model.script = work
+    bench = await make(trigger_messages=6, keep_messages=2)
+    assert view(await bench.run(say("go"))).final().text == "done"
+    note = (await bench.state())[0].text
+    assert "Skills in use; read them again" in note
+    assert "/mnt/skills/plot0/SKILL.md, /mnt/skills/plot1/SKILL.md" in note  # the first survived an earlier summary
+
+
 async def test_a_conversation_that_is_too_long_is_shortened_once(make: Workshop, model: FakeModel) -> None:
     bench = await make()
     for number in range(6):

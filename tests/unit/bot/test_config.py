@@ -108,7 +108,7 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     )
     assert config.data_dir == tmp_path / "etc" / "data"
     assert config.prompt.file == str(tmp_path / "etc" / "page.md")
-    assert config.sandbox.skills == str(tmp_path / "etc" / "skills")
+    assert config.skills.custom == str(tmp_path / "etc" / "skills" / "custom")
     assert config.channels[0].settings.downloads == str(tmp_path / "etc" / "in")
     assert load_config(write("config_version: 1\ndata_dir: /var/lib/fawn"), {}).data_dir == Path("/var/lib/fawn")
 

@@ -1,0 +1,1 @@
+"""Skills in the open SKILL.md format: read them, keep them, change them with an operator's consent."""

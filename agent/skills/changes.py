@@ -1,0 +1,216 @@
+"""Change the installed skills: install, accept, roll back, enable. Every function is an operator's decision.
+
+A new or changed skill is first staged: its files are checked and copied to `versions`, under their hash. Accepting
+one names this hash, so that what is installed is what the operator has seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent.skills.library import InstalledSkill, Origin, SkillLibrary, SkillState
+from agent.skills.records import MAX_VERSIONS, Pin, SkillRecords, Staged, write_records
+from agent.skills.skill import SKILL_FILES, SkillError, read_skill
+from agent.skills.tree import check_path, check_tree, copy_tree, diff_trees, hash_tree
+from catalogue import N_
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillChange:
+    """A staged change: the skill's name, its hash, the difference to what is installed, and whether it is new."""
+
+    name: str
+    hash: str
+    diff: str
+    is_new: bool
+
+
+def stage_skill(library: SkillLibrary, folder: Path, source: str) -> SkillChange:
+    """Check the skill in `folder` and keep it for a decision. Raises SkillError and OSError."""
+    check_tree(folder)
+    skill = read_skill(folder)
+    with library.exclusive():
+        library.reload()
+        digest = hash_tree(folder)
+        _keep_version(library, skill.name, digest, folder)
+        old = library.current.skills.get(skill.name)
+        base = ""
+        if old:
+            base = hash_tree(old.folder)
+            _keep_version(library, skill.name, base, old.folder)
+        records = library.records()
+        records.staged.pop(digest, None)
+        records.staged[digest] = Staged(skill.name, source, base)
+        write_records(library.data, records)
+    return describe_change(library, digest)
+
+
+def describe_change(library: SkillLibrary, digest: str) -> SkillChange:
+    """Return a staged change; of files that changed, the difference to the accepted ones. Raises SkillError."""
+    records = library.records()
+    digest, staged = _find_staged(records, digest)
+    pin = records.pins.get(staged.name)
+    base = pin.hash if pin and staged.base == digest else staged.base
+    old = _version(library, staged.name, base) if base else None
+    diff = diff_trees(old if old and old.is_dir() else None, _version(library, staged.name, digest))
+    return SkillChange(staged.name, digest, diff, not base)
+
+
+def stage_waiting(library: SkillLibrary, name: str) -> SkillChange:
+    """Stage the present files of a skill that waits for a decision: a changed or a proposed one. Raises SkillError."""
+    with library.exclusive():
+        library.reload()
+        found = library.current.skills.get(name)
+        if found and found.state is SkillState.CHANGED:
+            return stage_skill(library, found.folder, "files")
+        waiting = [digest for digest, staged in library.records().staged.items() if staged.name == name]
+        if not waiting:
+            raise SkillError(N_("nothing of the skill {name} waits for a decision"), name=name)
+        return describe_change(library, waiting[-1])
+
+
+def stage_files(library: SkillLibrary, name: str, files: Mapping[str, str], source: str) -> SkillChange:
+    """Stage a skill from texts by path. Those of an installed skill that are not named stay; "" removes one.
+
+    Raises SkillError and OSError.
+    """
+    with library.exclusive(), tempfile.TemporaryDirectory(prefix="skill-") as scratch:
+        library.reload()
+        place = Path(scratch) / str(check_path(name))
+        place.mkdir(parents=True)
+        if old := library.current.skills.get(name):
+            copy_tree(old.folder, place)
+        for path, text in files.items():
+            target = place / check_path(path)
+            if text:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8")
+            else:
+                target.unlink(missing_ok=True)
+        if not any((place / file).is_file() for file in SKILL_FILES):
+            raise SkillError(N_("it has no SKILL.md"))
+        if read_skill(place).name != name:
+            raise SkillError(N_("its SKILL.md names another skill than {name}"), name=name)
+        change = stage_skill(library, place, source)
+        if old and not change.diff:
+            raise SkillError(N_("the files are the same as those of the installed skill {name}"), name=name)
+        return change
+
+
+def accept_change(library: SkillLibrary, digest: str) -> str:
+    """Install what was staged under this hash, enabled; return the skill's name. Raises SkillError and OSError."""
+    with library.exclusive():
+        library.reload()
+        records = library.records()
+        done = next((name for name, pin in records.pins.items() if pin.hash.startswith(digest)), "")
+        if done and not any(each.startswith(digest) for each in records.staged):  # accepted before a crash
+            return done
+        digest, staged = _find_staged(records, digest)
+        now = _installed_hash(library.current.skills.get(staged.name))
+        if now not in (digest, staged.base):
+            raise SkillError(N_("the skill {name} has changed since then; look at it again"), name=staged.name)
+        _install_version(library, staged.name, digest)
+        old = library.current.skills.get(staged.name)
+        earlier = (staged.base,) if old and old.origin is Origin.CUSTOM and staged.base != digest else ()
+        pin = records.pins.get(staged.name, Pin("", "", earlier))
+        versions = tuple(each for each in pin.versions if each != digest)
+        records.pins[staged.name] = Pin(digest, staged.source, (*versions, digest)[-MAX_VERSIONS:])
+        records.disabled.discard(staged.name)
+        del records.staged[digest]
+        _save(library, records)
+        log.info("skill.accepted name=%s hash=%s source=%s", staged.name, digest[:12], staged.source)
+        return staged.name
+
+
+def decline_change(library: SkillLibrary, digest: str) -> str:
+    """Forget what was staged under this hash; return the skill's name. Raises SkillError and OSError."""
+    with library.exclusive():
+        records = library.records()
+        digest, staged = _find_staged(records, digest)
+        del records.staged[digest]
+        _save(library, records)
+        return staged.name
+
+
+def roll_back(library: SkillLibrary, name: str, expected: str = "") -> bool:
+    """Return a skill to its earlier version, or remove its first one; return whether it is still installed.
+
+    Does nothing if its version is not the `expected` one, because it was rolled back before. Raises SkillError.
+    """
+    with library.exclusive():
+        library.reload()
+        records = library.records()
+        pin = records.pins.get(name)
+        if pin is None:
+            raise SkillError(N_("there is no earlier version of the skill {name}"), name=name)
+        if expected in ("", pin.hash):
+            versions = tuple(each for each in pin.versions if each != pin.hash)
+            if versions:
+                _install_version(library, name, versions[-1])
+                records.pins[name] = replace(pin, hash=versions[-1], versions=versions)
+            else:
+                shutil.rmtree(_custom_folder(library, name))
+                del records.pins[name]
+            _save(library, records)
+            log.info("skill.rolled_back name=%s versions=%d", name, len(versions))
+        return name in library.current.skills
+
+
+def set_enabled(library: SkillLibrary, name: str, *, enabled: bool) -> None:
+    """Enable or disable a skill. Raises SkillError and OSError."""
+    with library.exclusive():
+        library.reload()
+        if name not in library.current.skills:
+            raise SkillError(N_("there is no skill {name}"), name=name)
+        records = library.records()
+        (records.disabled.discard if enabled else records.disabled.add)(name)
+        _save(library, records)
+
+
+def is_hash(word: str) -> bool:
+    """Return whether this is the hash of a change, or the beginning of it, and not the name of a skill."""
+    return re.fullmatch(r"[0-9a-f]{32,64}", word) is not None
+
+
+def _find_staged(records: SkillRecords, word: str) -> tuple[str, Staged]:
+    """Return a staged change, by its hash or the beginning of it. Raises SkillError."""
+    for digest, staged in records.staged.items():
+        if is_hash(word) and digest.startswith(word):
+            return digest, staged
+    raise SkillError(N_("this change was decided before, or a newer one replaced it"))
+
+
+def _save(library: SkillLibrary, records: SkillRecords) -> None:
+    write_records(library.data, records)
+    library.reload()
+
+
+def _installed_hash(found: InstalledSkill | None) -> str:
+    return hash_tree(found.folder) if found else ""
+
+
+def _custom_folder(library: SkillLibrary, name: str) -> Path:
+    """Return the folder of a skill in the custom folder, where an operator may have put it deeper."""
+    found = library.current.skills.get(name)
+    return found.folder if found and found.origin is Origin.CUSTOM else library.folders.custom / name
+
+
+def _version(library: SkillLibrary, name: str, digest: str) -> Path:
+    return library.data / "versions" / name / digest[:32] / name
+
+
+def _keep_version(library: SkillLibrary, name: str, digest: str, folder: Path) -> None:
+    if not _version(library, name, digest).is_dir():
+        copy_tree(folder, _version(library, name, digest))
+
+
+def _install_version(library: SkillLibrary, name: str, digest: str) -> None:
+    copy_tree(_version(library, name, digest), _custom_folder(library, name))

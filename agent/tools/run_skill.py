@@ -1,0 +1,93 @@
+"""Run the program of a skill in the sandbox: JSON in, JSON out."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+import orjson
+from langchain.tools import ToolException
+
+from agent.context import ToolServices
+from agent.permissions.rules import Subject
+from agent.sections import AgentSettings
+from agent.skills.library import SkillSet, TurnSkills
+from agent.skills.skill import Skill, SkillError
+from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from catalogue import N_
+from sandbox.base import SKILLS, WORKSPACE, Sandbox, SandboxFileError, ShellCommand
+
+STATE_FOLDER = f"{WORKSPACE}/.skills"  # one folder per skill, kept with the conversation
+MAX_RESULT_BYTES = 1 << 20
+MAX_ERROR_CHARS = 4000
+INTERPRETERS = {".py": "python3", ".sh": "bash", ".js": "node", ".mjs": "node", ".rb": "ruby", ".pl": "perl"}
+# The virtual environment is made once for each content of requirements.txt; packages of the system satisfy it, too.
+SCRIPT = """(
+cd {folder} || exit
+export SKILL_STATE={state}
+if [ -f requirements.txt ]; then
+  made="$SKILL_STATE/.venv/$(sha256sum < requirements.txt | cut -c1-32)"
+  if [ ! -e "$made" ]; then
+    {{ python3 -m venv --system-site-packages "$SKILL_STATE/.venv" &&
+      "$SKILL_STATE/.venv/bin/python3" -m pip install -q --disable-pip-version-check -r requirements.txt &&
+      touch "$made"; }} || {{ echo "its requirements.txt could not be installed"; exit 1; }}
+  fi
+  PATH="$SKILL_STATE/.venv/bin:$PATH"
+fi
+{program} < {state}/.input.json > {state}/.output.json
+)"""
+
+
+@make_tool(
+    ToolTraits(
+        describe=describe_as(N_("Running the skill {name}")),
+        needs_sandbox=True,
+        permission="allow",
+        subject=Subject("name"),
+    )
+)
+async def run_skill(
+    name: Annotated[str, "The skill."],
+    input: Annotated[dict[str, Any], "What the program reads from stdin as JSON; the SKILL.md describes it."],
+    runtime: Runtime,
+    timeout: Annotated[float, "Seconds until it is stopped."] = 300,
+) -> str:
+    """Run the program of a skill whose SKILL.md says that it has one (JSON in, JSON out). Run other scripts with bash.
+
+    Its requirements.txt is installed first, if the network allows that."""
+    skills = runtime.context.skills
+    try:
+        skill = (skills or TurnSkills(SkillSet())).require(name)
+    except SkillError as error:
+        raise ToolException(str(error)) from error
+    if not skill.entry:
+        raise ToolException(f"The skill {name} has no program. Read {SKILLS}/{skill.name}/SKILL.md instead.")
+    return await _run_program(await runtime.context.sandbox.get(), skill, input, timeout)
+
+
+async def _run_program(sandbox: Sandbox, skill: Skill, input: dict[str, Any], timeout: float) -> str:
+    state = f"{STATE_FOLDER}/{skill.name}"
+    await sandbox.write(f"{state}/.input.json", orjson.dumps(input))
+    interpreter = INTERPRETERS.get(PurePosixPath(skill.entry).suffix, "")
+    program = f"{interpreter} {shlex.quote(f'./{skill.entry}')}".strip()
+    folder = shlex.quote(f"{SKILLS}/{skill.name}")
+    script = SCRIPT.format(folder=folder, state=shlex.quote(state), program=program)
+    result = await sandbox.run(ShellCommand(script, timeout_seconds=max(timeout, 0.1)))
+    said = result.output.strip()[-MAX_ERROR_CHARS:]
+    if result.exit_code != 0:
+        why = f"it took longer than {timeout:g} s" if result.timed_out else f"exit code {result.exit_code}"
+        raise ToolException(f"The skill {skill.name} failed: {why}.\n{said}".strip())
+    try:
+        output = (await sandbox.read(f"{state}/.output.json", limit=MAX_RESULT_BYTES)).decode()
+        orjson.loads(output)
+    except (SandboxFileError, ValueError) as error:
+        raise ToolException(
+            f"The skill {skill.name} failed: it did not print JSON ({error}).\n{said}".strip()
+        ) from error
+    return f"{output.strip()}\n{said}".strip()
+
+
+def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
+    """Offer it where there are skills and the sandbox runs commands."""
+    return run_skill if services.skills and services.runs_commands else None

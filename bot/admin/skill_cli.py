@@ -1,0 +1,94 @@
+"""`fawn skills`: list and change the skills. It works on the files, which a running service reads again by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from agent.skills import changes
+from agent.skills.archive import unpack_archive
+from agent.skills.changes import SkillChange
+from agent.skills.git_source import clone_skill
+from agent.skills.library import SkillLibrary
+from agent.skills.skill import SkillError
+from agent.skills.tree import copy_tree
+from channels.shared.texts import shorten
+
+MAX_DESCRIPTION_CHARS = 80
+
+
+class SkillCommandFailed(Exception):
+    """The command failed; the text says why."""
+
+
+def run_skill_command(library: SkillLibrary, action: str, word: str) -> str:
+    """Run one command and return what to print. Raises SkillCommandFailed and OSError."""
+    if bool(word) is (action == "list"):
+        raise SkillCommandFailed("usage: fawn skills list | ACTION NAME | install FILE-OR-URL")
+    try:
+        library.reload()
+        return ACTIONS[action](library, word)
+    except SkillError as error:
+        raise SkillCommandFailed(error) from error
+
+
+def _list_skills(library: SkillLibrary, word: str) -> str:
+    current = library.current
+    lines = []
+    for name, each in current.skills.items():
+        lines.append(f"{name}\t{each.state}\t{each.origin}\t{shorten(each.skill.description, MAX_DESCRIPTION_CHARS)}")
+        lines += [f"\twarning: {warning}" for warning in each.skill.warnings]
+    return "\n".join([*lines, *(f"{place}\tunusable: {fault}" for place, fault in current.faults.items())])
+
+
+def _install_skill(library: SkillLibrary, word: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="fawn-skill-") as scratch:
+        place = Path(scratch)
+        if word.startswith("https://"):
+            folder = asyncio.run(clone_skill(word, place))
+        elif Path(word).is_dir():
+            folder = place / Path(word).resolve().name
+            copy_tree(Path(word), folder)
+        else:
+            folder = unpack_archive(Path(word).read_bytes(), place)
+        change = changes.stage_skill(library, folder, word)
+    if change.is_new:
+        return f"Installed {changes.accept_change(library, change.hash)}."
+    accept = f"`fawn skills accept {change.name}` installs this version."
+    return f"{change.diff}\n\n{change.name} is installed already. {accept}"
+
+
+def _accept_change(library: SkillLibrary, word: str) -> str:
+    return f"Installed {changes.accept_change(library, _waiting(library, word).hash)}."
+
+
+def _decline_change(library: SkillLibrary, word: str) -> str:
+    return f"Declined: {changes.decline_change(library, _waiting(library, word).hash)} stays as it was."
+
+
+def _waiting(library: SkillLibrary, word: str) -> SkillChange:
+    return changes.stage_waiting(library, word)
+
+
+def _set_enabled(library: SkillLibrary, word: str, *, enabled: bool) -> str:
+    changes.set_enabled(library, word, enabled=enabled)
+    return f"{'Enabled' if enabled else 'Disabled'} {word}."
+
+
+def _roll_back(library: SkillLibrary, word: str) -> str:
+    installed = changes.roll_back(library, word)
+    return f"{word} is back at its earlier version." if installed else f"Removed {word}."
+
+
+ACTIONS: Mapping[str, Callable[[SkillLibrary, str], str]] = {
+    "list": _list_skills,
+    "install": _install_skill,
+    "enable": lambda library, word: _set_enabled(library, word, enabled=True),
+    "disable": lambda library, word: _set_enabled(library, word, enabled=False),
+    "diff": lambda library, word: _waiting(library, word).diff,
+    "accept": _accept_change,
+    "decline": _decline_change,
+    "rollback": _roll_back,
+}

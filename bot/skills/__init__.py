@@ -1,0 +1,1 @@
+"""Skills in the chats: commands, installation, proposals and their decisions."""

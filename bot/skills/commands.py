@@ -1,0 +1,115 @@
+"""`/skills`, and `/NAME request` for a skill. What reads or writes many files becomes a background job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.blocks import command_hint
+from agent.messages import Kind
+from agent.skills.library import InstalledSkill, SkillSet, SkillState
+from agent.skills.skill import SkillError
+from bot.config.schema import Config
+from bot.skills.jobs import enqueue_change
+from bot.storage import conversations, inbox
+from bot.storage.states import ConversationState
+from catalogue import N_, _
+from channels.shared.texts import shorten
+
+if TYPE_CHECKING:
+    from bot.commands import CommandCall
+
+MAX_DESCRIPTION_CHARS = 120
+ACTIONS = ("enable", "disable", "diff", "accept", "decline", "rollback")
+LINES = {
+    SkillState.ENABLED: N_("- `{name}`: {description}"),
+    SkillState.DISABLED: N_("- `{name}` (installed but disabled): {description}"),
+    SkillState.CHANGED: N_("- `{name}` (disabled, because its files changed): {description}"),
+}
+SKILLS_WORDS = "enable | disable | diff | accept | rollback NAME, install URL"
+
+
+def allowed_skills(config: Config, agent: str) -> tuple[str, ...]:
+    """Return the names of the skills that this named agent may use; empty: all."""
+    own = next((each.skills for each in config.agents if each.name == agent), ())
+    return own or config.skills.allow
+
+
+def skills_command(call: CommandCall) -> str:
+    """List the skills, or have an operator's change made."""
+    action, *words = call.words.split()[:3] or [""]
+    if not action:
+        return _describe_skills(call)
+    if not call.is_operator:
+        return _("Only an operator can change skills. `{command}` lists them.", command=command_hint("skills"))
+    if action == "install" and (words or call.message.attachments):
+        enqueue_change(call, action, words[0] if words else "")
+        return _("I'm getting the skill and checking it.")
+    if action in ACTIONS and words:
+        enqueue_change(call, action, words[0])
+        return ""
+    return _(
+        "Use `{install}`, or send it with an archive. `{enable}`, `{disable}`, `{diff}`, `{accept}` and `{rollback}`"
+        " change an installed skill.",
+        install=command_hint("skills install https://host/repository"),
+        enable=command_hint("skills enable NAME"),
+        disable=command_hint("skills disable NAME"),
+        diff=command_hint("skills diff NAME"),
+        accept=command_hint("skills accept NAME"),
+        rollback=command_hint("skills rollback NAME"),
+    )
+
+
+def _describe_skills(call: CommandCall) -> str:
+    current = call.current.skills.current if call.current.skills else SkillSet()
+    allow = allowed_skills(call.current.config, call.here.agent)
+    shown = [each for name, each in current.skills.items() if not allow or name in allow]
+    if not shown and not current.faults:
+        return _("I have no skills.")
+    lines = [_("Skills:"), *(_describe_skill(each) for each in shown)]
+    if shown:
+        lines += ["", _("`{command}` uses one.", command=command_hint(f"{shown[0].skill.name} REQUEST"))]
+    if call.is_operator:
+        lines += ["", *_describe_problems(shown, current)]
+    return "\n".join(lines).strip()
+
+
+def _describe_skill(each: InstalledSkill) -> str:
+    description = shorten(each.skill.description, MAX_DESCRIPTION_CHARS)
+    return _(LINES[each.state], name=each.skill.name, description=description)
+
+
+def _describe_problems(shown: list[InstalledSkill], current: SkillSet) -> list[str]:
+    """Return a line for each skill with warnings, and for each folder that cannot be used."""
+    lines = [
+        _("- `{folder}` cannot be used: {reason}.", folder=folder, reason=fault)
+        for folder, fault in current.faults.items()
+    ]
+    for each in shown:
+        if each.skill.warnings:
+            warnings = _("; ").join(map(str, each.skill.warnings))
+            lines.append(_("- `{name}` has a warning: {warnings}.", name=each.skill.name, warnings=warnings))
+    return lines
+
+
+def request_skill(call: CommandCall, name: str) -> str | None:
+    """Enqueue a request for the skill of this name, and return the answer ("": the turn gives it); None without one."""
+    library = call.current.skills
+    if library is None or library.current.find(name) is None:
+        return None
+    try:
+        skill = library.current.require(name, allowed_skills(call.current.config, call.here.agent))
+    except SkillError as error:
+        return str(error)
+    if call.here.state == ConversationState.WAITING:
+        return _(
+            "I'm waiting for your answer to my question. Answer it first, or start over with `{new}`.",
+            new=command_hint("new"),
+        )
+    message = replace(
+        call.message, key=f"skill:{call.message.key}", kind=Kind.CHAT, text=call.words, skill=skill.name, time=call.now
+    )
+    inbox.store_message(call.execute, message, call.conversation, ready=call.now, received=call.now)
+    conversations.refresh_pending(call.execute, call.conversation)
+    call.after.append(call.service.wake_scheduler)
+    return ""

@@ -1,0 +1,149 @@
+"""Change skills in the background, because it reads and writes files, or waits for a network."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.blocks import command_hint
+from agent.messages import Message
+from agent.skills import changes
+from agent.skills.archive import unpack_archive
+from agent.skills.changes import SkillChange
+from agent.skills.git_source import clone_skill
+from agent.skills.library import SkillLibrary
+from agent.skills.skill import SkillError
+from agent.skills.tree import MAX_TREE_BYTES
+from bot.skills.decisions import enqueue_question, render_diff
+from bot.storage import languages, outbox
+from bot.storage.database import Database, Execute
+from bot.storage.jobs import BackgroundJob, enqueue_job
+from catalogue import N_, _
+from channels.base import Channel, Refused, TryLater
+from sandbox.disk.file_threads import run_file_work
+
+if TYPE_CHECKING:
+    from bot.commands import CommandCall
+
+log = logging.getLogger(__name__)
+
+SKILL_JOB = "skill"
+FAILED = N_("The skill was not changed: {reason}.")
+Answer = Callable[[], str]
+
+
+def enqueue_change(call: CommandCall, action: str, word: str) -> None:
+    """Have a change made after the commit; its answer is a notice."""
+    found = call.current.skills.current.find(word) if call.current.skills else None
+    name = found.skill.name if found else word
+    expected = ""
+    if action == "rollback" and call.current.skills:  # so that a job that runs twice rolls back once
+        pin = call.current.skills.records().pins.get(name)
+        expected = pin.hash if pin else ""
+    payload = {"action": action, "word": name, "expected": expected, "message": call.message.dump().decode()}
+    enqueue_job(call.execute, key=f"{SKILL_JOB}:{call.message.key}", kind=SKILL_JOB, payload=payload)
+    call.after.append(call.service.wake_jobs)
+
+
+class SkillJobs:
+    """Handles the jobs that change skills."""
+
+    def __init__(
+        self,
+        store: Database,
+        library: SkillLibrary,
+        find_channel: Callable[[str], Channel | None],
+        wake_outbox: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._library = library
+        self._find_channel = find_channel
+        self._wake_outbox = wake_outbox
+
+    async def run(self, job: BackgroundJob) -> None:
+        """Make the change and enqueue its answer. A failure that another try may mend raises."""
+        message = Message.load(job.arguments["message"])
+        try:
+            outcome = await self._change(job.arguments, message)
+        except (SkillError, Refused) as error:
+            outcome = partial(_, FAILED, reason=str(error).rstrip("."))
+        await self._store.run(lambda execute: _enqueue_answer(execute, message, outcome))
+        self._wake_outbox()
+
+    async def _change(self, arguments: dict[str, str], message: Message) -> Answer | SkillChange:
+        word, library = arguments["word"], self._library
+        match arguments["action"]:
+            case "install":
+                return await self._install(word, message)
+            case "enable" | "disable" as action:
+                await run_file_work(partial(changes.set_enabled, library, word, enabled=action == "enable"))
+                sentence = (
+                    N_("The skill `{name}` is enabled.")
+                    if action == "enable"
+                    else N_("The skill `{name}` is disabled.")
+                )
+                return partial(_, sentence, name=word)
+            case "rollback":
+                installed = await run_file_work(changes.roll_back, library, word, arguments["expected"])
+                back = N_("The skill `{name}` is back at its earlier version.")
+                return partial(_, back if installed else N_("The skill `{name}` is removed."), name=word)
+            case "diff":
+                change = await run_file_work(changes.stage_waiting, library, word)
+                return partial(render_diff, change.diff)
+            case "decline":
+                name = await run_file_work(changes.decline_change, library, word)
+                return partial(_, N_("Declined: the skill `{name}` stays as it was."), name=name)
+            case _accept:
+                return await self._accept(word)
+
+    async def _accept(self, word: str) -> Answer | SkillChange:
+        """Accept the change with this hash; for a skill's name, show its change first."""
+        if not changes.is_hash(word):
+            return await run_file_work(changes.stage_waiting, self._library, word)
+        name = await run_file_work(changes.accept_change, self._library, word)
+        use = command_hint(f"{name} REQUEST")
+        return partial(_, N_("The skill `{name}` is installed. `{command}` uses it."), name=name, command=use)
+
+    async def _install(self, address: str, message: Message) -> Answer | SkillChange:
+        """Fetch and check a skill; install it if it is new, else show the difference."""
+        with tempfile.TemporaryDirectory(prefix="fawn-skill-") as scratch:
+            place = Path(scratch)
+            if address:
+                folder = await clone_skill(address, place)
+            else:
+                folder = await run_file_work(unpack_archive, await self._fetch(message), place)
+            source = address or message.attachments[0].name
+            change = await run_file_work(changes.stage_skill, self._library, folder, source)
+        if not change.is_new:
+            if not change.diff:
+                raise SkillError(N_("the same version of {name} is installed"), name=change.name)
+            return change
+        return await self._accept(change.hash)
+
+    async def _fetch(self, message: Message) -> bytes:
+        """Download the archive of a message. Raises SkillError and ChannelError."""
+        channel = self._find_channel(message.thread.channel)
+        if channel is None:
+            raise TryLater("the channel is not connected")
+        data = bytearray()
+        async with aclosing(channel.fetch(message.attachments[0])) as chunks:
+            async for chunk in chunks:
+                data += chunk
+                if len(data) > MAX_TREE_BYTES:
+                    raise SkillError(N_("the archive is larger than {limit} MB"), limit=MAX_TREE_BYTES >> 20)
+        return bytes(data)
+
+
+def _enqueue_answer(execute: Execute, message: Message, outcome: Answer | SkillChange) -> None:
+    key, now = f"{SKILL_JOB}:{message.key}", time.time()
+    if isinstance(outcome, SkillChange):
+        enqueue_question(execute, outcome, message.thread, message.author, key, now, reply_to=message.id)
+        return
+    with languages.speak_to(execute, message.thread, message.author):
+        outbox.enqueue_notice(execute, message.thread, outcome(), key=key, now=now, reply_to=message.id)

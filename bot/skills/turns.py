@@ -1,0 +1,66 @@
+"""The skills of a turn, and what the agent proposes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from agent.brief import join_parts
+from agent.context import TurnContext
+from agent.messages import Author, Thread
+from agent.skills.changes import SkillChange, stage_files
+from agent.skills.library import SkillFolders, SkillLibrary, TurnSkills
+from bot.claims import ClaimedRun
+from bot.config.schema import Config
+from bot.current import Current
+from bot.skills.commands import allowed_skills
+from bot.skills.decisions import enqueue_question
+from bot.storage import languages, outbox
+from bot.storage.database import Database, Execute
+from catalogue import N_, _
+from sandbox.disk.file_threads import run_file_work
+
+PROPOSED = N_("I propose the skill `{name}`. An operator decides whether I may use it.")
+
+
+def open_library(config: Config) -> SkillLibrary:
+    """Return the library of this configuration, not read yet."""
+    extra = tuple(Path(folder) for folder in config.skills.folders)
+    return SkillLibrary(SkillFolders(Path(config.skills.custom), extra), config.data_dir / "skills")
+
+
+async def add_skills(
+    context: TurnContext, current: Current, store: Database, wake_outbox: Callable[[], None], job: ClaimedRun
+) -> None:
+    """Give a turn the present skills: their list in its brief, and the right to propose others."""
+    library, config = current.skills, current.config.skills
+    if library is None:
+        return
+
+    async def propose(name: str, files: Mapping[str, str]) -> None:
+        """See `ProposeSkill`."""
+        source = f"proposed in {job.thread} for {job.requester}"
+        change = await run_file_work(stage_files, library, name, files, source)
+        await store.run(partial(_show_proposal, change=change, current=current, job=job))
+        wake_outbox()
+
+    skills = TurnSkills(
+        await library.refresh(), allowed_skills(current.config, job.agent), propose if config.evolution else None
+    )
+    context.skills = skills
+    context.brief = join_parts(context.brief, skills.brief())
+
+
+def _show_proposal(execute: Execute, change: SkillChange, current: Current, job: ClaimedRun) -> None:
+    """Ask in the chat if its requester is an operator, else the operators in their private chats."""
+    access, now, key = current.access, job.started, f"skill:{change.hash[:32]}:{job.run}"
+    if access.is_operator(execute, job.thread.channel, job.requester):
+        enqueue_question(execute, change, job.thread, Author(job.requester, ""), key, now)
+        return
+    with languages.speak_to(execute, job.thread, Author(job.requester, "")):
+        outbox.enqueue_notice(execute, job.thread, _(PROPOSED, name=change.name), key=key, now=now)
+    for person in access.reachable_operators(execute, console=True):
+        place = Thread.parse(person.thread)
+        each = f"{key}:{person.channel}:{person.person}"
+        enqueue_question(execute, change, place, Author(person.person, person.name), each, now)

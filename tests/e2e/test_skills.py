@@ -1,0 +1,232 @@
+"""Skills in the chat: used by name and by the agent, installed, changed, proposed, accepted, rolled back."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.fakes.telegram_world import Shown
+from tests.support.service_process import Service, ask, bash, said
+
+EVE = 78
+OPERATED = {"telegram": {"access": {"open": True, "operators": [str(JANE)]}}}
+RUN = """import json, os, pathlib, sys
+state = pathlib.Path(os.environ["SKILL_STATE"], "count")
+count = int(state.read_text()) + 1 if state.exists() else 1
+state.write_text(str(count))
+given = json.load(sys.stdin)
+if given.get("fail"):
+    sys.exit("the numbers are missing")
+print(json.dumps({"sum": sum(given["numbers"]), "count": count}))
+"""
+
+pytestmark = pytest.mark.usefixtures("bubblewrap")
+
+
+def skill_text(name: str = "add-numbers", body: str = "Add the numbers with run_skill.") -> str:
+    return f"---\nname: {name}\ndescription: Add numbers. Use it for sums.\n---\n{body}\n"
+
+
+def write_skill(folder: Path, name: str = "add-numbers", body: str = "Add the numbers with run_skill.") -> Path:
+    place = folder / "skills" / "custom" / name
+    place.mkdir(parents=True)
+    (place / "SKILL.md").write_text(skill_text(name, body))
+    (place / "run.py").write_text(RUN)
+    return place
+
+
+def packed(body: str = "Add the numbers with run_skill.", **files: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("add-numbers/SKILL.md", skill_text(body=body))
+        for name, content in {"run.py": RUN, **files}.items():
+            archive.writestr(f"add-numbers/{name}", content)
+    return out.getvalue()
+
+
+def run_skill(**given: Any) -> dict[str, Any]:
+    return {"calls": [{"name": "run_skill", "args": {"name": "add-numbers", "input": given}}]}
+
+
+def results(model: FakeModel) -> list[str]:
+    return [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool"]
+
+
+def system_texts(model: FakeModel) -> set[str]:
+    return {str(request.messages[0]["content"]) for request in model.requests()}
+
+
+async def question(telegram: FakeTelegram, text: str) -> Shown:
+    shown = await telegram.wait(JANE, text)
+    assert [label for label, _ in shown.buttons] == ["Accept", "Decline"]
+    return shown
+
+
+# Case 46 of docs/cases.md
+async def test_a_skill_called_by_name_runs_with_its_body(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    write_skill(tmp_path)
+    service = await start(channels=OPERATED)
+    telegram.send("/add_numbers " + ask(steps=[run_skill(numbers=[1, 2]), run_skill(numbers=[5])], text="it is 3"))
+    await telegram.wait(JANE, "it is 3")
+    await service.quiet()
+    request = str(model.requests()[0].messages[-1]["content"])
+    assert "/mnt/skills/add-numbers/SKILL.md says:]" in request
+    assert "Add the numbers with run_skill." in request
+    assert results(model) == ['{"sum": 3, "count": 1}', '{"sum": 5, "count": 2}']
+    telegram.send("/skills disable add-numbers")
+    await telegram.wait(JANE, "The skill add-numbers is disabled.")
+    telegram.send("/add-numbers 1 2")
+    await telegram.wait(JANE, "The skill add-numbers is installed but disabled. An operator can enable it.")
+    telegram.send("/skills")
+    await telegram.wait(JANE, "add-numbers (installed but disabled): Add numbers.")
+    count = len(model.requests())
+    telegram.send("/skills enable add-numbers", chat=EVE)
+    await telegram.wait(EVE, "Only an operator can change skills.")
+    assert len(model.requests()) == count
+
+
+async def test_the_agent_reads_a_skill_and_the_prompt_stays_the_same(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    place = write_skill(tmp_path)
+    service = await start()
+    read = {"calls": [{"name": "read_file", "args": {"path": "/mnt/skills/add-numbers/SKILL.md"}}]}
+    telegram.send(ask(steps=[read, bash("ls /mnt/skills/add-numbers; touch /mnt/skills/x")], text="first"))
+    await telegram.wait(JANE, "first")
+    assert "Add the numbers with run_skill." in results(model)[0]
+    assert "SKILL.md\nrun.py" in results(model)[1]
+    assert "Read-only file system" in results(model)[1]
+    telegram.send(ask(steps=[run_skill(fail=True)], text="second"))
+    await telegram.wait(JANE, "second")
+    assert "The skill add-numbers failed: exit code 1.\nthe numbers are missing" in results(model)[-1]
+    [brief] = system_texts(model)
+    assert "- add-numbers: Add numbers. Use it for sums." in brief
+    (place / "SKILL.md").write_text(skill_text(body="Count on your fingers."))
+    telegram.send(ask(steps=[read], text="third"))
+    await telegram.wait(JANE, "third")
+    assert "Count on your fingers." in results(model)[-1]
+    assert system_texts(model) == {brief}
+    await service.quiet()
+
+
+async def test_a_skill_has_requirements_and_any_language(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    place = write_skill(tmp_path)
+    (place / "requirements.txt").write_text("pip\n")  # which every virtual environment has
+    (place / "tool.sh").write_text('echo "{\\"python\\": \\"$(command -v python3)\\"}"\n')
+    fields = "---\nname: add-numbers\ndescription: Add.\nmetadata:\n  entry: tool.sh\n---\nAdd.\n"
+    (place / "SKILL.md").write_text(fields)
+    service = await start()
+    telegram.send(ask(steps=[run_skill()], text="first"))
+    await telegram.wait(JANE, "first", seconds=40)
+    assert results(model)[-1] == '{"python": "/mnt/user-data/workspace/.skills/add-numbers/.venv/bin/python3"}'
+    (place / "requirements.txt").write_text("no-such-package-of-anybody\n")
+    telegram.send(ask(steps=[run_skill()], text="second"))
+    await telegram.wait(JANE, "second", seconds=40)
+    assert "its requirements.txt could not be installed" in results(model)[-1]
+    assert "The skill add-numbers failed: exit code 1." in results(model)[-1]
+    await service.quiet()
+
+
+async def test_an_operator_installs_an_archive_and_accepts_its_changes(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(channels=OPERATED)
+    telegram.send_document("add.skill", packed(), caption="/skills install", chat=EVE)
+    await telegram.wait(EVE, "Only an operator can change skills.")
+    telegram.send_document("bad.skill", packed(tool="\x7fELF"), caption="/skills install")
+    await telegram.wait(JANE, "The skill was not changed: tool is a compiled program.")
+    assert not (tmp_path / "skills").exists()
+    telegram.send_document("add.skill", packed(), caption="/skills install")
+    await telegram.wait(JANE, "The skill add-numbers is installed.")
+    telegram.send("/add-numbers " + ask(steps=[run_skill(numbers=[4])], text="four"))
+    await telegram.wait(JANE, "four")
+    assert results(model) == ['{"sum": 4, "count": 1}']
+    (tmp_path / "skills/custom/add-numbers/run.py").write_text("print(0)")
+    telegram.send(ask(steps=[run_skill(numbers=[4])], text="five"))
+    await telegram.wait(JANE, "five")
+    assert "is disabled, because its files changed" in results(model)[-1]
+    telegram.send("/skills accept add-numbers")
+    shown = await question(telegram, "Shall I use this changed version of the skill add-numbers?")
+    assert "+print(0)" in shown.text
+    foreign = telegram.click(shown.buttons[0][1], shown.id, user=EVE)
+    await until(lambda: foreign in telegram.answers, 10, "the answer to the foreign press")
+    assert "Only the person I asked" in str(telegram.answers[foreign])
+    await service.restart()
+    telegram.click(shown.buttons[0][1], shown.id)
+    await until(lambda: sum("The skill add-numbers is installed." in text for text in said(telegram, JANE)) == 2)
+    telegram.send(ask(steps=[run_skill(numbers=[4])], text="six"))
+    await telegram.wait(JANE, "six")
+    assert results(model)[-1] == "0"
+    telegram.send("/skills rollback add-numbers")
+    await telegram.wait(JANE, "The skill add-numbers is back at its earlier version.")
+    code, listed = await service.fawn("skills", "list")
+    assert code == 0
+    assert "add-numbers\tenabled" in listed
+    await service.quiet()
+
+
+async def test_the_agent_proposes_a_skill_and_an_operator_accepts_it(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(channels=OPERATED)
+    files = [{"path": "SKILL.md", "content": skill_text()}, {"path": "run.py", "content": RUN}]
+    propose = {"calls": [{"name": "propose_skill", "args": {"name": "add-numbers", "files": files}}]}
+    telegram.send(ask(text="hello"))  # the operator's private chat is known from now on
+    await telegram.wait(JANE, "hello")
+    telegram.send(ask(steps=[propose], text="proposed"), chat=EVE)
+    await telegram.wait(EVE, "proposed")
+    await telegram.wait(EVE, "I propose the skill add-numbers. An operator decides")
+    shown = await question(telegram, "Shall I install the new skill add-numbers?")
+    assert "+Add the numbers with run_skill." in shown.text
+    assert not (tmp_path / "skills").exists()
+    telegram.send("/add-numbers 1", chat=EVE)
+    await telegram.wait(EVE, "I don't know /add-numbers")
+    telegram.click(shown.buttons[0][1], shown.id)
+    await telegram.wait(JANE, "The skill add-numbers is installed.")
+    telegram.send("/add-numbers " + ask(steps=[run_skill(numbers=[4, 5])], text="nine"), chat=EVE)
+    await telegram.wait(EVE, "nine")
+    assert results(model)[-1] == '{"sum": 9, "count": 1}'
+    telegram.send("/skills rollback add-numbers")
+    await telegram.wait(JANE, "The skill add-numbers is removed.")
+    await service.quiet()
+
+
+async def test_the_off_switch_removes_the_tool(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start(skills={"evolution": False})
+    telegram.send(ask(text="hello"))
+    await telegram.wait(JANE, "hello")
+    tools = {tool["function"]["name"] for tool in model.requests()[0].tools}
+    assert "run_skill" in tools
+    assert "propose_skill" not in tools
+    await service.quiet()
+
+
+async def test_the_command_line_manages_skills_without_a_service(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = Service(tmp_path, telegram, model, {})
+    (tmp_path / "add.skill").write_bytes(packed())
+    assert await service.fawn("skills", "install", "add.skill") == (0, "Installed add-numbers.\n")
+    assert "add-numbers\tenabled\tcustom\tAdd numbers." in (await service.fawn("skills", "list"))[1]
+    assert (await service.fawn("skills", "disable", "add-numbers"))[0] == 0
+    assert "add-numbers\tdisabled" in (await service.fawn("skills", "list"))[1]
+    assert (await service.fawn("skills", "enable", "nothing"))[0] == 1
+    (tmp_path / "add.skill").write_bytes(packed("Add slowly."))
+    code, words = await service.fawn("skills", "install", "add.skill")
+    assert code == 0
+    assert "+Add slowly." in words
+    assert "fawn skills accept add-numbers" in words
+    assert await service.fawn("skills", "accept", "add-numbers") == (0, "Installed add-numbers.\n")
+    assert (await service.fawn("skills", "rollback", "add-numbers"))[0] == 0

@@ -1,0 +1,134 @@
+"""Skills from a real git server (git http-backend) over HTTPS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from agent.skills.git_source import clone_skill, is_git_address
+from agent.skills.skill import SkillError, read_skill
+from tests.support.proxies import signed
+
+SKILL = "---\nname: plot\ndescription: Draw a chart.\n---\nDo this.\n"
+
+
+def git(folder: Path, *words: str) -> None:
+    name = ("-c", "user.name=Jane", "-c", "user.email=jane@example.org")
+    subprocess.run(["git", *name, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "served" / "plot"
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q")
+    (folder / "SKILL.md").write_text(SKILL)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "First")
+    return folder
+
+
+@pytest.fixture
+async def server(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """The address of the server, whose certificate the service trusts."""
+
+    async def answer(request: web.Request) -> web.Response:
+        environment = {
+            "GIT_PROJECT_ROOT": str(repository.parent),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": request.path,
+            "QUERY_STRING": request.query_string,
+            "REQUEST_METHOD": request.method,
+            "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+            "HTTP_CONTENT_ENCODING": request.headers.get("Content-Encoding", ""),
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+        }
+        pipe = asyncio.subprocess.PIPE
+        backend = await asyncio.create_subprocess_exec("git", "http-backend", env=environment, stdin=pipe, stdout=pipe)
+        out, _ = await backend.communicate(await request.read())
+        head, _, body = out.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        status = int(headers.pop("Status", "200").split()[0])
+        return web.Response(status=status, headers=headers, body=body)
+
+    certificate = signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, auto_decompress=False)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    yield f"https://localhost:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+def place(tmp_path: Path) -> Path:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return folder
+
+
+async def test_a_skill_is_cloned_without_its_history_and_hooks(tmp_path: Path, repository: Path, server: str) -> None:
+    folder = await clone_skill(f"{server}/plot/.git", place(tmp_path))
+    assert [path.name for path in folder.iterdir()] == ["SKILL.md"]
+
+
+async def test_a_folder_of_a_repository_is_chosen(tmp_path: Path, repository: Path, server: str) -> None:
+    (repository / "more" / "plot").mkdir(parents=True)
+    (repository / "SKILL.md").rename(repository / "more" / "plot" / "SKILL.md")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "Move")
+    folder = await clone_skill(f"{server}/plot/.git#more/plot", place(tmp_path))
+    assert read_skill(folder).name == "plot"
+
+
+@pytest.mark.parametrize("folder", ["../plot", "nothing", "link"])
+async def test_a_link_or_a_path_out_of_the_repository_is_refused(
+    tmp_path: Path, repository: Path, server: str, folder: str
+) -> None:
+    (repository / "link").symlink_to("/etc")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "Link")
+    with pytest.raises(SkillError):
+        await clone_skill(f"{server}/plot/.git#{folder}", place(tmp_path))
+
+
+async def test_a_link_among_the_files_is_refused(tmp_path: Path, repository: Path, server: str) -> None:
+    (repository / "secret").symlink_to("/etc/passwd")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "Link")
+    with pytest.raises(SkillError, match="secret is a link"):
+        await clone_skill(f"{server}/plot/.git", place(tmp_path))
+
+
+async def test_a_failure_says_why(tmp_path: Path, server: str) -> None:
+    with pytest.raises(SkillError, match=r"git cannot clone it: .*not found"):
+        await clone_skill(f"{server}/nothing/.git", place(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://example.org/a",
+        "ssh://example.org/a",
+        "git@example.org:a/b",
+        "ext::sh -c id",
+        "file:///etc",
+        "--upload-pack=id",
+        "https://jane:secret@example.org/a",
+        "https://example.org/a b",
+        "https://example.org",
+    ],
+)
+async def test_only_plain_https_addresses_are_cloned(tmp_path: Path, address: str) -> None:
+    assert not is_git_address(address)
+    with pytest.raises(SkillError):
+        await clone_skill(address, tmp_path)

@@ -1,0 +1,318 @@
+"""Skills: read leniently, judged like the reference validator, and changed with an operator's consent."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import skills_ref  # type: ignore[import-untyped]  # it has no type hints for its users
+
+from agent.skills import changes
+from agent.skills.archive import unpack_archive
+from agent.skills.library import MAX_DESCRIBED, SkillFolders, SkillLibrary, SkillSet, SkillState
+from agent.skills.skill import SkillError, read_skill
+from agent.skills.tree import check_tree
+
+PLAIN = "---\nname: plot\ndescription: Draw a chart. Use it for numbers.\n---\nDo this.\n"
+
+
+def write_skill(root: Path, name: str = "plot", text: str = PLAIN, **files: str) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "SKILL.md").write_text(text)
+    for path, content in files.items():
+        (folder / path.replace("__", ".")).write_text(content)
+    return folder
+
+
+def skill_text(*lines: str, name: str = "plot", description: str = "Draw a chart.") -> str:
+    return "\n".join(["---", f"name: {name}", f"description: {description}", *lines, "---", "Do this.", ""])
+
+
+FORMS = {  # the text, and whether the specification allows it
+    "plain": (PLAIN, True),
+    "all fields": (skill_text("license: MIT", "compatibility: Python 3", "metadata:", "  author: us"), True),
+    "tools as text": (skill_text("allowed-tools: Bash(git:*) Read"), True),
+    "tools as list": (skill_text("allowed-tools:", "  - Bash(git:*)", "  - Read"), True),
+    "tools in brackets": (skill_text("allowed-tools: [Read, Grep]"), False),
+    "unquoted colon": (skill_text(description="Use when: you have numbers"), False),
+    "unknown field": (skill_text("user-invocable: true"), False),
+    "capitals": (skill_text(name="Plot"), False),
+    "another name": (skill_text(name="chart"), False),
+    "two hyphens": (skill_text(name="plot--it"), False),
+    "long description": (skill_text(description="x" * 1025), False),
+    "compatibility as mapping": (skill_text("compatibility:", "  nodejs: 18"), False),
+    "long compatibility": (skill_text("compatibility: " + "x" * 501), False),
+    "a number as name": (skill_text(name="42"), False),
+    "a key twice": (skill_text("license: MIT", "license: BSD"), False),
+    "no name": ("---\ndescription: Draw.\n---\n", False),
+    "folded text": (skill_text(description=">\n  Draw a chart\n  of numbers."), True),
+    "windows lines": (PLAIN.replace("\n", "\r\n"), True),
+    "true as text": (skill_text(description="yes"), True),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_odd_skill_loads_with_the_verdict_of_the_reference_validator(tmp_path: Path, form: str) -> None:
+    text, valid = FORMS[form]
+    folder = write_skill(tmp_path, text=text)
+    (folder / "SKILL.md").write_bytes(text.encode())
+    skill = read_skill(folder)
+    assert skill.description
+    assert (not skill.warnings) is valid, [*map(str, skill.warnings)]
+    assert (not skills_ref.validate(folder)) is valid
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("no front matter", "does not begin with"),
+        ("---\nname: plot\n---\n", "no description"),
+        ("---\nname: [\n---\n", "not YAML"),
+        ("---\n- a list\n---\n", "not YAML"),
+    ],
+)
+def test_a_hopeless_skill_says_why(tmp_path: Path, text: str, reason: str) -> None:
+    folder = write_skill(tmp_path, text=text)
+    with pytest.raises(SkillError, match=reason):
+        read_skill(folder)
+    assert skills_ref.validate(folder)
+
+
+def test_allowed_tools_are_read_from_a_text_and_a_list(tmp_path: Path) -> None:
+    wanted = ("Bash(git add:*, git commit:*)", "Read")
+    text = skill_text("allowed-tools: Bash(git add:*, git commit:*), Read")
+    assert read_skill(write_skill(tmp_path, text=text)).allowed_tools == wanted
+    text = skill_text("allowed-tools:", *(f"  - {each}" for each in wanted))
+    assert read_skill(write_skill(tmp_path, text=text)).allowed_tools == wanted
+
+
+# ------------------------------------------------------------ archives
+
+
+def archive(files: Mapping[str, bytes | str]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, content in files.items():
+            out.writestr(name, content)
+    return packed.getvalue()
+
+
+def raw_archive(*entries: tuple[zipfile.ZipInfo, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as out:
+        for info, content in entries:
+            out.writestr(info, content)
+    return packed.getvalue()
+
+
+def link_entry() -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo("plot/link")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info
+
+
+def lying_size() -> bytes:
+    """An entry of 60 MB that claims to have 10 bytes, in both headers."""
+    data = bytearray(archive({"SKILL.md": PLAIN, "zeros.txt": b"\0" * (60 << 20)}))
+    size = (60 << 20).to_bytes(4, "little")
+    assert data.count(size) == 2
+    return bytes(data.replace(size, (10).to_bytes(4, "little")))
+
+
+def encrypted() -> bytes:
+    data = bytearray(archive({"SKILL.md": PLAIN}))
+    at = data.index(b"PK\x01\x02")
+    data[at + 8] |= 1
+    return bytes(data)
+
+
+SKILL_ENTRY = (zipfile.ZipInfo("plot/SKILL.md"), PLAIN.encode())
+HOSTILE = {
+    "..": archive({"SKILL.md": PLAIN, "../x": "x"}),
+    "absolute": archive({"SKILL.md": PLAIN, "/etc/x": "x"}),
+    "backslash": archive({"SKILL.md": PLAIN, "a\\b": "x"}),
+    "colon": archive({"SKILL.md": PLAIN, "c:x": "x"}),
+    "link": raw_archive(SKILL_ENTRY, (link_entry(), b"/etc/passwd")),
+    "encrypted": encrypted(),
+    "case twice": archive({"SKILL.md": PLAIN, "a.txt": "1", "A.TXT": "2"}),
+    "unpacked too large": archive({"SKILL.md": PLAIN, "zeros.txt": b"\0" * (51 << 20)}),
+    "lying size": lying_size(),
+    "elf": archive({"SKILL.md": PLAIN, "tool": b"\x7fELF\2\1\1"}),
+    "pe": archive({"SKILL.md": PLAIN, "tool.txt": b"MZ\x90\0"}),
+    "mach-o": archive({"SKILL.md": PLAIN, "tool": bytes.fromhex("cffaedfe07000001")}),
+    "two skills": archive({"a/SKILL.md": PLAIN, "b/SKILL.md": PLAIN}),
+    "a skill inside": archive({"SKILL.md": PLAIN, "more/SKILL.md": PLAIN}),
+    "none": archive({"README.md": "x"}),
+    "many files": archive({"SKILL.md": PLAIN, **{f"f{n}": "" for n in range(2001)}}),
+    "no archive": b"PK not really",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    with pytest.raises(SkillError):
+        unpack_archive(HOSTILE[name], place)
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_relative_to(place)] == []
+
+
+@pytest.mark.parametrize("prefix", ["", "plot/"])
+def test_an_archive_has_one_folder_or_is_flat(tmp_path: Path, prefix: str) -> None:
+    data = archive({f"{prefix}SKILL.md": PLAIN, f"{prefix}scripts/a.py": "print(1)", "__MACOSX/x": "x"})
+    folder = unpack_archive(data, tmp_path)
+    assert read_skill(folder).name == "plot"
+    assert (folder / "scripts/a.py").read_text() == "print(1)"
+
+
+def test_a_link_in_a_folder_is_refused(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path)
+    (folder / "link").symlink_to("/etc/passwd")
+    with pytest.raises(SkillError, match="link"):
+        check_tree(folder)
+
+
+# ------------------------------------------------------------ the library
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> SkillLibrary:
+    folders = SkillFolders(tmp_path / "custom", (tmp_path / "extra",), tmp_path / "public")
+    return SkillLibrary(folders, tmp_path / "data" / "skills")
+
+
+def states(library: SkillLibrary) -> dict[str, SkillState]:
+    library.reload()
+    return {name: each.state for name, each in library.current.skills.items()}
+
+
+async def test_the_custom_folder_wins_and_changes_are_seen_at_once(library: SkillLibrary) -> None:
+    write_skill(library.folders.public, text=PLAIN.replace("Do this", "Public"))
+    assert (await library.refresh()).skills["plot"].skill.body == "Public."
+    write_skill(library.folders.extra[0] / "deep" / "er", text=PLAIN.replace("Do this", "Extra"))
+    assert (await library.refresh()).skills["plot"].skill.body == "Extra."
+    folder = write_skill(library.folders.custom, tool__py="one")
+    assert (await library.refresh()).skills["plot"].skill.body == "Do this."
+    (folder / "tool.py").write_text("two")
+    await library.refresh()
+    assert (library.view / "plot" / "tool.py").read_text() == "two"
+    (folder / "SKILL.md").unlink()
+    assert (await library.refresh()).skills["plot"].skill.body == "Extra."
+
+
+async def test_the_view_holds_enabled_skills_without_links(library: SkillLibrary) -> None:
+    folder = write_skill(library.folders.custom, tool__py="x")
+    (folder / "secret").symlink_to("/etc/passwd")
+    write_skill(library.folders.custom, "other", PLAIN.replace("plot", "other"))
+    write_skill(library.folders.custom, "broken", "nothing")
+    current = await library.refresh()
+    assert [*current.faults] == ["custom/broken"]
+    assert sorted(path.relative_to(library.view).as_posix() for path in library.view.rglob("*")) == [
+        "INDEX.md", "other", "other/SKILL.md", "plot", "plot/SKILL.md", "plot/tool.py",
+    ]  # fmt: skip
+    changes.set_enabled(library, "other", enabled=False)
+    assert not (library.view / "other").exists()
+    assert states(library) == {"other": SkillState.DISABLED, "plot": SkillState.ENABLED}
+    with pytest.raises(SkillError, match="installed but disabled"):
+        library.current.require("other")
+    changes.set_enabled(library, "other", enabled=True)
+    assert (library.view / "other" / "SKILL.md").is_file()
+    assert oct((library.view / "plot").stat().st_mode)[-3:] == "755"
+
+
+async def test_the_brief_is_sorted_stable_and_short(library: SkillLibrary) -> None:
+    for name in ("b", "a"):
+        write_skill(library.folders.custom, name, skill_text(name=name))
+    brief = (await library.refresh()).brief()
+    assert brief.index("- a: Draw a chart.") < brief.index("- b: ")
+    (library.folders.custom / "a" / "new.txt").write_text("x")
+    assert (await library.refresh()).brief() == brief
+    assert "- b:" not in library.current.brief(["a"])
+    for number in range(MAX_DESCRIBED):
+        write_skill(library.folders.custom, f"s{number}", skill_text(name=f"s{number}"))
+    brief = (await library.refresh()).brief()
+    assert "Draw" not in brief
+    assert "s17" in brief
+    assert "INDEX.md" in brief
+    assert "- s17: Draw a chart." in (library.view / "INDEX.md").read_text()
+    assert SkillSet().brief() == ""
+
+
+def install(library: SkillLibrary, text: str = PLAIN, **files: str) -> changes.SkillChange:
+    change = changes.stage_skill(library, write_skill(library.data.parent / "incoming", text=text, **files), "a test")
+    changes.accept_change(library, change.hash)
+    return change
+
+
+def test_a_changed_file_disables_an_installed_skill_until_accepted(library: SkillLibrary) -> None:
+    assert install(library, run__py="print(1)").is_new
+    assert states(library) == {"plot": SkillState.ENABLED}
+    script = library.folders.custom / "plot" / "run.py"
+    status = script.stat()
+    script.write_text("print(2)")
+    os.utime(script, ns=(status.st_atime_ns, status.st_mtime_ns))  # as if nobody had written to it
+    assert states(library) == {"plot": SkillState.CHANGED}
+    assert not (library.view / "plot").exists()
+    change = changes.stage_waiting(library, "plot")
+    assert "-print(1)" in change.diff
+    assert "+print(2)" in change.diff
+    script.write_text("print(3)")
+    with pytest.raises(SkillError, match="changed since then"):
+        changes.accept_change(library, change.hash)
+    script.write_text("print(2)")
+    assert changes.accept_change(library, change.hash) == "plot"
+    assert states(library) == {"plot": SkillState.ENABLED}
+    assert (library.view / "plot" / "run.py").read_text() == "print(2)"
+
+
+def test_versions_are_kept_and_rolled_back(library: SkillLibrary) -> None:
+    first = install(library)
+    second = install(library, PLAIN.replace("Do this", "Do that"))
+    assert not second.is_new
+    assert "+Do that." in second.diff
+    assert changes.roll_back(library, "plot", second.hash)
+    assert library.current.skills["plot"].skill.body == "Do this."
+    assert changes.roll_back(library, "plot", second.hash)  # the same request again changes nothing
+    assert library.current.skills["plot"].skill.body == "Do this."
+    assert not changes.roll_back(library, "plot", first.hash)
+    assert library.current.skills == {}
+
+
+def test_a_proposal_changes_nothing_until_accepted(library: SkillLibrary) -> None:
+    write_skill(library.folders.public, run__py="print(1)")
+    change = changes.stage_files(library, "plot", {"run.py": "print(2)", "notes.md": "n"}, "the agent")
+    assert "-print(1)" in change.diff
+    assert "b/notes.md" in change.diff
+    library.reload()
+    assert (library.current.skills["plot"].folder / "run.py").read_text() == "print(1)"
+    changes.decline_change(library, change.hash)
+    with pytest.raises(SkillError, match="decided before"):
+        changes.accept_change(library, change.hash)
+    change = changes.stage_files(library, "plot", {"run.py": "print(2)"}, "the agent")
+    assert changes.accept_change(library, change.hash[:32]) == "plot"
+    assert (library.view / "plot" / "run.py").read_text() == "print(2)"
+    assert (library.folders.public / "plot" / "run.py").read_text() == "print(1)"
+    assert changes.roll_back(library, "plot")  # to the shipped one
+    assert (library.view / "plot" / "run.py").read_text() == "print(1)"
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("plot", {"../x": "x", "SKILL.md": PLAIN}),
+        ("plot", {"run.py": "x"}),
+        ("chart", {"SKILL.md": PLAIN}),
+        ("../plot", {"SKILL.md": PLAIN}),
+        ("plot", {"SKILL.md": "no fields"}),
+    ],
+)
+def test_a_bad_proposal_is_refused(library: SkillLibrary, name: str, files: dict[str, str]) -> None:
+    with pytest.raises(SkillError):
+        changes.stage_files(library, name, files, "the agent")
+    assert library.records().staged == {}

@@ -19,10 +19,12 @@ from agent.permissions.rules import PermissionGate, RulePermissions
 from agent.skills.library import SkillLibrary, TurnSkills
 from sandbox.base import SandboxHandle
 
-if TYPE_CHECKING:  # it imports the model classes
+if TYPE_CHECKING:  # they import the model classes and an HTTP client
     from langgraph.types import Interrupt
 
     from agent.models.loader import LoadedModel
+    from agent.web.fetcher import WebFetcher
+    from agent.web.search import WebSearch
 
 T = TypeVar("T")
 
@@ -43,6 +45,8 @@ class ToolServices:
     skills: SkillLibrary | None = None
     propose_skills: bool = False
     remembers: bool = False  # memory is enabled
+    fetcher: WebFetcher | None = None
+    search: WebSearch | None = None
 
 
 class TransactionRunner(Protocol):
@@ -60,6 +64,10 @@ class UploadedFile:
     path: str = ""  # in the sandbox, "" if refused
     size: int = 0  # bytes
     refused: str = ""  # e.g. "exceeds the 20 MB download limit"
+    about: str = ""  # what it is, such as "PDF, 12 pages"
+    picture: str = ""  # the path of the scaled picture for models that see
+    transcript: str = ""  # the words of a voice message
+    notice: str = ""  # what the chat is told about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +227,7 @@ class TurnContext:
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
     memory: MemoryNotes | None = None  # None: it is off
+    pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path
     counted_tokens: int = 0  # of the meter: the goal in the state includes them
     skills: TurnSkills | None = None
     questions: LiveQuestions | None = None

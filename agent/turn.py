@@ -71,6 +71,11 @@ class Agent:
         """Return the first part of every brief of this agent; of the default one if it is not configured."""
         return self._profiles.get(agent, self._profiles[""]).prompt
 
+    @property
+    def sees_pictures(self) -> bool:
+        """Whether one of its models takes pictures."""
+        return any(model.sees_pictures for model in self.models.values())
+
     async def run(self, turn: Turn, context: TurnContext) -> AsyncGenerator[Block, None]:
         """Run the turn. The last block is the only Done (done, waiting or failed); a Failed may precede it.
 

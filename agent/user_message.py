@@ -10,6 +10,7 @@ from langchain_core.messages import HumanMessage
 
 from agent.context import UploadedFile, UserInput
 from agent.messages import Message, Quote
+from agent.pictures import PICTURES_KEY
 from agent.skills.library import SkillLibrary
 
 QUOTE_KINDS = {"reply": "Quoted message", "forward": "Forwarded message", "earlier": "Earlier in this chat"}
@@ -41,7 +42,9 @@ class MessageFormatter:
             parts.insert(1, self._skills.current.instructions(item.message.skill))
         if note := MODE_NOTES.get(item.message.mode):
             parts.append(f"\n{note}")
-        return HumanMessage("\n".join(parts), id=item.message.key)
+        pictures = [upload.picture for upload in item.uploads if upload.picture]
+        more = {PICTURES_KEY: pictures} if pictures else {}
+        return HumanMessage("\n".join(parts), id=item.message.key, additional_kwargs=more)
 
     def format_header(self, message: Message) -> str:
         """Return time and author: `[Sun 2026-11-22 14:05 Europe/Berlin · Jane]`."""
@@ -50,10 +53,11 @@ class MessageFormatter:
 
 
 def format_body(item: UserInput) -> str:
-    """Return the message without its header: quotes, text, files."""
+    """Return the message without its header: quotes, text, words of voice messages, files."""
     parts = [
         *(_format_quote(quote) for quote in item.message.quotes),
         item.message.text.strip(),
+        *(f"[Voice message, transcribed]\n{upload.transcript}" for upload in item.uploads if upload.transcript),
         _format_files(item.uploads),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -76,7 +80,7 @@ def _format_files(uploads: tuple[UploadedFile, ...]) -> str:
     lines = [
         f"- {_safe_name(upload.name)} ({upload.refused})"
         if upload.refused
-        else f"- {upload.path} ({_format_size(upload.size)})"
+        else f"- {upload.path} ({', '.join(filter(None, (upload.about, _format_size(upload.size))))})"
         for upload in uploads
     ]
     return "\n".join(["[Files attached to this message]", *lines])

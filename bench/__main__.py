@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from bench import channels, idle, latency, load, old, subagents, thread
+from bench import channels, idle, latency, load, old, subagents, thread, web
 from bench.harness import Row, World, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "old": old.run,
     "idle": idle.run,
     "subagents": subagents.run,
+    "web": web.run,
 }
 
 

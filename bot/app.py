@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings
+from agent.web.fetcher import WebFetcher
+from agent.web.search import make_search
 from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
@@ -234,6 +236,8 @@ class App:
                 self._skills,
                 config.skills.evolution,
                 is_enabled(config),
+                WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None,
+                make_search(config.web.search),
             )
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)

@@ -20,6 +20,7 @@ from agent.messages import Attachment, Message
 from bot.config.schema import ServiceLimits
 from bot.storage import outbox, tool_calls
 from bot.storage.database import Database
+from bot.upload_details import UploadInspector
 from catalogue import _, ngettext
 from channels.base import Channel, ChannelError, Refused, TryLater
 from sandbox import base
@@ -54,6 +55,7 @@ class Attachments:
         folder: Path,
         limits: ServiceLimits,
         patience: Patience = Patience(),
+        inspector: UploadInspector | None = None,
     ) -> None:
         self._store = store
         self._folders = folders
@@ -62,6 +64,7 @@ class Attachments:
         self._limit = limits.upload_mb << 20
         self._too_big = Refused(_("exceeds the {limit} MB upload limit", limit=limits.upload_mb))
         self._patience = patience
+        self._inspector = inspector
 
     async def make_input(self, channel: Channel | None, message: Message, earlier: int = 0) -> UserInput:
         """Add names, forwarded texts and up to `earlier` messages before it, and store its files."""
@@ -88,13 +91,17 @@ class Attachments:
             _("{name}: {reason}", name=upload.name, reason=upload.refused) for upload in uploads if upload.refused
         ]:
             words = _("I could not take {files}.", files=_("; ").join(refused))
-            key, now = f"upload:{message.key}", time.time()
-            await self._store.run(
-                lambda execute: outbox.enqueue_notice(
-                    execute, message.thread, words, key=key, now=now, reply_to=message.id
-                )
-            )
+            await self._notify(message, f"upload:{message.key}", words)
+        for index, upload in enumerate(uploads):
+            if upload.notice:
+                await self._notify(message, f"voice:{message.key}:{index}", upload.notice)
         return uploads
+
+    async def _notify(self, message: Message, key: str, text: str) -> None:
+        now = time.time()
+        await self._store.run(
+            lambda execute: outbox.enqueue_notice(execute, message.thread, text, key=key, now=now, reply_to=message.id)
+        )
 
     async def _store_one(self, channel: Channel | None, attachment: Attachment, call: str) -> UploadedFile:
         entry = await self._store.run(lambda execute: tool_calls.find_call(execute, self._conversation, call))
@@ -126,7 +133,8 @@ class Attachments:
             async with asyncio.timeout(self._patience.whole):
                 await self._fetch(channel, attachment, file)
             async with self._folders.open_folder(self._folder):
-                return await run_file_work(_save, self._folder, attachment.name, file)
+                upload = await run_file_work(_save, self._folder, attachment.name, file)
+                return await self._inspector.inspect(upload, file, self._folder) if self._inspector else upload
         except TimeoutError:
             minutes = round(self._patience.whole / 60)
             raise Refused(

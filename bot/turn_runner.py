@@ -1,7 +1,6 @@
 """One turn, from the claimed messages to the transaction that ends it.
 
-Whatever happens inside (an answer, a question, a stop, a timeout, a fault), a turn that is not suspended ends in one
-transaction: its messages are done, its run is finished, its reply and files are in the outbox.
+A turn that is not suspended ends in one transaction: messages done, run finished, reply and files in the outbox.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ from bot.task_sandboxes import TaskSandboxes
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
 from bot.turn_memory import TurnMemory
+from bot.upload_details import UploadInspector
 from catalogue import N_, _, format_duration, list_items, set_language, use_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
@@ -76,7 +76,7 @@ class TurnState:
     transcript: TranscriptRecorder
     questions: StoredLiveQuestions
     task_sandboxes: TaskSandboxes
-    sandbox: LazySandbox | None = None
+    sandbox: LazySandbox
     memory: TurnMemory | None = None
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
@@ -168,14 +168,17 @@ class TurnRunner:
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
         job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
-        uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
+        folder = self.folder(job.conversation)
+        sandbox = LazySandbox(self._provider, job.conversation, folder)
+        inspector = UploadInspector(sandbox, agent.sees_pictures, self._current.config.voice)
+        uploads = Attachments(self._store, self._folders, job.conversation, folder, limits, inspector=inspector)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
         permissions = TurnPermissions(self._store, self._current, job)
         ask = StoredLiveQuestions(account, live, steering, limits, permissions, self._outbox.wake)
-        own = TaskSandboxes(self._provider, self._folders, job.conversation, self.folder(job.conversation))
-        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own)
+        own = TaskSandboxes(self._provider, self._folders, job.conversation, folder)
+        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own, sandbox)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
@@ -190,7 +193,6 @@ class TurnRunner:
             live.feed.record(Failed(what, _("Please send it again.")))
             return
         channel = self._channel(job.thread.channel)
-        work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         work.memory = await self._memory.recall(job)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
@@ -235,8 +237,7 @@ class TurnRunner:
                 await self._record_end(live, work)
         finally:
             self.feed.end_run(live.job.run, "suspended")  # unless its end was recorded
-            if work.sandbox:
-                await work.sandbox.aclose()
+            await work.sandbox.aclose()
             if not live.suspending and _run_state(work.view) is not RunState.WAITING:
                 await work.task_sandboxes.remove(leftovers=live.job.resumed)
 
@@ -374,7 +375,7 @@ class TurnRunner:
 
     async def _collect_artifacts(self, job: ClaimedRun, work: TurnState) -> tuple[Artifacts, dict[str, str]]:
         """Return what is new in outputs/, and the stamps stored before."""
-        if not (work.view.files or job.resumed or (work.sandbox and work.sandbox.used)):
+        if not (work.view.files or job.resumed or work.sandbox.used):
             return Artifacts(stamps={}), {}
         before = await self._known_stamps(job)
         channel, folder = self._channel(job.thread.channel), self.folder(job.conversation)

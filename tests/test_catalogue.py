@@ -42,6 +42,8 @@ ENGLISH_FILES = {
     "agent/title.py": "the model",
     "agent/tools/": "the model",
     "agent/user_message.py": "the model",
+    "agent/parsing/": "the model",
+    "agent/web/": "the model",
     "bot/__main__.py": "operators: the command line",
     "bot/admin/commands.py": "operators: the command line",
     "bot/admin/": "operators: the command line",

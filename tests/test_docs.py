@@ -11,6 +11,7 @@ import pytest
 from agent.context import ToolServices
 from agent.sections import AgentSettings
 from agent.tools import make_tools
+from agent.web.fetcher import WebFetcher
 from bot.__main__ import command_line_parser
 from bot.commands import COMMANDS, REGISTRY
 from bot.config.loader import channel_modules, environment_names, load_config
@@ -82,7 +83,8 @@ def test_the_docs_list_every_program_command_and_no_unknown_one() -> None:
 def test_the_architecture_lists_exactly_the_tools() -> None:
     section = text("ARCHITECTURE.md").partition("## The agent's tools")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {
-        tool.name for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True, remembers=True))
+        tool.name
+        for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True, remembers=True, fetcher=WebFetcher()))
     }
 
 

@@ -53,6 +53,13 @@ class LoadedModel:
         """Whether it takes tools as JSON; other classes convert tools themselves."""
         return isinstance(self.model, ChatOpenAI)
 
+    @property
+    def sees_pictures(self) -> bool:
+        """Whether it takes pictures in messages."""
+        if self.settings.vision is not None:
+            return self.settings.vision
+        return bool((self.model.profile or {}).get("image_inputs"))
+
     async def close(self) -> None:
         """Close its connections."""
         if client := getattr(self.model, "root_async_client", None):

@@ -31,6 +31,9 @@ class ModelSettings:
     context_tokens: int = setting(
         0, "size of the model's context window; only a fallback that sets it takes over a conversation too long", ge=0
     )
+    vision: bool | None = setting(
+        None, "whether the model sees pictures; empty: what langchain knows about it, which is nothing of local models"
+    )
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "more arguments of the class, such as `temperature`"}
     )

@@ -18,6 +18,7 @@ from agent.policies.goal import GoalPolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
 from agent.policies.memory import MemoryPolicy
+from agent.policies.pictures import PicturePolicy
 from agent.policies.plan_mode import PlanModePolicy
 from agent.policies.retry import RetryPolicy
 from agent.policies.route import RoutePolicy
@@ -61,6 +62,7 @@ def worker_policies(
             SummarizationPolicy(summary_model, settings.context),  # before the call, and after an overflow
             MemoryPolicy(),  # a summary does not include it
             RoutePolicy(),
+            PicturePolicy(),  # each model of the route gets what it can use
             EmptyResponsePolicy(),  # retries a call that succeeded without content
             RetryPolicy(settings.retry_seconds),
             AccountingPolicy(agent),  # counts every attempt

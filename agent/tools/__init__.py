@@ -8,6 +8,7 @@ from agent.subagents import task
 from agent.tools import (
     ask_clarification,
     bash,
+    check_citations,
     expose,
     glob,
     grep,
@@ -18,6 +19,9 @@ from agent.tools import (
     read_file,
     run_skill,
     str_replace,
+    view_image,
+    web_fetch,
+    web_search,
     write_file,
     write_todos,
 )
@@ -32,6 +36,10 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     ls.make,
     glob.make,
     grep.make,
+    view_image.make,
+    web_search.make,
+    web_fetch.make,
+    check_citations.make,
     present_files.make,
     write_todos.make,
     run_skill.make,

@@ -7,12 +7,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
+from agent.documents import convert_document, is_document
 from agent.permissions.rules import Subject
 from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from catalogue import N_
 from sandbox.base import Sandbox, SandboxFileError
 
 MAX_CHARS = 80_000  # in one result
+SYNOPSIS_LINES = 100  # of the beginning of a long document
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 64 << 20  # read before giving up
 
@@ -34,12 +36,27 @@ async def read_file(
     start_line: Annotated[int, "First line, counted from 1."] = 1,
     lines: Annotated[int, "How many lines."] = 2000,
 ) -> str:
-    """Read a text file or some of its lines, at most 80,000 characters. The result says where to continue."""
-    path, first = absolute_path(path), max(start_line, 1)
-    end = first + max(lines, 1)
+    """Read a text file or some of its lines, at most 80,000 characters. The result says where to continue. PDF, Word,
+    Excel, PowerPoint, EPUB and ZIP files are read as text."""
+    path, first, head = absolute_path(path), max(start_line, 1), ""
+    sandbox = await runtime.context.sandbox.get()
+    if sandbox.runs_commands and is_document(path):
+        document = await convert_document(sandbox, path)
+        head = f"[{path}: {document.description}; its text is in {document.path}]\n"
+        if document.chars > MAX_CHARS and first == 1:
+            head += "\n".join(["[Parts, by line of the text]", *document.outline, "[Beginning]", ""])
+            lines = min(lines, SYNOPSIS_LINES)
+        path = document.path
+    return head + await _read_range(sandbox, path, first, first + max(lines, 1))
+
+
+make = always(read_file)
+
+
+async def _read_range(sandbox: Sandbox, path: str, first: int, end: int) -> str:
     taken: list[str] = []
     remaining_chars, number = MAX_CHARS, 0
-    async with aclosing(_read_lines(await runtime.context.sandbox.get(), path)) as source:
+    async with aclosing(_read_lines(sandbox, path)) as source:
         async for line in source:
             number += 1
             if number < first:
@@ -57,9 +74,6 @@ async def read_file(
     if not taken:
         return f"[the file has {number} lines]" if number else "[the file is empty]"
     return "".join(taken)
-
-
-make = always(read_file)
 
 
 async def _read_lines(sandbox: Sandbox, path: str) -> AsyncGenerator[str, None]:

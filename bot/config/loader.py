@@ -145,6 +145,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
     entries = _read_channels(document, sections.pop("channels", None))
     sections["models"] = _complete_models(document, sections.get("models"))
     _check_roles(document, sections)
+    _check_search(document, sections.get("web"))
     _check_time_zone(document, sections.get("time_zone"))
     config = validate(document, FileConfig, sections, extra=("config_version", "channels"))
     if config is None:
@@ -241,6 +242,17 @@ def _check_roles(document: Document, sections: Mapping[str, Any]) -> None:
         for name in value if isinstance(value, list) else [value]:
             if name and isinstance(name, str) and name not in names:
                 document.fault(("roles", role), "no model has this name", suggest(name, names))
+
+
+def _check_search(document: Document, web: object) -> None:
+    """Each search provider has what it cannot work without."""
+    entries = web.get("search") if isinstance(web, dict) else None
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        provider = entry.get("provider") if isinstance(entry, dict) else None
+        needed = {"searxng": "url", "ddgs": ""}.get(str(provider), "api_key")
+        at = ("web", "search", i, needed)
+        if provider and needed and not entry.get(needed) and at not in document.faulty:
+            document.fault(at, "is missing", f"{provider} needs `{needed}`")
 
 
 # ---------------------------------------------------------------- channels

@@ -11,6 +11,8 @@ from agent.models.settings import ModelSettings
 from agent.sections import ContextConfig, GoalConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
+from agent.transcription import VoiceConfig
+from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
 from sandbox.network.preview import PreviewSettings
@@ -165,6 +167,8 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
+    web: WebConfig = WebConfig()
+    voice: VoiceConfig = VoiceConfig()
     subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
     agents: tuple[NamedAgentSettings, ...] = setting(
         (),

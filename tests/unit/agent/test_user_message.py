@@ -45,10 +45,19 @@ def test_quotes_are_marked_as_context() -> None:
     )
 
 
+def test_the_words_of_a_voice_message_are_the_message() -> None:
+    voice = UploadedFile("v.ogg", "/mnt/user-data/uploads/v.ogg", 10, about="audio, transcribed", transcript="Hi there")
+    assert format_body(say("", uploads=[voice])) == (
+        "[Voice message, transcribed]\nHi there\n\n[Files attached to this message]\n"
+        "- /mnt/user-data/uploads/v.ogg (audio, transcribed, 10 bytes)"
+    )
+
+
 def test_files_are_named_with_path_and_size_or_the_reason() -> None:
     uploads = (
         UploadedFile("a.csv", "/mnt/user-data/uploads/a.csv", 999),
         UploadedFile("b.png", "/mnt/user-data/uploads/b.png", 1536),
+        UploadedFile("d.pdf", "/mnt/user-data/uploads/d.pdf", 2048, about="PDF, 12 pages"),
         UploadedFile("c.bin", "/mnt/user-data/uploads/c.bin", 5 << 30),
         UploadedFile("report.zip", refused="exceeds the 20 MB download limit"),
         UploadedFile("x]\ny.zip", refused="exceeds the 20 MB download limit"),
@@ -57,6 +66,7 @@ def test_files_are_named_with_path_and_size_or_the_reason() -> None:
         "[Files attached to this message]\n"
         "- /mnt/user-data/uploads/a.csv (999 bytes)\n"
         "- /mnt/user-data/uploads/b.png (1.5 KB)\n"
+        "- /mnt/user-data/uploads/d.pdf (PDF, 12 pages, 2.0 KB)\n"
         "- /mnt/user-data/uploads/c.bin (5120 MB)\n"
         "- report.zip (exceeds the 20 MB download limit)\n"
         "- x y.zip (exceeds the 20 MB download limit)"

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from PIL import Image
 
 from agent.context import UploadedFile
+from agent.setting import Secret
+from agent.transcription import VoiceConfig
 from bot.attachments import Attachments, Patience
 from bot.config.schema import ServiceLimits
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
+from bot.upload_details import UploadInspector
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.loop_images import LoopImageFolders
+from sandbox.select import LazySandbox
+from sandbox.settings import SandboxSettings
+from tests.support.engines import need_bubblewrap
 from tests.support.rigs.slack import SlackRig
+from tests.support.web_server import serve_site
 
 MB = 1 << 20
 
@@ -27,12 +39,20 @@ class Desk:
         self.rig = rig
         self._store = store
 
-    async def take(self, name: str, data: bytes, limit: int = 100, **patience: float) -> UploadedFile:
+    async def take(
+        self, name: str, data: bytes, limit: int = 100, inspector: UploadInspector | None = None, **patience: float
+    ) -> UploadedFile:
         """Send a file to the bot and download it."""
         self.rig.send_file(name, data)
         images = LoopImageFolders(self.folder.parent, 16, make=False)
         uploads = Attachments(
-            self._store, images, "c", self.folder, ServiceLimits(upload_mb=limit), Patience(**patience)
+            self._store,
+            images,
+            "c",
+            self.folder,
+            ServiceLimits(upload_mb=limit),
+            Patience(**patience),
+            inspector=inspector,
         )
         [upload] = await uploads.store_attachments(self.rig.channel, await self.rig.box.next())
         return upload
@@ -52,6 +72,81 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     migrate_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as store, SlackRig.start(tmp_path) as rig:
         yield Desk(tmp_path, store, rig)
+
+
+@pytest.mark.parametrize(
+    ("name", "about"), [("people.csv", "table, 2 rows, 2 columns"), ("broken.docx", ""), ("notes.txt", "")]
+)
+async def test_a_document_says_what_it_is(desk: Desk, tmp_path: Path, name: str, about: str) -> None:
+    need_bubblewrap()
+    provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))
+    sandbox = LazySandbox(provider, "c", desk.folder)
+    try:
+        upload = await desk.take(name, b"name,city\nJane,Berlin\n", inspector=UploadInspector(sandbox))
+        assert (upload.about, upload.refused) == (about, "")
+    finally:
+        await sandbox.aclose()
+        await provider.close()
+
+
+async def test_a_picture_is_scaled_for_models_that_see(desk: Desk, tmp_path: Path) -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (3000, 100), "red").save(out, "PNG")
+    handle = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
+    upload = await desk.take("wide.png", out.getvalue(), inspector=UploadInspector(handle, shows_pictures=True))
+    assert upload.about == "picture, 3000×100"
+    stored = desk.folder / upload.picture.removeprefix("/mnt/user-data/")
+    with Image.open(stored) as image:
+        assert image.size == (1568, 52)
+
+
+@pytest.mark.parametrize(
+    ("shows", "about"), [(False, "a picture, which you cannot see"), (True, "a picture that cannot be shown: ")]
+)
+async def test_a_picture_that_is_not_shown_says_so(desk: Desk, tmp_path: Path, shows: bool, about: str) -> None:
+    handle = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
+    upload = await desk.take("a.png", b"text", inspector=UploadInspector(handle, shows_pictures=shows))
+    assert upload.about.startswith(about)
+    assert (upload.picture, upload.refused) == ("", "")
+
+
+async def test_a_voice_message_is_transcribed_and_shown(desk: Desk, tmp_path: Path) -> None:
+    asked = []
+
+    async def transcriptions(request: web.Request) -> web.Response:
+        form = await request.post()
+        sent = form["file"]
+        assert isinstance(sent, web.FileField)
+        asked.append((form["model"], form["language"], sent.filename, sent.file.read()))
+        assert request.headers["Authorization"] == "Bearer k"
+        return web.json_response({"text": " Hello there.\nHow are you? "})
+
+    handle = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
+    async with serve_site() as site:
+        site.pages["/v1/audio/transcriptions"] = transcriptions
+        voice = VoiceConfig(f"http://127.0.0.1:{site.port}/v1", "whisper-1", Secret("k"), "en")
+        upload = await desk.take("voice.oga", b"OggS", inspector=UploadInspector(handle, voice=voice))
+    assert asked == [("whisper-1", "en", "voice.ogg", b"OggS")]
+    assert upload.transcript == "Hello there.\nHow are you?"
+    [said] = await desk.said()
+    assert "> Hello there.\\n> How are you?" in said
+
+
+async def test_a_voice_message_that_fails_is_a_file_and_the_chat_is_told(desk: Desk, tmp_path: Path) -> None:
+    handle = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
+    async with serve_site() as site:
+        voice = VoiceConfig(f"http://127.0.0.1:{site.port}/v1")
+        upload = await desk.take("voice.ogg", b"OggS", inspector=UploadInspector(handle, voice=voice))
+    assert (upload.transcript, upload.about, upload.size) == ("", "audio, which could not be transcribed", 4)
+    [said] = await desk.said()
+    assert "I couldn't transcribe voice.ogg: the service answers with status 404. Send it as text." in said
+
+
+async def test_without_a_service_the_model_learns_that_it_cannot_hear(desk: Desk, tmp_path: Path) -> None:
+    handle = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
+    upload = await desk.take("voice.ogg", b"OggS", inspector=UploadInspector(handle))
+    assert upload.about == "audio, which you cannot hear"
+    assert await desk.said() == []
 
 
 async def test_a_large_file_is_streamed_to_disk(desk: Desk) -> None:

@@ -567,3 +567,14 @@ def test_any_text_in_the_file_is_refused_with_an_error(text: str) -> None:
     Path("wild.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(ConfigError):
         load_config(Path("wild.yaml"), {})
+
+
+def test_a_search_provider_needs_its_key_or_its_url() -> None:
+    found = faults("config_version: 1\nweb: {search: [{provider: tavily}, {provider: searxng}, {provider: ddgs}]}\n")
+    assert [fault.partition(": ")[2] for fault in found] == [
+        "web.search[0].api_key: is missing → tavily needs `api_key`",
+        "web.search[1].url: is missing → searxng needs `url`",
+    ]
+    config = read("web: {search: [{provider: brave, api_key: $KEY}]}", {"KEY": "brave-secret"})
+    assert config.web.search[0].api_key == Secret("brave-secret")
+    assert "brave-secret" in secret_texts(config)

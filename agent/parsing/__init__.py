@@ -1,0 +1,1 @@
+"""Parse untrusted files (pages, PDFs, pictures) in a child process."""

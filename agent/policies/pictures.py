@@ -1,0 +1,82 @@
+"""Show pictures to models that see them. The state only names them, so that it stays small."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
+
+from agent.context import TurnContext
+from agent.pictures import PICTURES_KEY
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
+from sandbox.base import SandboxError
+
+MAX_PICTURES = 20  # the newest in one request; with more, some providers accept only smaller ones
+MAX_STORED_BYTES = 4 << 20  # of a scaled picture
+BLIND = "[{count} not shown: you cannot see pictures. Tell the person if that matters.]"
+GONE = "[A picture is not shown any more; view_image shows it again.]"
+
+
+class PicturePolicy:
+    """Put the pictures into the request, inside of the route: each model gets what it can use."""
+
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
+        """Call the model with the pictures that its messages name."""
+        if not any(map(_paths, request.messages)):
+            return await handler(request)
+        context = request.runtime.context
+        if context.route and context.route[0].sees_pictures:
+            messages = await _with_pictures(request.messages, context)
+        else:
+            messages = [_with_note(message) for message in request.messages]
+        return await handler(change_request(request, messages=messages))
+
+
+def _paths(message: AnyMessage) -> Sequence[str]:
+    holder = message.artifact if isinstance(message, ToolMessage) else message.additional_kwargs
+    paths: Sequence[str] = holder.get(PICTURES_KEY, ()) if isinstance(holder, dict) else ()
+    return paths
+
+
+def _with_note(message: AnyMessage) -> AnyMessage:
+    if not (paths := _paths(message)) or not isinstance(message, HumanMessage):
+        return message
+    count = f"{len(paths)} picture{'s' * (len(paths) != 1)}"
+    return message.model_copy(update={"content": f"{message.text}\n{BLIND.format(count=count)}"})
+
+
+async def _with_pictures(messages: Sequence[AnyMessage], context: TurnContext) -> list[AnyMessage]:
+    """Return the messages with the newest pictures. Those of tools follow as a message of their own, because few
+    providers accept pictures in a tool's result."""
+    hidden = sum(len(_paths(message)) for message in messages) - MAX_PICTURES
+    result: list[AnyMessage] = []
+    of_tools: list[dict[str, Any]] = []
+    for message in messages:
+        if of_tools and not isinstance(message, ToolMessage):
+            result.append(HumanMessage(list(of_tools)))
+            of_tools.clear()
+        blocks = []
+        for path in _paths(message):
+            hidden -= 1
+            blocks.append({"type": "text", "text": GONE} if hidden >= 0 else await _picture_block(path, context))
+        if blocks and isinstance(message, HumanMessage):
+            content = [{"type": "text", "text": message.text}, *blocks]
+            message = message.model_copy(update={"content": content})
+        elif blocks:
+            of_tools += [{"type": "text", "text": f"[The picture of {message.name}]"}, *blocks]
+        result.append(message)
+    return [*result, HumanMessage(list(of_tools))] if of_tools else result
+
+
+async def _picture_block(path: str, context: TurnContext) -> dict[str, Any]:
+    if path not in context.pictures:
+        try:
+            sandbox = await context.sandbox.get()
+            data = await sandbox.read(path, limit=MAX_STORED_BYTES)
+        except SandboxError:
+            return {"type": "text", "text": GONE}
+        context.pictures[path] = base64.b64encode(data).decode()
+    mime = "image/png" if path.endswith(".png") else "image/jpeg"
+    return {"type": "image", "base64": context.pictures[path], "mime_type": mime}

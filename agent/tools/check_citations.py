@@ -1,0 +1,59 @@
+"""Find citations in a report that their pages do not support."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Annotated
+
+from agent.context import ToolServices
+from agent.sections import AgentSettings
+from agent.tools.tool import AgentTool, Runtime, ToolTraits, absolute_path, describe_as, make_tool
+from agent.web.addresses import WebError
+from agent.web.citations import find_citations, find_unsupported
+from agent.web.quoting import quote_untrusted
+from catalogue import N_
+from sandbox.base import ROOT
+
+MAX_REPORT_BYTES = 1 << 20
+MAX_PAGES = 40
+
+
+def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
+    """Offer it where the agent may read pages."""
+    if (fetcher := services.fetcher) is None:
+        return None
+
+    @make_tool(ToolTraits(describe=describe_as(N_("Checking the citations")), effect="none", permission="allow"))
+    async def check_citations(
+        report: Annotated[str, "The report in Markdown: its text, or the absolute path of its file."],
+        runtime: Runtime,
+    ) -> str:
+        """Compare each cited sentence of a report with the page it links to. Use it before you deliver a report with
+        sources, and correct what it lists."""
+        if report.startswith(f"{ROOT}/"):
+            sandbox = await runtime.context.sandbox.get()
+            data = await sandbox.read(absolute_path(report), limit=MAX_REPORT_BYTES)
+            report = data.decode("utf-8", "replace")
+        claims = defaultdict[str, list[str]](list)
+        for citation in find_citations(report):
+            claims[citation.url].append(citation.claim)
+        problems = []
+        for url in list(claims)[:MAX_PAGES]:
+            try:
+                page = await fetcher.fetch(url)
+            except WebError as error:
+                problems.append(f"- {url} cannot be read: {error}")
+                continue
+            for claim in claims[url]:
+                if missing := find_unsupported(claim, f"{page.title} {page.date} {page.text}"):
+                    problems.append(f"- “{claim[:300]}” → {url}: the page does not contain {missing}")
+        summary = f"{sum(map(len, claims.values()))} citations of {len(claims)} pages"
+        if len(claims) > MAX_PAGES:
+            problems.append(f"- only the first {MAX_PAGES} pages were checked")
+        if not claims:
+            return "The report cites no page: link the URL in the sentence that needs a source."
+        if not problems:
+            return f"{summary}: each page contains the numbers and most words of the sentences that cite it."
+        return quote_untrusted("citations", f"{summary}. Check these:\n" + "\n".join(problems))
+
+    return check_citations

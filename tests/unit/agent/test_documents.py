@@ -1,0 +1,266 @@
+"""Documents become text inside a real sandbox, with parsers that were installed there."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docx
+import pptx
+import pypdfium2  # type: ignore[import-untyped]  # it has no stubs
+import pytest
+import xlsxwriter  # type: ignore[import-untyped]  # it has no stubs
+
+from agent.documents import convert_document, describe_document, is_document
+from agent.tools.read_file import read_file
+from sandbox.base import UPLOADS, WORKSPACE, Sandbox, SandboxFileError, ShellCommand
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.settings import SandboxSettings
+from tests.support.engines import need_bubblewrap
+
+PARSERS = (
+    *("docx", "lxml", "pptx", "PIL", "pillow.libs", "python_calamine", "xlsxwriter", "typing_extensions.py"),
+    *("pypdfium2", "pypdfium2_raw", "pypdfium2_cfg"),
+)
+
+
+@pytest.fixture
+async def plain_sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    """A sandbox of this machine's own Python, without parsers."""
+    need_bubblewrap()
+    (tmp_path / "skills").mkdir()
+    provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills", memory_mb=768, processes=64, file_mb=64))
+    async with provider.acquire("t", tmp_path / "thread") as made:
+        yield made
+    await provider.close()
+
+
+@pytest.fixture
+async def sandbox(plain_sandbox: Sandbox, tmp_path: Path) -> Sandbox:
+    """The same after `pip install --user` of the parsers, as far as files go."""
+    version = (await plain_sandbox.run(ShellCommand("python3 -c 'import sys; print(*sys.version_info[:2])'"))).output
+    if tuple(map(int, version.split())) != sys.version_info[:2]:
+        pytest.skip("the sandbox has another Python than these tests, so their compiled parsers do not load there")
+    packages = Path(docx.__file__).parents[1]
+    target = tmp_path / f"thread/workspace/.local/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+    target.mkdir(parents=True)
+    for name in PARSERS:
+        if (packages / name).is_dir():
+            shutil.copytree(packages / name, target / name, copy_function=shutil.copyfile)
+        elif (packages / name).exists():
+            shutil.copyfile(packages / name, target / name)
+    return plain_sandbox
+
+
+async def upload(sandbox: Sandbox, name: str, data: bytes) -> str:
+    path = f"{UPLOADS}/{name}"
+    await sandbox.write(path, data)
+    return path
+
+
+async def text_of(sandbox: Sandbox, path: str, **more: Any) -> str:
+    """Return what the model gets."""
+
+    async def get() -> Sandbox:
+        return sandbox
+
+    runtime = SimpleNamespace(context=SimpleNamespace(sandbox=SimpleNamespace(get=get)))
+    answer = await read_file.coroutine(path=path, runtime=runtime, **more)  # type: ignore[misc]  # make_tool sets it
+    assert isinstance(answer, str)
+    return answer
+
+
+def word_file() -> bytes:
+    document = docx.Document()
+    document.add_heading("季度报告", 1)
+    document.add_paragraph("Sales grew.")
+    document.add_paragraph("first", style="List Bullet")
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "a|b", "東京"
+    out = io.BytesIO()
+    document.save(out)
+    return out.getvalue()
+
+
+def sheet_file() -> bytes:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        sheet = book.add_worksheet("Umsatz")
+        for row in range(30):
+            sheet.write_row(row, 0, [f"r{row}", row * 1.5, "数"])
+        book.add_worksheet("Leer")
+    return out.getvalue()
+
+
+def slide_file() -> bytes:
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[1])
+    assert slide.shapes.title is not None
+    slide.shapes.title.text = "Plan"
+    slide.placeholders[1].text = "step one"
+    assert slide.notes_slide.notes_text_frame is not None
+    slide.notes_slide.notes_text_frame.text = "say hello"
+    out = io.BytesIO()
+    show.save(out)
+    return out.getvalue()
+
+
+def pdf_file(pages: int = 3) -> bytes:
+    """A PDF with a line of text on each page."""
+    objects = [b"<</Type/Catalog/Pages 2 0 R>>"]
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(pages))
+    objects.append(f"<</Type/Pages/Count {pages}/Kids[{kids}]>>".encode())
+    objects.append(b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>")
+    for n in range(pages):
+        stream = f"BT /F1 12 Tf 50 700 Td (Finding number {n + 1}) Tj ET".encode()
+        objects.append(
+            f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F1 3 0 R>>>>"
+            f"/Contents {5 + 2 * n} 0 R>>".encode()
+        )
+        objects.append(b"<</Length %d>>stream\n%s\nendstream" % (len(stream), stream))
+    out = io.BytesIO(b"%PDF-1.4\n")
+    out.seek(0, io.SEEK_END)
+    offsets = []
+    for number, each in enumerate(objects, 1):
+        offsets.append(out.tell())
+        out.write(b"%d 0 obj\n%s\nendobj\n" % (number, each))
+    start = out.tell()
+    out.write(b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1))
+    out.write(b"".join(b"%010d 00000 n \n" % offset for offset in offsets))
+    out.write(b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, start))
+    return out.getvalue()
+
+
+def zip_file(files: dict[str, str]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return out.getvalue()
+
+
+BOOK = zip_file(
+    {
+        "META-INF/container.xml": '<rootfile full-path="book.opf"/>',
+        "book.opf": '<package><item id="b" href="two.xhtml"/><item href="one.xhtml" id="a"/>'
+        '<itemref idref="a"/><itemref idref="b"/></package>',
+        "one.xhtml": "<h1>Call me</h1><p>Ishmael &amp; friends</p>",
+        "two.xhtml": "<p>The end</p><script>no()</script>",
+    }
+)
+
+CASES = {
+    "report.pdf": (pdf_file(), "PDF, 3 pages", ["[page 2 of 3]\nFinding number 2"]),
+    "report.docx": (
+        word_file(),
+        "Word document, 5 paragraphs",
+        ["# 季度报告", "Sales grew.", "- first", "| a\\|b | 東京 |"],
+    ),
+    "sheet.xlsx": (
+        sheet_file(),
+        "spreadsheet, 2 sheets: Umsatz (30 rows), Leer (0 rows)",
+        ["## Umsatz (30 rows)", "| row | A | B | C |", "| 30 | r29 | 43.5 | 数 |"],
+    ),
+    "show.pptx": (slide_file(), "presentation, 1 slide", ["## Slide 1: Plan", "- step one", "> Notes: say hello"]),
+    "people.csv": (
+        "姓名;城市\n王;北京\n".encode("gb18030"),
+        "table, 2 rows, 2 columns",
+        ["| 姓名 | 城市 |", "| 王 | 北京 |"],
+    ),
+    "page.html": (
+        b"<title>Hi there</title><script>x()</script><h2>Part</h2><p>Text <a href='https://a.test/'>link</a></p>",
+        "web page, “Hi there”",
+        ["## Part", "Text link (https://a.test/)"],
+    ),
+    "book.epub": (BOOK, "book (EPUB), 2 chapters", ["[chapter 1 of 2]\n# Call me", "Ishmael & friends", "The end"]),
+    "code.zip": (
+        zip_file({"src/main.py": "print()"}), "archive, 1 file, 7 bytes unpacked", ["7  ", "src/main.py"]),
+}  # fmt: skip
+
+
+async def test_each_format_is_described_and_read(sandbox: Sandbox) -> None:
+    for name, (data, description, marks) in CASES.items():
+        path = await upload(sandbox, name, data)
+        assert await describe_document(sandbox, path) == description
+        text = await text_of(sandbox, path)
+        assert text.startswith(f"[{path}: {description}; its text is in {WORKSPACE}/.documents/{name}.")
+        assert [mark for mark in marks if mark not in text] == [], name
+        assert "no()" not in text
+        assert "x()" not in text
+
+
+async def test_a_long_document_is_a_synopsis_and_a_file(sandbox: Sandbox) -> None:
+    big = zip_file({f"chapter{n}.txt": "x" for n in range(4000)})
+    path = await upload(sandbox, "big.zip", big)
+    text = await text_of(sandbox, path)
+    assert len(text) < 10_000
+    assert "[lines 1 to 100; continue with start_line=101]" in text
+    assert "chapter3999.txt" in await text_of(sandbox, path, start_line=3990)
+    pages = await upload(sandbox, "pages.pdf", pdf_file(200))
+    outline = (await convert_document(sandbox, pages)).outline
+    assert (len(outline), outline[0], outline[1]) == (
+        40,
+        "line 1: [page 1 of 200] Finding number 1",
+        "line 16: [page 6 of 200] Finding number 6",
+    )
+
+
+async def test_a_file_is_converted_again_only_after_a_change(sandbox: Sandbox) -> None:
+    path = await upload(sandbox, "a.csv", b"a,b\n")
+    first = await convert_document(sandbox, path)
+    assert await convert_document(sandbox, path) == first
+    await sandbox.write(path, b"a,b\nc,d\ne,f\n")
+    assert (await convert_document(sandbox, path)).path != first.path
+
+
+async def test_damaged_and_hostile_files_are_refused(sandbox: Sandbox) -> None:
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for n in range(7):
+            archive.writestr(f"{n}.xml", b"\0" * (45 << 20))
+    for name, data, reason in [
+        ("bad.pdf", b"%PDF-1.4 nonsense", "the PDF is damaged"),
+        ("bad.docx", b"PK nonsense", "it is damaged, or not what its name says"),
+        ("bomb.docx", bomb.getvalue(), "unpacked, it is larger than 300 MB"),
+        ("bad.epub", zip_file({"a": "b"}), "it is not an EPUB book"),
+    ]:
+        path = await upload(sandbox, name, data)
+        with pytest.raises(SandboxFileError, match=reason):
+            await convert_document(sandbox, path)
+    with pytest.raises(SandboxFileError, match="No such file"):
+        await convert_document(sandbox, f"{UPLOADS}/it's not there.pdf")
+
+
+async def test_a_missing_parser_is_named_with_its_fix(plain_sandbox: Sandbox) -> None:
+    check = await plain_sandbox.run(ShellCommand("python3 -c 'import pypdfium2'"))
+    if check.exit_code == 0:
+        pytest.skip("this machine's Python has the parser")
+    path = await upload(plain_sandbox, "a.pdf", pdf_file())
+    with pytest.raises(SandboxFileError, match=r"lacks pypdfium2: `pip install pypdfium2`.*`fawn sandbox build`"):
+        await convert_document(plain_sandbox, path)
+    assert "| a | b |" in await text_of(plain_sandbox, await upload(plain_sandbox, "a.csv", b"a,b\n"))
+
+
+async def test_modules_of_the_workspace_do_not_take_part(plain_sandbox: Sandbox) -> None:
+    await plain_sandbox.write(f"{WORKSPACE}/csv.py", b"raise SystemExit('mine')")
+    await plain_sandbox.run(ShellCommand(f"cd {WORKSPACE}"))
+    assert await describe_document(plain_sandbox, await upload(plain_sandbox, "a.csv", b"a,b\n")) == (
+        "table, 1 row, 2 columns"
+    )
+
+
+def test_source_code_is_not_a_document() -> None:
+    assert is_document(f"{UPLOADS}/page.html")
+    assert not is_document(f"{WORKSPACE}/page.html")
+    assert is_document(f"{WORKSPACE}/Report.PDF")
+    assert not is_document(f"{UPLOADS}/notes.txt")
+
+
+def test_the_test_pdf_is_valid() -> None:
+    assert len(pypdfium2.PdfDocument(pdf_file(2))) == 2

@@ -222,8 +222,7 @@ class TurnRunner:
         """Prepare the messages. The first that calls the bot into a thread brings earlier messages of that thread."""
         first = job.first and conversations.is_first_conversation(job.conversation)
         counts = [work.limits.earlier_messages if first else 0, *[0] * (len(job.messages) - 1)]
-        pairs = zip(job.messages, counts, strict=True)
-        return tuple([await work.uploads.make_input(channel, item, count) for item, count in pairs])
+        return tuple([await work.uploads.make_input(channel, *each) for each in zip(job.messages, counts, strict=True)])
 
     # ------------------------------------------------------------ the end of a turn
 

@@ -14,8 +14,9 @@ AGENTS = [
 
 
 def briefs(model: FakeModel) -> list[str]:
-    """Return the last line of the system text of each request."""
-    return [str(each.messages[0]["content"]).splitlines()[-1] for each in model.requests()]
+    """Return the agent's own instructions in the system text of each request."""
+    texts = [str(each.messages[0]["content"]) for each in model.requests()]
+    return [line for text in texts for line in text.splitlines() if line.startswith("You write")]
 
 
 async def test_people_choose_an_agent_for_a_conversation_and_as_their_default(

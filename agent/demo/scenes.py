@@ -9,6 +9,7 @@ from typing import Any
 
 from langchain_core.messages import ToolMessage
 
+from agent.blocks import command_hint
 from agent.demo.rules import APPROVED_FILE
 from agent.policies.plan_mode import AGREED, SUBMIT_PLAN
 from catalogue import N_, _, join_sentences, list_items
@@ -55,7 +56,7 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "Type one of these words:\n"
             "- `plot`: I write and run a small program, and send you its chart and table as files\n"
             "- `ask`: I ask you a question and wait for your answer\n"
-            "- `plan`: I make a plan and follow it; `/plan packing` asks you first\n"
+            "- `plan`: I make a plan and follow it; `{plan}` asks you first\n"
             "- `approve`: I do something only after you approve it\n"
             "- `fail`: a step fails, and I recover\n"
             "- `skill`: I read the instructions of an installed skill\n"
@@ -63,7 +64,8 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "- `delegate`: two sub-agents work at the same time, and a third one uses their results\n\n"
             "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
             "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.yaml`. "
-            "Then restart me."
+            "Then restart me.",
+            plan=command_hint("plan packing"),
         )
     )
 
@@ -222,9 +224,10 @@ def skill_scene(scene: DemoScene) -> DemoLine:
     return DemoLine(
         _(
             "These skills are installed: {names}. A real model reads a skill when your request fits its description."
-            " `/skills` lists them, and `/{first}` uses the first one.",
+            " `{skills}` lists them, and `{first}` uses the first one.",
+            skills=command_hint("skills"),
             names=list_items(f"`{name}`" for name in names),
-            first=names[0],
+            first=command_hint(names[0]),
         )
     )
 

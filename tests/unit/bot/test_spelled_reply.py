@@ -20,7 +20,7 @@ from tests.unit.bot.test_outbox import RecordingChannel
 
 ROOT = Path(__file__).parents[3]
 WORDS = "|".join(REGISTRY)
-SPELLED = re.compile(rf"(?<![\w/.}}-])[/!](?:{WORDS})\b(?!/)")
+SPELLED = re.compile(rf"(?<![\w/.}}<-])[/!](?:{WORDS})\b(?!/|\.\w)")
 OPEN_PREFIX = re.compile(r"[\s`(][/!]$")  # before a name that an f-string inserts
 FOR_OPERATORS = {"setting", "field"}  # the help of settings, for docs/configuration.md
 
@@ -84,8 +84,8 @@ def literal_commands(tree: ast.AST) -> Iterator[str]:
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and SPELLED.search(node.value)
-            and node.value != "/models"
-        ):  # a path of an API
+            and node.value not in ("/models", "/search")  # paths of APIs
+        ):
             yield node.value
         if isinstance(node, ast.JoinedStr):
             for before, after in zip(node.values, node.values[1:], strict=False):

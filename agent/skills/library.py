@@ -202,7 +202,7 @@ class SkillLibrary:
         with self._lock, ExitStack() as stack:
             if not self._depth:
                 self.data.mkdir(parents=True, exist_ok=True)
-                self.data.chmod(0o711)  # a sandbox of another user reaches the view
+                self.data.chmod(0o700)  # the engines mount the view, so a sandbox of another user reads it all the same
                 file = stack.enter_context((self.data / ".lock").open("a"))
                 fcntl.flock(file, fcntl.LOCK_EX)  # its close releases it
             self._depth += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.permissions.rules import Rule, RuleText, parse_rules
-from agent.setting import setting
+from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 
 MAX_MODEL_CALLS = 500  # in one turn
@@ -82,6 +82,18 @@ class PolicySettings:
     before: str = setting("", "the policy that it comes before (outside of), such as `ledger`; empty: the last one")
     after: str = setting("", "the policy that it comes after (inside of)")
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "arguments of the class"})
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceConfig:
+    """Where voice messages are transcribed."""
+
+    base_url: str = setting(
+        "", "URL of an OpenAI-compatible server, such as `https://api.openai.com/v1`; empty: voice stays a file"
+    )
+    model: str = setting("whisper-1", "the server's name of the model")
+    api_key: Secret | None = setting(None, "the server's key")
+    language: str = setting("", "ISO 639-1 code of the language that people speak; empty: the server detects it")
 
 
 @dataclass(frozen=True, slots=True)

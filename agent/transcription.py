@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import aiohttp
 import orjson
 
-from agent.setting import Secret, setting
+from agent.sections import VoiceConfig
 from catalogue import _
 
 MAX_BYTES = 25 << 20  # of OpenAI and Groq
@@ -16,18 +15,6 @@ TIMEOUT_SECONDS = 120.0
 SUFFIXES = frozenset((".oga", ".ogg", ".opus", ".mp3", ".m4a", ".mp4a", ".aac", ".wav", ".webm", ".flac", ".amr"))
 # Telegram and WhatsApp say .oga, which gpt-4o-transcribe and Groq refuse by its name.
 RENAMED = {".oga": ".ogg", ".opus": ".ogg"}
-
-
-@dataclass(frozen=True, slots=True)
-class VoiceConfig:
-    """Where voice messages are transcribed."""
-
-    base_url: str = setting(
-        "", "URL of an OpenAI-compatible server, such as `https://api.openai.com/v1`; empty: voice stays a file"
-    )
-    model: str = setting("whisper-1", "the server's name of the model")
-    api_key: Secret | None = setting(None, "the server's key")
-    language: str = setting("", "ISO 639-1 code of the language that people speak; empty: the server detects it")
 
 
 class NotTranscribed(Exception):

@@ -11,7 +11,8 @@ from agent.context import UploadedFile
 from agent.documents import describe_document, is_document
 from agent.parsing.child import ParserFailed, ParserProcess
 from agent.pictures import FOLDER, MAX_BYTES, is_picture, scale_picture
-from agent.transcription import NotTranscribed, VoiceConfig, is_audio, transcribe
+from agent.sections import VoiceConfig
+from agent.transcription import NotTranscribed, is_audio, transcribe
 from sandbox.base import WORKSPACE, SandboxError, SandboxHandle
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work

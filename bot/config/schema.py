@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
-from agent.sections import ContextConfig, GoalConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
+from agent.sections import (
+    ContextConfig,
+    GoalConfig,
+    ModelRoles,
+    PermissionConfig,
+    PolicySettings,
+    PromptConfig,
+    VoiceConfig,
+)
 from agent.setting import setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
-from agent.transcription import VoiceConfig
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location

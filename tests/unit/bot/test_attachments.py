@@ -12,8 +12,8 @@ from aiohttp import web
 from PIL import Image
 
 from agent.context import UploadedFile
+from agent.sections import VoiceConfig
 from agent.setting import Secret
-from agent.transcription import VoiceConfig
 from bot.attachments import Attachments, Patience
 from bot.config.schema import ServiceLimits
 from bot.storage.database import Database

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from agent.blocks import Approve, Ask, View
-from agent.user_message import format_body
 from bot import claims
 from bot.config.schema import ServiceLimits
 from bot.inbox import longest_wait
@@ -72,6 +71,8 @@ class StoredLiveQuestions:
         taken, ready = await self._account.commit(
             lambda execute: claims.take_answers(execute, self._live.job, asked, time.time(), wait)
         )
+        from agent.user_message import format_body  # with the agent stack, which is loaded by now
+
         for answer, message in taken:
             text = answer.text
             if message:

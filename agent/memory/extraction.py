@@ -7,15 +7,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from langchain_core.language_models import BaseChatModel
 
 from agent.context import Meter
 from agent.memory.visibility import HABITS, Memory, MemoryKind, MemoryScope
 from agent.memory.words import is_grounded
-from agent.models.answers import ask_model
+
+if TYPE_CHECKING:  # the bot imports this module before the agent stack is loaded
+    from langchain_core.language_models import BaseChatModel
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,8 @@ class FactExtractor:
         self, name: str, statements: Sequence[Statement], known: Sequence[Memory], meter: Meter
     ) -> list[Fact]:
         """Return the facts in what a person wrote. Raises what the model raises."""
+        from agent.models.answers import ask_model  # it imports the agent stack
+
         prompt = EXTRACTION_PROMPT.format(
             name=name or "the person",
             known="\n".join(f"#{memory.id} {memory.line}" for memory in known) or "(none)",

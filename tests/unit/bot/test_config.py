@@ -578,3 +578,11 @@ def test_a_search_provider_needs_its_key_or_its_url() -> None:
     config = read("web: {search: [{provider: brave, api_key: $KEY}]}", {"KEY": "brave-secret"})
     assert config.web.search[0].api_key == Secret("brave-secret")
     assert "brave-secret" in secret_texts(config)
+
+
+def test_the_service_listens_before_the_agent_stack_is_loaded() -> None:
+    program = "import sys, bot.app; print([name for name in ('langchain_core', 'openai') if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[3], capture_output=True, check=True
+    )
+    assert done.stdout == b"[]\n", "import it where it is used: loading it takes a second"

@@ -1,4 +1,4 @@
-"""What the console shows of the service: progress, open questions, and what its end stops."""
+"""Tell the console about the service: progress, open questions, and what its end stops."""
 
 from __future__ import annotations
 

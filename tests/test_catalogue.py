@@ -65,6 +65,7 @@ ENGLISH_FILES = {
     "channels/feishu/api.py": "operators: the state of a channel",
     "channels/feishu/card_api.py": "the log",
     "channels/feishu/connection.py": "operators: the state of a channel",
+    "channels/shared/account_probe.py": "operators: `fawn check`",
     "channels/slack/account_probe.py": "operators: `fawn check`",
     "channels/feishu/setup_guide.py": "operators: the command line",
     "channels/slack/api.py": "operators: the state of a channel",

@@ -1,4 +1,4 @@
-"""Who may see a memory: one rule, from where it was said and who asks in which place."""
+"""Decide who may see a memory, by where it was said, who asks, and in which place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MemoryKind(StrEnum):
 
 
 HABITS = frozenset({MemoryKind.PREFERENCE, MemoryKind.CORRECTION, MemoryKind.STYLE})
-"""How a person wants things done: used without a match, and also in other shared chats of the workspace."""
+"""The kinds that are used without a match, and also in other shared chats of the workspace."""
 
 
 class MemoryScope(StrEnum):

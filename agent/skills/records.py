@@ -1,4 +1,7 @@
-"""What operators decided about skills, in one JSON file: disabled ones, accepted hashes, what waits for a decision."""
+"""Record the decisions of operators about skills in a JSON file.
+
+It has the disabled skills, the accepted hashes, and the changes that wait for a decision.
+"""
 
 from __future__ import annotations
 

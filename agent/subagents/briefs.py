@@ -1,4 +1,4 @@
-"""What sub-agents are told about their work."""
+"""Write the system texts of sub-agents."""
 
 from __future__ import annotations
 

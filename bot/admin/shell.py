@@ -1,4 +1,4 @@
-"""What a shell knows about the program: its completion, and its manual page."""
+"""Generate the completion scripts and the manual page from the parser of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people think of answers: 👍 or 👎, one row a run and person."""
+"""Store the 👍 and 👎 of people on answers, one row per run and person."""
 
 from __future__ import annotations
 

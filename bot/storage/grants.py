@@ -1,4 +1,4 @@
-"""What people allowed for the future: grants of one conversation, and grants of operators for all."""
+"""Store the tool calls that people allowed for the future, in a conversation or everywhere."""
 
 from __future__ import annotations
 

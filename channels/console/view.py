@@ -9,8 +9,8 @@ from typing import Protocol
 
 from agent.blocks import NOTED_STEP, Block, Step
 from agent.messages import Attachment
-from catalogue import format_duration, ngettext
 from channels.base import OutgoingFile
+from channels.shared.progress import count_steps
 from channels.shared.texts import shorten
 
 _CONTROL = {code: None for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
@@ -114,18 +114,7 @@ def fold_steps(steps: Iterable[Step], seconds: float) -> str:
         return ""
     stopped = any(step.state == "stopped" for step in calls)
     mark = ICONS["stopped" if stopped else "failed" if failed == len(calls) else "done"]
-    time = format_duration(seconds)
-    if failed:
-        form = ngettext(
-            "{n} step, {failed} failed · {time}",
-            "{n} steps, {failed} failed · {time}",
-            len(calls),
-            failed=failed,
-            time=time,
-        )
-    else:
-        form = ngettext("{n} step · {time}", "{n} steps · {time}", len(calls), time=time)
-    return f"{mark} {form}"
+    return f"{mark} {count_steps(len(calls), failed, seconds)}"
 
 
 def step_lines(steps: Iterable[Step]) -> list[str]:

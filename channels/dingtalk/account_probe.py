@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from channels.base import ChannelError, Refused, TokenRejected
+from channels.base import Refused
 from channels.dingtalk import DingTalkSettings
 from channels.dingtalk.api import DingTalkApi, DingTalkRefusal
+from channels.shared.account_probe import refusing
 from channels.shared.lifecycle import opened
 
 # Calls that DingTalk refuses, for their arguments if the app has the permission, and else for the permission.
@@ -22,15 +23,9 @@ STREAM_FIX = "In the developer console, choose “Stream mode” for the robot's
 
 async def probe_account(settings: DingTalkSettings) -> str:
     """Describe the app in a sentence. Raises Refused with what to do."""
-    try:
+    with refusing(settings.base_url, "`proxy` and `ca_file`"):
         async with opened(DingTalkApi(settings)) as api:
             return await _probe_app(api, settings)
-    except Refused:
-        raise
-    except TokenRejected as error:
-        raise Refused(str(error)) from None
-    except ChannelError as error:
-        raise Refused(f"{settings.base_url} cannot be used: {error}. Check `proxy` and `ca_file`.") from None
 
 
 async def _probe_app(api: DingTalkApi, settings: DingTalkSettings) -> str:

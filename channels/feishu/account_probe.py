@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from channels.base import ChannelError, Refused, TokenRejected
+from channels.base import Refused
 from channels.feishu import FeishuSettings
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
+from channels.shared.account_probe import refusing
 from channels.shared.lifecycle import opened
 
 CONNECTION_FIX = "Choose “long connection” under Events & Callbacks in the developer console, for events and callbacks."
@@ -15,15 +16,9 @@ CONNECTION_FIX = "Choose “long connection” under Events & Callbacks in the d
 
 async def probe_account(settings: FeishuSettings) -> str:
     """Describe the app in a sentence. Raises Refused with what to do."""
-    try:
+    with refusing(settings.base_url, "`domain`, `proxy` and `ca_file`"):
         async with opened(FeishuApi(settings)) as api:
             return await _probe_app(api, settings)
-    except Refused:
-        raise
-    except TokenRejected as error:
-        raise Refused(str(error)) from None
-    except ChannelError as error:
-        raise Refused(f"{settings.base_url} cannot be used: {error}. Check `domain`, `proxy` and `ca_file`.") from None
 
 
 async def _probe_app(api: FeishuApi, settings: FeishuSettings) -> str:

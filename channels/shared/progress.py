@@ -19,23 +19,24 @@ def summary_line(final: Final) -> str:
 
     "" for an answer that needed no steps. A failed or stopped turn always has a line.
     """
-    time = format_duration(final.seconds)
-    failed = sum(step.state == "failed" for step in final.steps)
-    if failed:
-        words = ngettext(
-            "{n} step, {failed} failed · {time}",
-            "{n} steps, {failed} failed · {time}",
-            final.step_count,
-            failed=failed,
-            time=time,
-        )
-    elif final.steps:
-        words = ngettext("{n} step · {time}", "{n} steps · {time}", final.step_count, time=time)
+    if final.steps:
+        failed = sum(step.state == "failed" for step in final.steps)
+        words = count_steps(final.step_count, failed, final.seconds)
     elif final.plan or final.state in ("failed", "stopped"):
-        words = time
+        words = format_duration(final.seconds)
     else:
         return ""
     return f"{STATE_MARKS[final.state]} {words}".strip()
+
+
+def count_steps(count: int, failed: int, seconds: float) -> str:
+    """Return how many steps a turn took, how many of them failed, and its time."""
+    time = format_duration(seconds)
+    if not failed:
+        return ngettext("{n} step · {time}", "{n} steps · {time}", count, time=time)
+    return ngettext(
+        "{n} step, {failed} failed · {time}", "{n} steps, {failed} failed · {time}", count, failed=failed, time=time
+    )
 
 
 def live_lines(view: View, max_steps: int) -> list[str]:

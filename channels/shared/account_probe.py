@@ -1,0 +1,21 @@
+"""Report the errors of an account's probe for `fawn check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from channels.base import ChannelError, Refused, TokenRejected
+
+
+@contextmanager
+def refusing(base_url: str, suspects: str) -> Iterator[None]:
+    """Raise every ChannelError of a probe as Refused; `suspects` are the settings to check."""
+    try:
+        yield
+    except Refused:
+        raise
+    except TokenRejected as error:
+        raise Refused(str(error)) from None
+    except ChannelError as error:
+        raise Refused(f"{base_url} cannot be used: {error}. Check {suspects}.") from None

@@ -58,7 +58,7 @@ async def test_text_that_escaping_makes_longer_still_fits(rig: SlackRig) -> None
     growing = reply(rig, await rig.say("tell me", 7))
     text = " ".join(f"<@U{number}>" for number in range(1300))  # 11,000 characters, 15,000 escaped
     growing.show(Text(text))
-    await until(lambda: len(rig.visible(7)) == 2)
+    await until(lambda: len(rig.visible(7)) == 3)  # 4,000 characters each
     await growing.finish(Final(text))
     assert " ".join(rig.visible(7)).split() == text.split()
     assert not [call for call in rig.server.calls if call.error]

@@ -331,9 +331,33 @@ CREATE TABLE memory_queue (
 );
 CREATE INDEX memory_queue_at ON memory_queue (at);
 
+-- The audit: hash = SHA-256(hash of the row before || seq as 8 bytes || body). `audit_anchors` has the last row that
+-- retention deleted. `audit_names`: pseudonym (`alias`, a hash of salt and name) -> address of a person or thread, and the
+-- last row that used it. Who is forgotten loses this row only, so that the chain stays valid.
+CREATE TABLE audit (
+    seq INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+
+CREATE TABLE audit_anchors (
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+
+CREATE TABLE audit_names (
+    name TEXT NOT NULL,
+    alias TEXT NOT NULL,
+    salt BLOB NOT NULL,
+    used INTEGER NOT NULL,
+    PRIMARY KEY (name)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0015');
+INSERT INTO alembic_version VALUES ('0016');
 COMMIT;

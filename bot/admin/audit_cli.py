@@ -42,6 +42,8 @@ def run_audit(arguments: argparse.Namespace, config: Config) -> int:
             return ACTIONS[arguments.action](connection, arguments, config.audit)
         except AuditCommandFailed as error:
             return fail(error, FAULT)
+        except (ValueError, KeyError) as error:  # a body that Fawn has not written
+            return fail(f"the audit is damaged: {error}; `fawn audit verify` names the row", FAULT)
 
 
 def _verify(connection: sqlite3.Connection, arguments: argparse.Namespace, settings: AuditConfig) -> int:

@@ -23,7 +23,8 @@ from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
 from bot.permissions_command import permissions_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import conversations, inbox, people, runs, transcripts
+from bot.storage import audit, conversations, inbox, people, runs, transcripts
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
@@ -94,6 +95,10 @@ class CommandCall:
         if row is None:
             raise LookupError(f"there is no conversation {self.conversation}")
         return row
+
+    def record(self, kind: AuditKind, what: Mapping[str, int | str]) -> None:
+        """Note in the audit what the command does."""
+        audit.record(self.execute, AuditEvent(kind, self.thread, self.message.author.id, what=what))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +251,7 @@ def _model_command(call: CommandCall) -> str:
     if wanted not in models:
         return join_sentences(_("I have no model `{name}`.", name=wanted), _models_command(call))
     conversations.choose_model(call.execute, call.conversation, wanted)
+    call.record(AuditKind.CHOICE, {"model": wanted})
     return _("From your next message on, `{name}` ({label}) answers here.", name=wanted, label=models[wanted])
 
 

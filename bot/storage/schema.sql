@@ -47,6 +47,7 @@ CREATE TABLE conversations (
     created FLOAT NOT NULL,
     used FLOAT NOT NULL,
     agent TEXT DEFAULT '' NOT NULL,
+    effort TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY ("key")
 );
 CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NULL;
@@ -375,5 +376,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0017');
+INSERT INTO alembic_version VALUES ('0020');
 COMMIT;

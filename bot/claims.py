@@ -69,6 +69,7 @@ class ClaimedRun:
     messages: tuple[Message, ...]
     answers: tuple[Answer, ...]
     model: str
+    effort: str  # of the model
     agent: str  # "" for the default one
     title: str
     first: bool  # no run of the conversation has ended yet
@@ -245,6 +246,7 @@ def _claimed_run(
         messages=messages,
         answers=questions.given_answers(execute, row.key) if row.state == ConversationState.WAITING else (),
         model=row.model,
+        effort=row.effort,
         agent=agents.agent_of(execute, row.agent, thread, run.requester),
         title=row.title,
         first=row.used == row.created,

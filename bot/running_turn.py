@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from agent.blocks import NOTED_STEP, Failed, Step, command_hint
-from agent.context import CallNote, LedgerEntry, Meter, T, UserInput
+from agent.context import CallNote, LedgerEntry, Meter, T, Turn, UserInput
 from agent.messages import Kind, Message
 from bot import claims
 from bot.attachments import Attachments
@@ -71,6 +71,20 @@ class RunningTurn:
     def _cancel(self) -> None:
         if self.working and self.work is not None:
             self.work.cancel()
+
+
+def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_seconds: float) -> Turn:
+    """Return what the agent must do for a run."""
+    return Turn(
+        conversation=job.conversation,
+        inputs=inputs,
+        model=job.model,
+        effort=job.effort,
+        agent=job.agent,
+        answers=job.answers,
+        fresh=job.fresh,
+        merge_window_seconds=merge_window_seconds,
+    )
 
 
 class Account:

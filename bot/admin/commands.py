@@ -50,6 +50,9 @@ def print_status(arguments: argparse.Namespace, config: Config) -> int:
     print(f"model: {report['model']}")
     if trouble := report["model_error"]:
         print(f"last model error, {trouble['age']:.0f} s ago: {trouble['model']}: {trouble['text']}")
+    for server in report["model_servers"]:
+        if server["down"]:
+            print(f"down: the server of {', '.join(server['models'])} ({server['failures']} failures in a row)")
     print(report["sandbox"])
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")

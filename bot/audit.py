@@ -28,6 +28,7 @@ def record_config(execute: Execute, config: Config, kind: AuditKind) -> None:
         "version": VERSION,
         "permissions": audit.digest(repr(config.permissions)),
         "access": audit.digest(repr(access)),
+        "team": audit.digest(repr(config.team)),
         "network": audit.digest(repr(config.sandbox.network)),
     }
     audit.record(execute, AuditEvent(kind, what=what))

@@ -19,7 +19,7 @@ import orjson
 
 from agent.messages import Thread
 from bot.storage.database import Execute
-from bot.storage.dialect import AUDIT_BYTES
+from bot.storage.dialect import BODY_BYTES, HASH_BYTES
 from bot.storage.rows import insert_row
 
 EMPTY = bytes(32)  # the hash before the first row
@@ -125,7 +125,7 @@ def record(execute: Execute, event: AuditEvent) -> None:
 
 def read_head(execute: Execute) -> tuple[int, bytes]:
     """Return number and hash of the last row."""
-    rows = execute(f"SELECT seq, {AUDIT_BYTES} FROM audit WHERE seq=(SELECT max(seq) FROM audit)", {})
+    rows = execute(f"SELECT seq, {HASH_BYTES} AS hash FROM audit WHERE seq=(SELECT max(seq) FROM audit)", {})
     return (int(rows[0]["seq"]), bytes(rows[0]["hash"])) if rows else read_anchor(execute)
 
 
@@ -137,7 +137,9 @@ def read_anchor(execute: Execute) -> tuple[int, bytes]:
 
 def read_page(execute: Execute, after: int, limit: int) -> Sequence[AuditRow]:
     """Return the rows that follow a number, in order."""
-    sql = f"SELECT seq, {AUDIT_BYTES} FROM audit WHERE seq>:after ORDER BY seq LIMIT :limit"
+    sql = (
+        f"SELECT seq, {BODY_BYTES} AS body, {HASH_BYTES} AS hash FROM audit WHERE seq>:after ORDER BY seq LIMIT :limit"
+    )
     return [*map(AuditRow._make, execute(sql, {"after": after, "limit": limit}))]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from bot.storage.audit import AuditKind, AuditRow, chain_hash, make_alias, read_anchor, read_names, read_page
 from bot.storage.database import Execute
@@ -22,6 +25,17 @@ class ChainReport:
     hash: bytes
     fault: str = ""
     deleted: tuple[int, ...] = ()  # anchors whose rows retention has deleted, so that they cannot be compared
+
+
+@contextmanager
+def read_only(database: Path, *, snapshot: bool) -> Iterator[Execute]:
+    """Open a database that a service may be writing. A `snapshot` shows one state of it all the time."""
+    address = f"{database.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        if snapshot:
+            connection.execute("BEGIN")
+        yield lambda sql, values: connection.execute(sql, values).fetchall()
 
 
 def read_rows(execute: Execute, after: int = _BEFORE_ALL) -> Iterator[AuditRow]:

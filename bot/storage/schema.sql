@@ -214,6 +214,7 @@ CREATE TABLE people (
     operator INTEGER DEFAULT '0' NOT NULL,
     message BLOB DEFAULT '' NOT NULL,
     memory INTEGER DEFAULT '1' NOT NULL,
+    zone TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (channel, person)
 );
 CREATE INDEX people_code ON people (code);
@@ -331,9 +332,54 @@ CREATE TABLE memory_queue (
 );
 CREATE INDEX memory_queue_at ON memory_queue (at);
 
+-- Each time at which a schedule fired, or was missed. `message` is the inbox row of the run.
+CREATE TABLE schedule_fires (
+    schedule INTEGER NOT NULL,
+    due FLOAT NOT NULL,
+    at FLOAT NOT NULL,
+    result TEXT NOT NULL,
+    message INTEGER,
+    PRIMARY KEY (schedule, due)
+);
+CREATE INDEX schedule_fires_at ON schedule_fires (at);
+
+-- What runs at set times. `owner` is the person whose rights its runs have, `thread` where it posts. form and
+-- `expression`: cron (five fields), at (a unix time), every (seconds, counted from `since`); `zone` is an IANA name.
+-- kind: work, reminder, watch (of the page `url`, whose text was `seen`). state: proposed (not confirmed by the owner),
+-- active, paused, ended. `changes` is the schedule that a proposal would change. Its runs share the conversation
+-- 'schedule:ID'.
+CREATE TABLE schedules (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    channel TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    language TEXT NOT NULL,
+    guest INTEGER NOT NULL,
+    private INTEGER NOT NULL,
+    thread TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    what TEXT NOT NULL,
+    url TEXT NOT NULL,
+    form TEXT NOT NULL,
+    expression TEXT NOT NULL,
+    zone TEXT NOT NULL,
+    since FLOAT NOT NULL,
+    missed TEXT NOT NULL,
+    state TEXT NOT NULL,
+    next_at FLOAT,
+    changes INTEGER DEFAULT '0' NOT NULL,
+    created FLOAT NOT NULL,
+    seen TEXT DEFAULT '' NOT NULL,
+    failures INTEGER DEFAULT '0' NOT NULL
+);
+CREATE INDEX schedules_created ON schedules (created);
+CREATE INDEX schedules_due ON schedules (next_at) WHERE state='active';
+CREATE INDEX schedules_owner ON schedules (channel, owner);
+CREATE INDEX schedules_thread ON schedules (thread);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0015');
+INSERT INTO alembic_version VALUES ('0019');
 COMMIT;

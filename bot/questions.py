@@ -136,9 +136,10 @@ def record_answers(execute: Execute, conversation: str, messages: Collection[Mes
     bound = bind(questions, messages, _replies(execute, messages) if questions else {})
     for question, text, message in bound.answers:
         stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
-        if question.kind == QuestionKind.APPROVE:  # everybody in the chat sees who decided
+        if question.kind == QuestionKind.APPROVE:
             _record_decision(execute, question, text, message)
             _store_grant(execute, question, text, message, now)
+        if question.kind == QuestionKind.APPROVE and message.kind is not Kind.CLICK:  # else its message shows who chose
             key = f"answered:{question.id}:{message.key}"
             with languages.speak_to(execute, message.thread, message.author):
                 name = message.author.name or message.author.id

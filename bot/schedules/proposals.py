@@ -14,7 +14,7 @@ from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingFor
 from bot.config.schema import Config
 from bot.current import Current
 from bot.permissions import rules_in_force
-from bot.schedules.timing import TimingError, find_zone, next_time, parse_timing, shortest_interval
+from bot.schedules.timing import TimingError, find_zone, has_offset, next_time, parse_timing, shortest_interval
 from bot.schedules.words import confirmation_text
 from bot.storage import languages, outbox, people, schedules
 from bot.storage.database import Execute
@@ -120,7 +120,7 @@ def _choose_zone(
     zone = request.time_zone.strip() or (old.zone if old else "") or known or config.time_zone
     if zone:
         find_zone(zone)
-    elif request.cron or request.at:
+    elif request.cron or (request.at and not has_offset(request.at)):
         raise ProposalRefused("the person's time zone is unknown. Ask for it, then give it as `time_zone`.")
     return zone or "UTC"
 

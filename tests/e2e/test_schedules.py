@@ -56,7 +56,7 @@ async def test_work_is_proposed_in_words_confirmed_by_a_button_and_done_at_its_t
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start(**SETTINGS)
-    shown = await propose(telegram, at=soon(3))
+    shown = await propose(telegram, at=soon(5))
     assert "> Read the news" in shown.text or "Read the news" in shown.text
     assert "When: once" in shown.text
     assert [label for label, _ in shown.buttons] == ["Yes", "No"]
@@ -95,7 +95,7 @@ async def test_only_its_owner_confirms_and_an_unconfirmed_schedule_never_fires(
 async def test_a_fire_survives_kills_and_happens_once(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     """Killed before its time, and again while the run that it began asks the model."""
     service = await start(**SETTINGS)
-    press(telegram, await propose(telegram, at=soon(3), what=ask(text="w0 the news", delay_ms=2500)))
+    press(telegram, await propose(telegram, at=soon(5), what=ask(text="w0 the news", delay_ms=2500)))
     await telegram.wait(JANE, "Schedule 1 is active.")
     await service.quiet()
     await service.kill()
@@ -191,7 +191,7 @@ async def test_a_scheduled_run_cannot_make_schedules_without_its_owner(
 
     model.script = script
     service = await start(**SETTINGS)
-    press(telegram, await propose(telegram, at=soon(2)))
+    press(telegram, await propose(telegram, at=soon(5)))
     await until(lambda: count(service, "schedules") == 2, 20, "the proposal")
     await service.quiet()
     assert service.rows("SELECT state FROM schedules ORDER BY id") == [("ended",), ("proposed",)]

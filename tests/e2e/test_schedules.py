@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.e2e.conftest import Start
-from tests.e2e.test_console import run
+from tests.e2e.test_console import Terminals, shows
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until
@@ -38,9 +38,9 @@ async def propose(telegram: FakeTelegram, chat: int = JANE, text: str = "Shall I
     return await telegram.wait(chat, text)
 
 
-def press(telegram: FakeTelegram, shown: Shown, label: str = "Yes", user: int = JANE) -> str:
+def press(telegram: FakeTelegram, shown: Shown, label: str = "Yes", *, chat: int = JANE, user: int = JANE) -> str:
     [data] = [data for name, data in shown.buttons if name == label]
-    return telegram.click(data, shown.id, user=user)
+    return telegram.click(data, shown.id, chat=chat, user=user)
 
 
 def count(service: Service, table: str) -> int:
@@ -81,11 +81,11 @@ async def test_only_its_owner_confirms_and_an_unconfirmed_schedule_never_fires(
 ) -> None:
     service = await start(**SETTINGS)
     shown = await propose(telegram, GROUP, every_minutes=0.01)
-    press(telegram, shown, user=EVE)
+    press(telegram, shown, chat=GROUP, user=EVE)
     telegram.send("/schedule confirm 1", chat=GROUP, user=EVE)
     await telegram.wait(GROUP, "Only the person whose schedule it is")
     assert service.rows("SELECT state FROM schedules") == [("proposed",)]
-    press(telegram, shown, "No")
+    press(telegram, shown, "No", chat=GROUP)
     await telegram.wait(GROUP, "I dropped this proposal.")
     await service.quiet()
     assert count(service, "schedule_fires") == 0
@@ -225,7 +225,14 @@ async def test_the_command_goes_to_the_agent_and_the_zone_is_the_persons(
 async def test_the_console_shows_what_a_schedule_proposes_and_confirms_it(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    service = await start(**SETTINGS)
-    assert (await run(service, "ask", wants(kind="reminder", what="stretch", every_minutes=30)))[0] == 0
-    assert (await run(service, "ask", "/schedule confirm 1"))[0] == 0
-    await until(lambda: service.rows("SELECT state FROM schedules") == [("active",)], 10, "the confirmation")
+    service, terminals = await start(**SETTINGS), Terminals()
+    window = await terminals.open(service, "chat")
+    try:
+        await shows(window, "Attached to the running Fawn.")
+        window.type(f"{wants(kind='reminder', what='stretch', every_minutes=30)}\r")
+        await shows(window, "Shall I remind you?")
+        window.type("/schedule confirm 1\r")
+        await shows(window, "Schedule 1 is active.")
+    finally:
+        window.close()
+    assert service.rows("SELECT state, channel FROM schedules") == [("active", "console")]

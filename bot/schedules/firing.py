@@ -16,6 +16,7 @@ from agent.messages import Author, Message, Quote
 from agent.schedules import MissedRule, ScheduleKind
 from bot import questions
 from bot.access import AccessPolicy
+from bot.config.team import Right
 from bot.schedules.timing import TimingError, local_time, next_time, times_until
 from bot.schedules.words import format_times
 from bot.storage import conversations, inbox, languages, outbox, schedules
@@ -93,7 +94,8 @@ def _fire_in_time(
 
 def fire(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, now: float, fired: Fired) -> None:
     """Fire a schedule for one time, once. Without access of its owner, it is paused. Speaks the current language."""
-    if not access.may_talk(execute, make_message(row, due, now)):
+    message = make_message(row, due, now)
+    if not (access.may_enter(execute, message) and access.may(execute, message.thread, row.owner, Right.SCHEDULE)):
         command = command_hint(f"schedule resume {row.id}")
         words = short_words(row, NO_ACCESS, name=row.name or row.owner, command=command)
         pause_and_say(execute, access, row, words, now)

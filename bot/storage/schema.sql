@@ -47,6 +47,7 @@ CREATE TABLE conversations (
     created FLOAT NOT NULL,
     used FLOAT NOT NULL,
     agent TEXT DEFAULT '' NOT NULL,
+    effort TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY ("key")
 );
 CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NULL;
@@ -75,6 +76,7 @@ CREATE TABLE runs (
     started FLOAT NOT NULL,
     finished FLOAT,
     language TEXT DEFAULT '' NOT NULL,
+    people TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX runs_conversation ON runs (conversation, id);
@@ -105,6 +107,9 @@ CREATE TABLE questions (
     answered_at FLOAT,
     grant_tool TEXT DEFAULT '' NOT NULL,
     grant_subject TEXT DEFAULT '' NOT NULL,
+    requester TEXT DEFAULT '' NOT NULL,
+    approvers TEXT DEFAULT '' NOT NULL,
+    asked_in TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (conversation, id)
 );
 CREATE INDEX questions_asked ON questions (asked);
@@ -287,6 +292,7 @@ CREATE TABLE permission_grants (
     person TEXT NOT NULL,
     name TEXT NOT NULL,
     given FLOAT NOT NULL,
+    place TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id),
     UNIQUE (conversation, tool, subject)
 );
@@ -332,7 +338,41 @@ CREATE TABLE memory_queue (
 );
 CREATE INDEX memory_queue_at ON memory_queue (at);
 
--- Each time at which a schedule fired, or was missed. `message` is the inbox row of the run.
+-- The audit: hash = SHA-256(hash of the row before || seq as 8 bytes || body). `audit_anchors` has the last row that
+-- retention deleted. `audit_names`: pseudonym (`alias`, a hash of salt and name) -> address of a person or thread, and the
+-- last row that used it. Who is forgotten loses this row only, so that the chain stays valid.
+CREATE TABLE audit (
+    seq INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+
+CREATE TABLE audit_anchors (
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+
+CREATE TABLE audit_names (
+    name TEXT NOT NULL,
+    alias TEXT NOT NULL,
+    salt BLOB NOT NULL,
+    used INTEGER NOT NULL,
+    PRIMARY KEY (name)
+);
+
+CREATE TABLE person_roles (
+    channel TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    role TEXT NOT NULL,
+    name TEXT NOT NULL,
+    giver TEXT NOT NULL,
+    giver_name TEXT NOT NULL,
+    given FLOAT NOT NULL,
+    PRIMARY KEY (channel, subject)
+);
+
 CREATE TABLE schedule_fires (
     schedule INTEGER NOT NULL,
     due FLOAT NOT NULL,
@@ -343,11 +383,6 @@ CREATE TABLE schedule_fires (
 );
 CREATE INDEX schedule_fires_at ON schedule_fires (at);
 
--- What runs at set times. `owner` is the person whose rights its runs have, `thread` where it posts. form and
--- `expression`: cron (five fields), at (a unix time), every (seconds, counted from `since`); `zone` is an IANA name.
--- kind: work, reminder, watch (of the page `url`, whose text was `seen`). state: proposed (not confirmed by the owner),
--- active, paused, ended. `changes` is the schedule that a proposal would change. Its runs share the conversation
--- 'schedule:ID'.
 CREATE TABLE schedules (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     channel TEXT NOT NULL,
@@ -381,5 +416,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0019');
+INSERT INTO alembic_version VALUES ('0020');
 COMMIT;

@@ -30,6 +30,7 @@ from bot.storage import conversations, people, schedules
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.schedules import ScheduleRow
+from bot.storage.states import RunState
 from catalogue import use_language
 from channels.base import Receipt
 from tests.support.schedule_rows import HOME, add_schedule, find
@@ -183,7 +184,7 @@ async def test_work_is_a_message_of_the_owner_in_a_conversation_of_its_own_and_t
     fired = await bench.look(NOON + 2 * HOUR)
     assert not fired.runs
     assert fired.next_at is None, "a busy schedule must not wake the clock"
-    end = claims.RunEnding(claims.RunState.DONE)
+    end = claims.RunEnding(RunState.DONE)
     await bench.run(lambda execute: claims.finish_run(execute, job, end, NOON + 2.5 * HOUR))
     await bench.look(NOON + 2.5 * HOUR)
     assert await bench.fires() == [(1.0, "run"), (2.0, "run")]

@@ -17,6 +17,7 @@ from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
 from agent.skills.library import SkillLibrary, TurnSkills
+from agent.spending import SpendingGate
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # they import the model classes and an HTTP client
@@ -141,21 +142,35 @@ class ModelCall:
 
 @dataclass(slots=True)
 class Meter:
-    """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`."""
+    """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`.
+
+    `gate` are the budgets that apply; None: no budget is configured.
+    """
 
     total: Usage = field(default_factory=Usage)
     whole: Meter | None = None
+    gate: SpendingGate | None = None
     _unrecorded: list[ModelCall] = field(default_factory=list, init=False)
 
-    def add(self, call: ModelCall) -> None:
-        """Count a call."""
+    @property
+    def root(self) -> Meter:
+        """The meter of the whole turn."""
+        return self.whole.root if self.whole else self
+
+    def add(self, call: ModelCall, *, recorded: bool = False) -> None:
+        """Count a call. Unless it is `recorded` already, `take_unrecorded` returns it."""
         names = ("input", "output", "cached", "reasoning")
         sums = {name: getattr(self.total, name) + getattr(call, name) for name in names}
         self.total = Usage(**sums, calls=self.total.calls + 1)
         if self.whole:
-            self.whole.add(call)
-        else:
+            self.whole.add(call, recorded=recorded)
+        elif not recorded:
             self._unrecorded.append(call)
+
+    @property
+    def unrecorded(self) -> Sequence[ModelCall]:
+        """The calls that `take_unrecorded` would return."""
+        return tuple(self._unrecorded)
 
     def take_unrecorded(self) -> list[ModelCall]:
         """Return the calls since the last call of this method; the caller records them."""

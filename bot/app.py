@@ -39,6 +39,7 @@ from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
+from bot.storage.budgets import release_stale_holds
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
@@ -246,16 +247,16 @@ class App:
             store, channel = self._store, self._supervisor.channels.get
             jobs = self._jobs
             jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, self._outbox.wake).run)
-            jobs.register(TITLE_JOB, partial(make_title, self._current))
-            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
-            retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
-            jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
-            memory = MemoryService(store, self._current)
-            jobs.register(MEMORY_JOB, memory.extract)
-            jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
             turns = TurnRunner(
                 store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
             )
+            jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
+            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
+            retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
+            jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+            memory = MemoryService(store, self._current, turns.budgets)
+            jobs.register(MEMORY_JOB, memory.extract)
+            jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
@@ -305,6 +306,7 @@ async def _open_databases(data_dir: Path, stack: AsyncExitStack) -> tuple[Databa
 
 def _release_previous_process(execute: Execute) -> None:
     claims.release_stale_claims(execute)
+    release_stale_holds(execute)
     extend_bundle_wait(execute, time.time())
 
 

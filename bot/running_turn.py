@@ -13,12 +13,14 @@ from agent.context import LedgerEntry, Meter, T, UserInput
 from agent.messages import Kind, Message
 from bot import claims
 from bot.attachments import Attachments
+from bot.budgets import Budgets
 from bot.claims import ClaimedRun
 from bot.config.schema import ServiceLimits
 from bot.feed import RunFeed
 from bot.inbox import longest_wait
 from bot.storage import tool_calls, usage
 from bot.storage.database import Database, Execute
+from bot.storage.usage import Payer
 from catalogue import _, ngettext, use_language
 from channels.base import Channel, Reply
 
@@ -75,17 +77,21 @@ class RunningTurn:
 class Account:
     """The database as a running turn uses it: each commit also records the usage since the last one."""
 
-    def __init__(self, store: Database, job: ClaimedRun, meter: Meter) -> None:
+    def __init__(self, store: Database, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
         self._store = store
-        self._job = job
+        self._budgets = budgets
+        self._payer = Payer(job.run, job.conversation, job.thread, job.requester)
         self.meter = meter
+        meter.gate = budgets.gate(self._payer)
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """Run `work` and record the usage since the last commit, in one transaction."""
+        for model in {call.model for call in self.meter.unrecorded}:
+            await self._budgets.load_prices(model)
         calls = self.meter.take_unrecorded()
 
         def both(execute: Execute) -> T:
-            usage.record_calls(execute, self._job.run, self._job.conversation, calls)
+            usage.record_calls(execute, self._payer, map(self._budgets.price, calls))
             return work(execute)
 
         try:

@@ -6,7 +6,6 @@ A turn that is not suspended ends in one transaction: messages done, run finishe
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -21,9 +20,11 @@ from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.background import until_stored
+from bot.budgets import Budgets
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
+from bot.data_dir import conversation_folder
 from bot.feed import Feed
 from bot.live_questions import StoredLiveQuestions
 from bot.log import run_var, thread_var
@@ -113,7 +114,8 @@ class TurnRunner:
         self.feed = Feed()
         self._store = store
         self._current = current
-        self._memory = MemoryService(store, current)
+        self.budgets = Budgets(store, current)
+        self._memory = MemoryService(store, current, self.budgets)
         self._provider = provider
         self._folders = folders
         self._outbox = outbox
@@ -167,7 +169,7 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
+        job, account, limits = live.job, Account(self._store, live.job, live.meter, self.budgets), self._current.limits
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         inspector = UploadInspector(sandbox, agent.sees_pictures, self._current.config.voice)
@@ -389,11 +391,6 @@ class TurnRunner:
             note = _("The files in outputs/ could not be collected: {reason}.", reason=reason)
             collected = Artifacts(before, notes=(note,))
         return collected, before
-
-
-def conversation_folder(data_dir: Path, conversation: str) -> Path:
-    """Return the folder of a conversation. Its name reveals nothing and needs no escaping."""
-    return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
 
 
 def _run_state(view: View) -> RunState:

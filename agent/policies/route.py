@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from agent.blocks import Notice
-from agent.models.errors import ModelFailure
+from agent.models.errors import BudgetExceeded, ModelFailure
 from agent.models.loader import LoadedModel
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
 from agent.policies.retry import ContextOverflow
@@ -28,6 +28,8 @@ class RoutePolicy:
             try:
                 return await handler(_for_model(request, failed))
             except (ModelFailure, ContextOverflow) as error:
+                if isinstance(error, BudgetExceeded) and not error.other_model:
+                    raise
                 following = context.route[1:]
                 if isinstance(error, ContextOverflow):
                     needed = max(failed.settings.context_tokens, estimated_tokens(request.messages))

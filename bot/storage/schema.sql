@@ -47,12 +47,15 @@ CREATE TABLE conversations (
     created FLOAT NOT NULL,
     used FLOAT NOT NULL,
     agent TEXT DEFAULT '' NOT NULL,
+    person TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY ("key")
 );
 CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NULL;
 CREATE INDEX conversations_ready ON conversations (ready) WHERE pending>0;
 CREATE INDEX conversations_thread ON conversations (thread);
 CREATE INDEX conversations_used ON conversations (used);
+CREATE INDEX conversations_waiting ON conversations (person, ready) WHERE pending>0 AND owner IS NULL;
+CREATE INDEX conversations_working ON conversations (person) WHERE owner IS NOT NULL;
 
 -- The current conversation of each address. `/new` starts another one; a chat that becomes a supergroup keeps its own.
 CREATE TABLE addresses (
@@ -125,9 +128,17 @@ CREATE TABLE usage (
     reasoning INTEGER NOT NULL,
     seconds FLOAT NOT NULL,
     at FLOAT NOT NULL,
+    person TEXT DEFAULT '' NOT NULL,
+    chat TEXT DEFAULT '' NOT NULL,
+    price TEXT DEFAULT '' NOT NULL,
+    cost INTEGER,
+    open INTEGER DEFAULT '0' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX usage_at ON usage (at);
+CREATE INDEX usage_chat ON usage (chat, at);
+CREATE INDEX usage_open ON usage (id) WHERE open=1;
+CREATE INDEX usage_person ON usage (person, at);
 CREATE INDEX usage_run ON usage (run);
 
 -- Background jobs until they are done. `due` is NULL when a job was given up, `owner` names the process that runs it,
@@ -331,9 +342,22 @@ CREATE TABLE memory_queue (
 );
 CREATE INDEX memory_queue_at ON memory_queue (at);
 
+CREATE TABLE budgets (
+    scope TEXT NOT NULL,
+    period TEXT NOT NULL,
+    money INTEGER,
+    tokens INTEGER,
+    held_money INTEGER DEFAULT '0' NOT NULL,
+    held_tokens INTEGER DEFAULT '0' NOT NULL,
+    warned INTEGER DEFAULT '0' NOT NULL,
+    until FLOAT NOT NULL,
+    PRIMARY KEY (scope, period)
+);
+CREATE INDEX budgets_until ON budgets (until);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0015');
+INSERT INTO alembic_version VALUES ('0018');
 COMMIT;

@@ -1,0 +1,89 @@
+"""Counters of the budgets: what is spent in a scope and period, and what running calls hold.
+
+A counter is the sum of usage rows, kept so that a call need not add them up. It is NULL after a start and is then
+summed up again, so that no call of the process before is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot.storage.database import Execute
+from bot.storage.rows import insert_row, read_row
+from bot.storage.usage import close_stale_calls, spent
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """What is spent and held, in micro-dollars and tokens."""
+
+    money: int | None
+    tokens: int | None
+    held_money: int
+    held_tokens: int
+    warned: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterKey:
+    """Which counter: a scope such as person, the one in it, a period by its name, and its bounds in unix time."""
+
+    scope: str
+    key: str
+    period: str
+    since: float
+    until: float
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The values of the primary key."""
+        return {"scope": f"{self.scope}:{self.key}", "period": self.period}
+
+
+def read_counter(execute: Execute, key: CounterKey) -> tuple[int, int, int, int]:
+    """Return money and tokens that are spent, and money and tokens that are held."""
+    sql = "SELECT * FROM budgets WHERE scope=:scope AND period=:period"
+    found = read_row(execute, Counter, sql, **key.values)
+    if found and found.money is not None and found.tokens is not None:
+        return found.money, found.tokens, found.held_money, found.held_tokens
+    sums = spent(execute, key.scope, key.key, key.since, ended=True)
+    row = {**key.values, "money": sums.cost, "tokens": sums.tokens, "until": key.until}
+    insert_row(execute, "budgets", "scope, period", row, update=("money", "tokens"))
+    return sums.cost, sums.tokens, found.held_money if found else 0, found.held_tokens if found else 0
+
+
+def hold(execute: Execute, key: CounterKey, money: int, tokens: int) -> None:
+    """Hold an amount for a call."""
+    execute(
+        "UPDATE budgets SET held_money=held_money+:money, held_tokens=held_tokens+:tokens"
+        " WHERE scope=:scope AND period=:period",
+        {**key.values, "money": money, "tokens": tokens},
+    )
+
+
+def book(execute: Execute, key: CounterKey, money: int, tokens: int) -> tuple[int, int]:
+    """Add what a call cost; return the money and tokens that are spent now."""
+    rows = execute(
+        "UPDATE budgets SET money=money+:money, tokens=tokens+:tokens WHERE scope=:scope AND period=:period"
+        " RETURNING coalesce(money, 0) AS money, coalesce(tokens, 0) AS tokens",
+        {**key.values, "money": money, "tokens": tokens},
+    )
+    return (int(rows[0]["money"]), int(rows[0]["tokens"])) if rows else (0, 0)
+
+
+def mark_warned(execute: Execute, key: CounterKey) -> bool:
+    """Note that a warning was given; return whether none was given before."""
+    sql = "UPDATE budgets SET warned=1 WHERE scope=:scope AND period=:period AND warned=0 RETURNING warned"
+    return bool(execute(sql, key.values))
+
+
+def forget_sums(execute: Execute) -> None:
+    """Have every counter summed up again."""
+    execute("UPDATE budgets SET money=NULL, tokens=NULL", {})
+
+
+def release_stale_holds(execute: Execute) -> None:
+    """Give back what the calls of a dead process held; their input counts as spent."""
+    close_stale_calls(execute)
+    forget_sums(execute)
+    execute("UPDATE budgets SET held_money=0, held_tokens=0", {})

@@ -205,6 +205,13 @@ class MemoryNotes(Protocol):
         """Delete a memory of the requester, who asked for it in the words `quote`."""
 
 
+class ToolRates(Protocol):
+    """How often tools may be called."""
+
+    def take(self, tool: str) -> float | None:
+        """Count a call and return None, or return the unix time when the tool may be called again."""
+
+
 class LiveQuestions(Protocol):
     """Asks people while the turn works."""
 
@@ -245,6 +252,7 @@ class TurnContext:
     pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path
     counted_tokens: int = 0  # of the meter: the goal in the state includes them
     skills: TurnSkills | None = None
+    tool_rates: ToolRates | None = None
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

@@ -19,13 +19,13 @@ USED_UP = {
     "everything": N_("The budget of everybody together, {budget}, is used up."),
 }
 NEARLY_USED_UP = {
-    "turn": N_("More than {percent} % of this request's budget of {budget} is used."),
-    "person": N_("More than {percent} % of your budget of {budget} is used."),
-    "chat": N_("More than {percent} % of this chat's budget of {budget} is used."),
-    "workspace": N_("More than {percent} % of this workspace's budget of {budget} is used."),
-    "agent": N_("More than {percent} % of this agent's budget of {budget} is used."),
-    "model": N_("More than {percent} % of this model's budget of {budget} is used."),
-    "everything": N_("More than {percent} % of everybody's budget of {budget} is used."),
+    "turn": N_("More than {share} of this request's budget of {budget} is used."),
+    "person": N_("More than {share} of your budget of {budget} is used."),
+    "chat": N_("More than {share} of this chat's budget of {budget} is used."),
+    "workspace": N_("More than {share} of this workspace's budget of {budget} is used."),
+    "agent": N_("More than {share} of this agent's budget of {budget} is used."),
+    "model": N_("More than {share} of this model's budget of {budget} is used."),
+    "everything": N_("More than {share} of everybody's budget of {budget} is used."),
 }
 
 
@@ -58,7 +58,7 @@ def refusal_of(config: BudgetConfig, until: float, zone: ZoneInfo | None, money:
 def warning_of(config: BudgetConfig, until: float, zone: ZoneInfo | None, percent: int) -> str:
     """Return what the end of a turn says about a budget that is nearly used up."""
     budget = _budget(config, money=config.money is not None)
-    nearly = _(NEARLY_USED_UP[config.scope], percent=percent, budget=budget)
+    nearly = _(NEARLY_USED_UP[config.scope], share=f"{percent} %", budget=budget)
     return nearly if config.scope == "turn" else join_sentences(nearly, _renewed(until, zone))
 
 
@@ -73,3 +73,14 @@ def unknown_price(model: str) -> Refusal:
         _("An operator can set `price` of this model in the configuration (`models`)."),
         other_model=True,
     )
+
+
+def describe_left(config: BudgetConfig, until: float, zone: ZoneInfo | None, money: int, tokens: int) -> str:
+    """Return a line about how much of a budget is left."""
+    of_money = config.money is not None
+    if config.money is not None:
+        left = format_money(max(0, config.money - money))
+    else:
+        left = _("{n} tokens", n=f"{max(0, (config.tokens or 0) - tokens):,}")
+    at = f"{datetime.fromtimestamp(until, zone):%Y-%m-%d %H:%M}"
+    return _("- {left} of {budget} are left until {time}", left=left, budget=_budget(config, money=of_money), time=at)

@@ -173,8 +173,8 @@ class Budgets:
             cost, tokens = (call.cost or 0, call.call.input + call.call.output) if call else (0, 0)
             warned = []
             for each in opened.holds:
-                stored.hold(execute, each.limit.key, -each.money, -each.tokens)
-                share = each.limit.share(*stored.book(execute, each.limit.key, cost, tokens))
+                key, held = each.limit.key, {"held_money": each.money, "held_tokens": each.tokens}
+                share = each.limit.share(*stored.book(execute, key, cost, tokens, **held))
                 if share >= WARNING_SHARE and stored.mark_warned(execute, each.limit.key):
                     warned.append(each.limit)
             return warned

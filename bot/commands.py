@@ -28,6 +28,7 @@ from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
+from bot.usage_command import usage_command
 from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line, without_formatting
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo, Health
@@ -346,6 +347,7 @@ COMMANDS = (
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
+    Command("usage", N_("what my models have cost"), usage_command, "chat | team"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),

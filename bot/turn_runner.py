@@ -32,6 +32,7 @@ from bot.memory import MemoryService
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
+from bot.rates import RateLimiter
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
 from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
@@ -115,6 +116,7 @@ class TurnRunner:
         self._store = store
         self._current = current
         self.budgets = Budgets(store, current)
+        self._rates = RateLimiter(current)
         self._memory = MemoryService(store, current, self.budgets)
         self._provider = provider
         self._folders = folders
@@ -200,6 +202,7 @@ class TurnRunner:
         context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
         context.meter, context.questions = work.account.meter, work.questions
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
+        context.tool_rates = self._rates
         await add_skills(context, self._current, self._store, self._outbox.wake, job)
         turn = Turn(
             conversation=job.conversation,

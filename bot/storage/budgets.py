@@ -9,19 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row
+from bot.storage.rows import insert_row
 from bot.storage.usage import close_stale_calls, spent
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """What is spent and held, in micro-dollars and tokens."""
-
-    money: int | None
-    tokens: int | None
-    held_money: int
-    held_tokens: int
-    warned: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +31,14 @@ class CounterKey:
 
 def read_counter(execute: Execute, key: CounterKey) -> tuple[int, int, int, int]:
     """Return money and tokens that are spent, and money and tokens that are held."""
-    sql = "SELECT * FROM budgets WHERE scope=:scope AND period=:period"
-    found = read_row(execute, Counter, sql, **key.values)
-    if found and found.money is not None and found.tokens is not None:
-        return found.money, found.tokens, found.held_money, found.held_tokens
+    sql = "SELECT money, tokens, held_money, held_tokens FROM budgets WHERE scope=:scope AND period=:period"
+    rows = execute(sql, key.values)
+    if rows and rows[0]["money"] is not None:
+        return tuple(rows[0])  # type: ignore[return-value]  # its four columns
     sums = spent(execute, key.scope, key.key, key.since, ended=True)
     row = {**key.values, "money": sums.cost, "tokens": sums.tokens, "until": key.until}
     insert_row(execute, "budgets", "scope, period", row, update=("money", "tokens"))
-    return sums.cost, sums.tokens, found.held_money if found else 0, found.held_tokens if found else 0
+    return sums.cost, sums.tokens, rows[0]["held_money"] if rows else 0, rows[0]["held_tokens"] if rows else 0
 
 
 def hold(execute: Execute, key: CounterKey, money: int, tokens: int) -> None:
@@ -61,12 +50,15 @@ def hold(execute: Execute, key: CounterKey, money: int, tokens: int) -> None:
     )
 
 
-def book(execute: Execute, key: CounterKey, money: int, tokens: int) -> tuple[int, int]:
-    """Add what a call cost; return the money and tokens that are spent now."""
+def book(
+    execute: Execute, key: CounterKey, money: int, tokens: int, *, held_money: int, held_tokens: int
+) -> tuple[int, int]:
+    """Give back what a call held and add what it cost; return the money and tokens that are spent now."""
     rows = execute(
-        "UPDATE budgets SET money=money+:money, tokens=tokens+:tokens WHERE scope=:scope AND period=:period"
+        "UPDATE budgets SET held_money=held_money-:held_money, held_tokens=held_tokens-:held_tokens,"
+        " money=money+:money, tokens=tokens+:tokens WHERE scope=:scope AND period=:period"
         " RETURNING coalesce(money, 0) AS money, coalesce(tokens, 0) AS tokens",
-        {**key.values, "money": money, "tokens": tokens},
+        {**key.values, "money": money, "tokens": tokens, "held_money": held_money, "held_tokens": held_tokens},
     )
     return (int(rows[0]["money"]), int(rows[0]["tokens"])) if rows else (0, 0)
 

@@ -146,3 +146,13 @@ def spent_by(execute: Execute, column: str, scope: str, key: str, since: float, 
         " ORDER BY sum(cost) DESC, sum(input+output) DESC LIMIT :limit"
     )
     return read_rows(execute, Spending, sql, key=key, since=since, run=0, limit=limit)
+
+
+def spent_by_time(execute: Execute, scope: str, key: str, since: float) -> list[tuple[float, Spending]]:
+    """Return what a scope has spent in each quarter of an hour, which lies within one day in every time zone."""
+    sql = (
+        f"SELECT CAST(at/900 AS INTEGER)*900 AS at, {_SUMS} FROM usage WHERE {_WHERE[scope]}"
+        " GROUP BY CAST(at/900 AS INTEGER)"
+    )
+    rows = execute(sql, {"key": key, "since": since, "run": 0})
+    return [(float(row["at"]), Spending(row["cost"], row["tokens"], row["calls"], row["unpriced"])) for row in rows]

@@ -91,7 +91,7 @@ async def test_32_tasks_never_pass_a_budget_by_more_than_one_call(store: Databas
 
     await asyncio.gather(*(work(person) for person in range(32)))
     assert refused == 32
-    found = dict((scope, (money, held)) for scope, money, held in await counters(store))
+    found = {scope: (money, held) for scope, money, held in await counters(store)}
     assert {held for _, held in found.values()} == {0}
     spent = found["everything:all"][0]
     assert limit <= spent < limit + 200

@@ -29,9 +29,12 @@ CALLS = 400
 THREAD = Thread("telegram", "bot", "1")
 PLANNED = PlannedCall("lead", "main", "turn", 5000, 1000)
 CALL = ModelCall("lead", "main", "turn", 5000, 500, 0, 0, 1.0, 0.0)
-BUDGETS = tuple(
-    BudgetConfig(scope, period=period, money=Money(10**12))
-    for scope, period in (("person", "day"), ("person", "month"), ("chat", "month"), ("everything", "month"))
+MUCH = Money(10**12)
+BUDGETS = (
+    BudgetConfig("person", period="day", money=MUCH),
+    BudgetConfig("person", money=MUCH),
+    BudgetConfig("chat", money=MUCH),
+    BudgetConfig("everything", money=MUCH),
 )
 
 

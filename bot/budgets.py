@@ -24,8 +24,9 @@ from bot.background import until_stored
 from bot.budget_texts import refusal_of, unknown_price, warning_of
 from bot.config.spending import BudgetConfig
 from bot.current import Current
+from bot.storage import audit, usage
 from bot.storage import budgets as stored
-from bot.storage import usage
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.budgets import CounterKey
 from bot.storage.database import Database, Execute
 from bot.storage.usage import Payer, PricedCall
@@ -145,6 +146,11 @@ class Budgets:
         cost, tokens = most.cost or 0, most.call.input + most.call.output
         for limit, (spent_money, spent_tokens, held_money, held_tokens) in zip(limits, counters, strict=True):
             if limit.share(spent_money, spent_tokens) >= 1.0:
+                what = {"scope": limit.key.scope, "period": limit.key.period, "kind": least.call.kind}
+                event = AuditEvent(
+                    AuditKind.BUDGET_REFUSED, payer.thread, payer.requester, run=payer.run, what=what, result="refused"
+                )
+                audit.record(execute, event)
                 return limit
             most_money, most_tokens = limit.config.money, limit.config.tokens
             left_money = cost if most_money is None else most_money - spent_money - held_money

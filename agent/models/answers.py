@@ -14,6 +14,8 @@ from langgraph.constants import TAG_NOSTREAM
 
 from agent.context import Meter, ModelCall
 from agent.models.errors import BudgetExceeded, is_charged
+from agent.models.loader import LoadedModel
+from agent.models.traffic import model_call
 from agent.spending import PlannedCall, Refusal, Reservation
 from agent.text_cleaning import clean_message
 
@@ -86,13 +88,17 @@ def _max_output(model: BaseChatModel) -> int:
     return DEFAULT_OUTPUT_TOKENS
 
 
-async def ask_model(model: BaseChatModel, prompt: str, meter: Meter, kind: str) -> str:
-    """Return the text of the answer, for a summary or a title. It is counted, but not streamed to people."""
+async def ask_model(entry: LoadedModel, prompt: str, meter: Meter, kind: str, *, background: bool = False) -> str:
+    """Return the text of the answer, for a summary or a title. It is counted, but not streamed to people.
+
+    While places are scarce, a call in the `background` lets the calls of turns go first. Raises BudgetExceeded.
+    """
 
     async def ask() -> AIMessage:
-        return await model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]})
+        return await entry.model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]})
 
-    message = await call_model(
-        meter, model, ask, lambda answer: answer, lambda: len(prompt) // CHARS_PER_TOKEN, kind=kind
-    )
+    async with model_call(entry, meter.root, background=background):
+        message = await call_model(
+            meter, entry.model, ask, lambda answer: answer, lambda: len(prompt) // CHARS_PER_TOKEN, kind=kind
+        )
     return message.text.strip()

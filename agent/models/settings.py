@@ -47,6 +47,7 @@ class ModelSettings:
         None,
         "dollars for a million tokens, `{input: 1.25, cached: 0.125, output: 10}`; empty: the list price",
     )
+    calls: int = setting(0, "calls of this model at once, shared fairly among conversations; 0: no limit", ge=0)
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "more arguments of the class, such as `temperature`"}
     )
@@ -55,6 +56,15 @@ class ModelSettings:
     def label(self) -> str:
         """The name that `/models` shows."""
         return self.display_name or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The limits of all model calls, set in `limits:`."""
+
+    model_calls: int = 0
+    endpoint_failures: int = 5
+    endpoint_seconds: float = 30.0
 
 
 class AgentConfigError(Exception):

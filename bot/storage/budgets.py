@@ -34,10 +34,11 @@ def read_counter(execute: Execute, key: CounterKey) -> tuple[int, int, int, int]
     sql = "SELECT money, tokens, held_money, held_tokens FROM budgets WHERE scope=:scope AND period=:period"
     rows = execute(sql, key.values)
     if rows and rows[0]["money"] is not None:
-        return tuple(rows[0])  # type: ignore[return-value]  # its four columns
+        row = rows[0]
+        return row["money"], row["tokens"], row["held_money"], row["held_tokens"]
     sums = spent(execute, key.scope, key.key, key.since, ended=True)
-    row = {**key.values, "money": sums.cost, "tokens": sums.tokens, "until": key.until}
-    insert_row(execute, "budgets", "scope, period", row, update=("money", "tokens"))
+    new = {**key.values, "money": sums.cost, "tokens": sums.tokens, "until": key.until}
+    insert_row(execute, "budgets", "scope, period", new, update=("money", "tokens"))
     return sums.cost, sums.tokens, rows[0]["held_money"] if rows else 0, rows[0]["held_tokens"] if rows else 0
 
 

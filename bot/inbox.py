@@ -23,7 +23,7 @@ from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
-from bot.rates import RateLimiter
+from bot.rates import RateLimits
 from bot.skills.decisions import decision_command, is_skill_decision
 from bot.storage import (
     audit,
@@ -83,7 +83,7 @@ class Inbox:
         self._current = current
         self._next = next
         self._console_open = console_open
-        self._rates = RateLimiter(current)
+        self._rates = RateLimits(current)
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; return one receipt each, in order, after the commit. Raises NotStored: nothing is stored."""

@@ -32,7 +32,7 @@ from bot.memory import MemoryService
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
-from bot.rates import RateLimiter
+from bot.rates import RateLimits
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
 from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
@@ -116,7 +116,7 @@ class TurnRunner:
         self._store = store
         self._current = current
         self.budgets = Budgets(store, current)
-        self._rates = RateLimiter(current)
+        self._rates = RateLimits(current)
         self._memory = MemoryService(store, current, self.budgets)
         self._provider = provider
         self._folders = folders

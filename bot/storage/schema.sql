@@ -32,8 +32,8 @@ CREATE INDEX inbox_received ON inbox (received);
 CREATE INDEX inbox_run ON inbox (run);
 
 -- One conversation of the agent: checkpoint, folders, and the claim of a process (`owner`, `fence`). `pending` counts
--- open rows; `ready` is when the first of them may be claimed (NULL: none). state: idle, dirty (the checkpoint may hold
--- unfinished work), waiting (for answers to questions).
+-- open rows; `ready` is when the first of them may be claimed (NULL: none), and `person` is its author. state: idle, dirty
+-- (the checkpoint may hold unfinished work), waiting (for answers to questions).
 CREATE TABLE conversations (
     "key" TEXT NOT NULL,
     thread TEXT NOT NULL,
@@ -119,7 +119,9 @@ CREATE INDEX questions_asked ON questions (asked);
 CREATE INDEX questions_until ON questions (until) WHERE state='open';
 
 -- A row for each model call of a run: agent (lead or a sub-agent), model (its name in the configuration), kind (turn,
--- summary, title), tokens, and the seconds that it took until `at`.
+-- summary, title, …), tokens, and the seconds that it took until `at`. `person` asked for it, in `chat`. `cost` is in
+-- micro-dollars (NULL: unknown), `price` says where the price comes from. `open`: it is under way and has its input only.
+-- A call under a budget has the time of its reservation in `at`.
 CREATE TABLE usage (
     id INTEGER NOT NULL,
     run INTEGER NOT NULL,
@@ -348,6 +350,8 @@ CREATE TABLE memory_queue (
 );
 CREATE INDEX memory_queue_at ON memory_queue (at);
 
+-- What is spent and held of each budget, in micro-dollars and tokens: sums over `usage`, NULL until the first call after a
+-- start sums them up. `until` is the end of the period in unix time, `warned` whether people know that it is nearly used up.
 CREATE TABLE budgets (
     scope TEXT NOT NULL,
     period TEXT NOT NULL,

@@ -131,10 +131,9 @@ def usage_of_run(execute: Execute, run: int) -> Usage:
 
 def spent(execute: Execute, scope: str, key: str, since: float, *, ended: bool = False) -> Spending:
     """Return what a scope has spent since this unix time; only by `ended` calls, or with those that are under way."""
-    calls = " AND open=0" if ended else ""
     run = int(key) if scope == "turn" else 0
-    sql = f"SELECT {_SUMS} FROM usage WHERE {_WHERE[scope]}{calls}"
-    return read_row(execute, Spending, sql, key=key, since=since, run=run) or Spending()
+    sql = f"SELECT {_SUMS} FROM usage WHERE {_WHERE[scope]} AND open<=:open"
+    return read_row(execute, Spending, sql, key=key, since=since, run=run, open=int(not ended)) or Spending()
 
 
 def spent_by(execute: Execute, column: str, scope: str, key: str, since: float, limit: int) -> list[Spending]:

@@ -16,6 +16,7 @@ from agent.blocks import Approve, Ask, Usage
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
+from agent.schedules import Schedules
 from agent.skills.library import SkillLibrary, TurnSkills
 from agent.spending import SpendingGate
 from sandbox.base import SandboxHandle
@@ -48,6 +49,7 @@ class ToolServices:
     remembers: bool = False  # memory is enabled
     fetcher: WebFetcher | None = None
     search: WebSearch | None = None
+    schedules: bool = False  # people may have schedules
 
 
 class TransactionRunner(Protocol):
@@ -270,6 +272,7 @@ class TurnContext:
     counted_tokens: int = 0  # of the meter: the goal in the state includes them
     skills: TurnSkills | None = None
     tool_rates: ToolRates | None = None
+    schedules: Schedules | None = None
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

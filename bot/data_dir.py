@@ -1,4 +1,4 @@
-"""Keep data_dir readable for the service only, and name the folders of conversations in it."""
+"""Keep data_dir readable for the service only, and name its folders."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
 from bot.rates import RateLimits
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
+from bot.schedules.turns import TurnSchedules, is_scheduled, is_silent
 from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
@@ -132,7 +133,7 @@ class TurnRunner:
     def make_reply(self, job: ClaimedRun) -> Reply:
         """Return the reply that shows this run and continues what is visible of it already."""
         channel = self._channel(job.thread.channel)
-        if channel is None:
+        if channel is None or is_scheduled(job):  # nobody waits: the result is one new message
             return NullReply()
         posts = StoredSentMessages(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
         try:
@@ -203,6 +204,7 @@ class TurnRunner:
         context.meter, context.notes, context.questions = work.account.meter, work.account.notes, work.questions
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
         context.tool_rates = self._rates
+        context.schedules = TurnSchedules(self._store, self._current, job, self._outbox.wake)
         await add_skills(context, self._current, self._store, self._outbox.wake, job)
         inputs = await self._make_inputs(job, channel, work)
         turn = make_turn(job, inputs, channel.window if channel else 0.2)
@@ -319,7 +321,7 @@ class TurnRunner:
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             used = usage.usage_of_run(execute, job.run)
             final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
-            rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
+            rows = [] if is_silent(job, work.view, collected) else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
             if ping := self._make_ping(execute, job, ending.state, collected, now):
@@ -330,7 +332,8 @@ class TurnRunner:
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
             return items, used
 
-        self._outbox.adopt_reply(job.run, live.reply)
+        if not is_scheduled(job):
+            self._outbox.adopt_reply(job.run, live.reply)
         try:
             items, used = await until_stored("turn", partial(work.account.commit, record))
         except ClaimLost:
@@ -356,7 +359,9 @@ class TurnRunner:
         """After a long run, make a short new message for the requester: an edit does not notify them."""
         channel, seconds = self._channel(job.thread.channel), now - job.started
         after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
-        if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
+        if state is RunState.STOPPED or after is None or seconds < after or is_scheduled(job):
+            return None
+        if channel and channel.limits.edits_notify:
             return None
         took = format_duration(seconds)
         if collected.files:

@@ -6,7 +6,7 @@ import time
 
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
-from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, PairingState, QuestionState
+from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, PairingState, QuestionState, ScheduleState
 
 USAGE_SECONDS = 32 * 86400  # the budgets of a month are sums of usage
 FINISHED = {
@@ -16,12 +16,16 @@ FINISHED = {
     "runs": "finished IS NOT NULL AND finished<:before",
     "transcript": "at<:before",
     "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
-    "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1",
+    "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1"
+    " AND zone=''",
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
     "usage": "at<:before AND at<:month_ago",
-    "budgets": "until<:before",
+    "budgets": "until<:now",
     "feedback": "at<:before",
+    "schedules": f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ENDED}') AND created<:before"
+    " AND coalesce(next_at, 0)<:before",
+    "schedule_fires": "at<:before",
     "memory_queue": "at<:before",
 }
 """Table → the rows of it that may be deleted."""
@@ -35,7 +39,8 @@ _DELETE = {
 
 def delete_finished(execute: Execute, table: str, before: float, limit: int) -> int:
     """Delete some rows of a table that were finished before this unix time; return how many."""
-    values = {"before": before, "month_ago": time.time() - USAGE_SECONDS, "limit": limit}
+    now = time.time()
+    values = {"before": before, "now": now, "month_ago": now - USAGE_SECONDS, "limit": limit}
     return len(execute(_DELETE[table], values))
 
 

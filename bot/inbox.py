@@ -23,7 +23,7 @@ from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
-from bot.rates import RateLimits
+from bot.rates import ToolAndMessageRates
 from bot.schedules.proposals import decision_command as decide_schedule
 from bot.schedules.proposals import is_schedule_decision
 from bot.skills.decisions import decision_command, is_skill_decision
@@ -85,7 +85,7 @@ class Inbox:
         self._current = current
         self._next = next
         self._console_open = console_open
-        self._rates = RateLimits(current)
+        self._rates = ToolAndMessageRates(current)
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; return one receipt each, in order, after the commit. Raises NotStored: nothing is stored."""

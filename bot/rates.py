@@ -43,7 +43,7 @@ class RateRefusal:
         return _(REFUSED[self.limit.scope], count=self.limit.count, window=window, time=f"{at:%Y-%m-%d %H:%M}")
 
 
-class RateLimits:
+class ToolAndMessageRates:
     """Counts uses in sliding windows. Only uses that were allowed count."""
 
     def __init__(self, current: Current) -> None:

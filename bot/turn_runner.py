@@ -32,7 +32,7 @@ from bot.memory import MemoryService
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
-from bot.rates import RateLimits
+from bot.rates import ToolAndMessageRates
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
 from bot.schedules.turns import TurnSchedules, is_scheduled, is_silent
 from bot.skills.turns import add_skills
@@ -117,7 +117,7 @@ class TurnRunner:
         self._store = store
         self._current = current
         self.budgets = Budgets(store, current)
-        self._rates = RateLimits(current)
+        self._rates = ToolAndMessageRates(current)
         self._memory = MemoryService(store, current, self.budgets)
         self._provider = provider
         self._folders = folders

@@ -161,3 +161,20 @@ async def test_one_person_with_many_threads_does_not_starve_another(
     waiting = service.rows("SELECT count(*) FROM conversations WHERE pending>0")[0][0]
     assert waiting >= 8, "most of Jane's threads came before Bob's, and still wait"
     await service.quiet(40)
+
+
+async def test_background_work_over_budget_is_skipped(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    """The title becomes the first words, and nothing is remembered; nobody is bothered, and nothing is retried."""
+    budgets = [{"scope": "person", "period": "day", "tokens": 3_000}]
+    more = {"budgets": budgets, "roles": {"title": "main"}, "memory": {"enabled": True, "wait_seconds": 0}}
+    service = await start(**priced(model, **more))
+    telegram.send("I always want my reports as spreadsheets, never as documents")
+    await telegram.wait(JANE, "More than 80 %")
+    await service.quiet()
+    await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind IN ('title', 'memory')"), 20, "the jobs")
+    assert service.rows("SELECT title FROM conversations") == [
+        ("I always want my reports as spreadsheets, never as documents",)
+    ]
+    assert [kind for (kind,) in service.rows("SELECT kind FROM usage")] == ["turn"]
+    assert len(model.requests()) == 1
+    assert len(said(telegram)) == 1

@@ -6,13 +6,13 @@ from agent.messages import Author, Message, Thread
 from bot.config.schema import Config
 from bot.config.spending import RateLimitConfig
 from bot.current import Current
-from bot.rates import RateLimits
+from bot.rates import ToolAndMessageRates
 
 NOON = 1_800_000_000.0
 
 
-def limiter(*limits: RateLimitConfig) -> RateLimits:
-    return RateLimits(Current(Config(rate_limits=limits)))
+def limiter(*limits: RateLimitConfig) -> ToolAndMessageRates:
+    return ToolAndMessageRates(Current(Config(rate_limits=limits)))
 
 
 def said(person: str = "jane", chat: str = "c", topic: str = "") -> Message:

@@ -34,6 +34,7 @@ ENGLISH_FILES = {
     "agent/near_misses.py": "operators: faults of the configuration",
     "agent/permissions/policy.py": "the model",
     "agent/policies/ledger.py": "the model",
+    "agent/policies/rate_limit.py": "the model",
     "agent/policies/tool_errors.py": "the model",
     "agent/policies/truncation.py": "the model",
     "agent/repair.py": "the model",

@@ -238,6 +238,7 @@ def test_sql_contains_constants_only() -> None:
         "database.py": {"pragma"},
         "outbox.py": {"states"},  # three of OutboxState
         "retention.py": {"table", "finished"},  # of FINISHED
+        "usage.py": {"_WHERE[scope]", "column"},  # of three
         "rows.py": {"table", "columns", "parameters", "key", "f'UPDATE SET {changes}' if changes else 'NOTHING'"},
     }
     spelled, other = [], []

@@ -22,6 +22,7 @@ from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
@@ -223,6 +224,10 @@ class FileConfig:
     sandbox: SandboxConfig = SandboxConfig()
     skills: SkillsConfig = SkillsConfig()
     limits: ServiceLimits = ServiceLimits()
+    budgets: tuple[BudgetConfig, ...] = setting((), "how much the models may be used (docs/team.md), described below")
+    rate_limits: tuple[RateLimitConfig, ...] = setting(
+        (), "how often people write and tools run (docs/team.md), described below"
+    )
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()

@@ -22,6 +22,7 @@ from sandbox.base import SandboxHandle
 if TYPE_CHECKING:  # they import the model classes and an HTTP client
     from langgraph.types import Interrupt
 
+    from agent.mcp.servers import McpServers
     from agent.models.loader import LoadedModel
     from agent.web.fetcher import WebFetcher
     from agent.web.search import WebSearch
@@ -47,6 +48,7 @@ class ToolServices:
     remembers: bool = False  # memory is enabled
     fetcher: WebFetcher | None = None
     search: WebSearch | None = None
+    mcp: McpServers | None = None
 
 
 class TransactionRunner(Protocol):

@@ -25,11 +25,11 @@ from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettin
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
 from agent.policies.goal import NEXT_ROUND
+from agent.policies.mcp import McpPolicy
 from agent.policies.plan_mode import SUBMIT_PLAN
 from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents
 from agent.resume import Graph, State
 from agent.sections import AgentSettings
-from agent.skills.library import SkillLibrary
 from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools import make_tools
@@ -54,7 +54,7 @@ async def build_agent(
     await checkpointer.create_tables()
     entries = tuple(models) or (ModelSettings("demo", DEMO_CLASS_PATH, display_name=N_("Built-in demo")),)
     tools = make_tools(settings, services) if tools is None else tools
-    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools, services.skills)
+    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools, services)
 
 
 async def _run_inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ def _assemble_agent(
     settings: AgentSettings,
     checkpointer: LatestCheckpointer,
     tools: Sequence[BaseTool],
-    skills: SkillLibrary | None,
+    services: ToolServices,
 ) -> Agent:
     # LangSmith takes two thread hops and a task per middleware call for its bookkeeping, even when it is off.
     set_runtime_overrides(aio_to_thread=_run_inline)
@@ -78,16 +78,17 @@ def _assemble_agent(
                 wrong = f"there is no model {name!r}; configured are {', '.join(models)}"
                 raise AgentConfigError(("roles", role), wrong)
     lead = roles.lead or entries[0].name
-    formatter = MessageFormatter(settings.time_zone, skills)
+    formatter = MessageFormatter(settings.time_zone, services.skills)
     summary_model = models[roles.summary].model if roles.summary else None
     evaluator = models[roles.evaluator].model if roles.evaluator else None
     check_agents(settings, models)
 
-    def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD) -> Graph:
+    def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD, patterns: Sequence[str] = ()) -> Graph:
+        mcp = McpPolicy(services.mcp, patterns) if services.mcp else None
         return create_agent(
             models[lead].model,  # RoutePolicy chooses the model of each call
             list(own_tools),
-            middleware=[PolicyMiddleware(lead_policies(settings, summary_model, evaluator, formatter, name))],
+            middleware=[PolicyMiddleware(lead_policies(settings, summary_model, evaluator, formatter, name, mcp))],
             state_schema=State,
             context_schema=TurnContext,
             checkpointer=checkpointer,
@@ -96,7 +97,7 @@ def _assemble_agent(
     prompt = read_prompt(settings.prompt)
     profiles = {"": AgentProfile(make_graph(tools), prompt)}
     for each in settings.agents:
-        graph = make_graph(agent_tools(each, settings, tools), each.name)
+        graph = make_graph(agent_tools(each, settings, tools), each.name, each.tools)
         profiles[each.name] = AgentProfile(graph, agent_prompt(each, prompt), each.model)
     return Agent(
         profiles,
@@ -108,5 +109,6 @@ def _assemble_agent(
         | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
         TitleMaker(models[roles.title].model if roles.title else None),
         FactExtractor(models[roles.memory or lead].model),
-        SubagentKinds(settings, models, summary_model, tools),
+        SubagentKinds(settings, models, summary_model, tools, services.mcp),
+        services.mcp,
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.context import ToolServices
+from agent.mcp.settings import McpConfig
 from agent.sections import AgentSettings
 from agent.web.fetcher import WebFetcher
 from agent.web.search import make_search
@@ -62,6 +63,7 @@ from sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from agent.context import MakePreviewLink
+    from agent.mcp.servers import McpServers
     from agent.turn import Agent
 
 log = logging.getLogger(__name__)
@@ -238,6 +240,7 @@ class App:
                 is_enabled(config),
                 WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None,
                 make_search(config.web.search),
+                make_mcp_servers(config.mcp),
             )
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
@@ -288,6 +291,15 @@ class App:
             agents=config.agents,
         )
         return await build_agent(config.models, settings, self._checkpoints, services)
+
+
+def make_mcp_servers(config: McpConfig) -> McpServers | None:
+    """Return the owner of the MCP servers, which the agent closes. Imports the agent stack if there are any."""
+    if not config.servers:
+        return None
+    from agent.mcp.servers import McpServers
+
+    return McpServers(config)
 
 
 async def _open_databases(data_dir: Path, stack: AsyncExitStack) -> tuple[Database, Database]:

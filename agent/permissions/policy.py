@@ -73,6 +73,7 @@ class PermissionPolicy:
             return _refusal(request, NOT_JUDGED)
         if judgement.verdict == "deny":  # the rule came after the question
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule))
+        context.asked = {*context.asked, _interrupt_id(request)}  # for a tool that asks, too
         return await handler(request)
 
 

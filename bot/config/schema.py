@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.mcp.settings import McpConfig
 from agent.models.settings import ModelSettings
 from agent.sections import (
     ContextConfig,
@@ -175,6 +176,7 @@ class FileConfig:
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
     web: WebConfig = WebConfig()
+    mcp: McpConfig = McpConfig()
     voice: VoiceConfig = VoiceConfig()
     subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
     agents: tuple[NamedAgentSettings, ...] = setting(

@@ -171,6 +171,7 @@ class McpServers:
     def __init__(self, config: McpConfig) -> None:
         self.config = config
         self.servers = [McpServer(each) for each in config.servers if each.enabled]
+        self._told: dict[str, set[str]] = {}  # server that is not available → conversations that know it
         self.traits: dict[str, ToolTraits] = {TOOL_SEARCH: SEARCH_TRAITS}  # by name, of all tools that became known
 
     async def refresh(self) -> dict[str, str]:
@@ -180,6 +181,14 @@ class McpServers:
         return {
             server.settings.name: problem for server, problem in zip(self.servers, problems, strict=True) if problem
         }
+
+    def note_told(self, conversation: str, problems: Mapping[str, str]) -> list[str]:
+        """Return which of these servers the conversation does not yet know to be unavailable; now it does."""
+        self._told = {name: self._told.get(name, set()) for name in problems}
+        untold = [name for name, known in self._told.items() if conversation not in known]
+        for name in untold:
+            self._told[name].add(conversation)
+        return untold
 
     def tools(self, patterns: Sequence[str] = ()) -> dict[str, DynamicTool]:
         """Return the known tools by name, in order; those that a pattern matches, if there are patterns."""

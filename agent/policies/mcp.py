@@ -7,7 +7,7 @@ from typing import Annotated, Any, NotRequired
 
 from langchain.agents import AgentState
 from langchain.agents.middleware.types import ToolCallRequest
-from langchain_core.messages import HumanMessage
+from langgraph.config import get_config
 
 from agent.blocks import Notice
 from agent.mcp.names import MCP_PREFIX
@@ -44,10 +44,9 @@ class McpPolicy:
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call the model with the tools of the servers."""
         problems = await self._servers.refresh()
-        if isinstance(request.messages[-1], HumanMessage):  # once a turn
-            for name, problem in problems.items():
-                text = _("The MCP server “{server}” is not available: {problem}.", server=name, problem=problem)
-                request.runtime.stream_writer(Notice("mcp", text))
+        for name in self._servers.note_told(get_config()["configurable"]["thread_id"], problems):
+            text = _("The MCP server “{server}” is not available: {problem}.", server=name, problem=problems[name])
+            request.runtime.stream_writer(Notice("mcp", text, kept=True))
         tools = self._allowed(request.runtime.context.permissions)
         if not tools:
             return await handler(request)

@@ -18,10 +18,12 @@ from langsmith import set_runtime_overrides
 from agent.brief import read_prompt
 from agent.checkpointer import LatestCheckpointer
 from agent.context import ToolServices, TransactionRunner, TurnContext
+from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
 from agent.models.answers import LEAD
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
+from agent.models.traffic import ModelTraffic
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
 from agent.policies.goal import NEXT_ROUND
@@ -30,6 +32,7 @@ from agent.policies.plan_mode import SUBMIT_PLAN
 from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents
 from agent.resume import Graph, State
 from agent.sections import AgentSettings
+from agent.skills.library import SkillLibrary
 from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools import make_tools
@@ -54,7 +57,7 @@ async def build_agent(
     await checkpointer.create_tables()
     entries = tuple(models) or (ModelSettings("demo", DEMO_CLASS_PATH, display_name=N_("Built-in demo")),)
     tools = make_tools(settings, services) if tools is None else tools
-    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools, services)
+    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools, services.skills)
 
 
 async def _run_inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -66,11 +69,12 @@ def _assemble_agent(
     settings: AgentSettings,
     checkpointer: LatestCheckpointer,
     tools: Sequence[BaseTool],
-    services: ToolServices,
+    skills: SkillLibrary | None,
 ) -> Agent:
     # LangSmith takes two thread hops and a task per middleware call for its bookkeeping, even when it is off.
     set_runtime_overrides(aio_to_thread=_run_inline)
-    models = {entry.name: LoadedModel(entry, load_model(entry)) for entry in entries}
+    traffic = ModelTraffic(settings.calls)
+    models = {entry.name: LoadedModel(entry, load_model(entry), traffic) for entry in entries}
     roles = settings.roles
     for role, value in asdict(roles).items():
         for name in [value] if isinstance(value, str) else value:
@@ -78,17 +82,20 @@ def _assemble_agent(
                 wrong = f"there is no model {name!r}; configured are {', '.join(models)}"
                 raise AgentConfigError(("roles", role), wrong)
     lead = roles.lead or entries[0].name
-    formatter = MessageFormatter(settings.time_zone, services.skills)
-    summary_model = models[roles.summary].model if roles.summary else None
-    evaluator = models[roles.evaluator].model if roles.evaluator else None
+    formatter = MessageFormatter(settings.time_zone, skills)
+    summary_model = models[roles.summary] if roles.summary else None
+    evaluator = models[roles.evaluator] if roles.evaluator else None
     check_agents(settings, models)
 
+    servers = McpServers(settings.mcp) if settings.mcp.servers else None
+
     def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD, patterns: Sequence[str] = ()) -> Graph:
-        mcp = McpPolicy(services.mcp, patterns) if services.mcp else None
+        mcp = McpPolicy(servers, patterns) if servers else None
+        chain = lead_policies(settings, summary_model, evaluator, formatter, name, mcp)
         return create_agent(
             models[lead].model,  # RoutePolicy chooses the model of each call
             list(own_tools),
-            middleware=[PolicyMiddleware(lead_policies(settings, summary_model, evaluator, formatter, name, mcp))],
+            middleware=[PolicyMiddleware(chain)],
             state_schema=State,
             context_schema=TurnContext,
             checkpointer=checkpointer,
@@ -107,8 +114,9 @@ def _assemble_agent(
         formatter,
         {tool.name: traits_of(tool) for tool in tools}
         | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
-        TitleMaker(models[roles.title].model if roles.title else None),
-        FactExtractor(models[roles.memory or lead].model),
-        SubagentKinds(settings, models, summary_model, tools, services.mcp),
-        services.mcp,
+        TitleMaker(models[roles.title] if roles.title else None),
+        FactExtractor(models[roles.memory or lead]),
+        SubagentKinds(settings, models, summary_model, tools, servers),
+        models[roles.vision] if roles.vision else None,
+        servers,
     )

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.context import ToolServices
-from agent.mcp.settings import McpConfig
 from agent.sections import AgentSettings
 from agent.web.fetcher import WebFetcher
 from agent.web.search import make_search
 from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
+from bot.audit import AUDIT_JOB, keep_audit, record_config
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.command_runner import CommandRunner
@@ -40,6 +40,7 @@ from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
+from bot.storage.audit import AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
@@ -63,7 +64,6 @@ from sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from agent.context import MakePreviewLink
-    from agent.mcp.servers import McpServers
     from agent.turn import Agent
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class App:
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
-            self._store, self._checkpoints = await _open_databases(config.data_dir, stack)
+            self._store, self._checkpoints = await _open_databases(config, stack)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
             self._jobs = JobWorker(store)
@@ -131,7 +131,10 @@ class App:
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
-            table = operations.Operations(store, config.data_dir, self._folders, wake_ups.wake_all).table()
+            custom_skills = Path(config.skills.custom)
+            table = operations.Operations(
+                store, config.data_dir, self._folders, custom_skills, wake_ups.wake_all
+            ).table()
             await stack.enter_async_context(
                 operations.serve_control_socket(
                     config.data_dir, {**table, "status": self._status.report}, self._attach_console
@@ -240,7 +243,6 @@ class App:
                 is_enabled(config),
                 WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None,
                 make_search(config.web.search),
-                make_mcp_servers(config.mcp),
             )
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
@@ -253,6 +255,7 @@ class App:
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+            jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
             memory = MemoryService(store, self._current)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
@@ -289,33 +292,28 @@ class App:
             policies=config.policies,
             subagents=config.subagents,
             agents=config.agents,
+            mcp=config.mcp,
+            calls=config.limits.of_calls,
         )
         return await build_agent(config.models, settings, self._checkpoints, services)
 
 
-def make_mcp_servers(config: McpConfig) -> McpServers | None:
-    """Return the owner of the MCP servers, which the agent closes. Imports the agent stack if there are any."""
-    if not config.servers:
-        return None
-    from agent.mcp.servers import McpServers
-
-    return McpServers(config)
-
-
-async def _open_databases(data_dir: Path, stack: AsyncExitStack) -> tuple[Database, Database]:
+async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Database, Database]:
     """Open both databases, upgraded to this version's schema. Raises DatabaseFault."""
+    data_dir = config.data_dir
     if backup := await asyncio.to_thread(prepare_databases, data_dir):
         log.info("store.migrated backup=%s", backup.name)
     try:
         store = await stack.enter_async_context(Database(data_dir / "fawn.db"))
         checkpoints = await stack.enter_async_context(Database(data_dir / "checkpoints.db"))
-        await store.run(_release_previous_process)
+        await store.run(partial(_release_previous_process, config=config))
     except (sqlite3.Error, StorageError) as error:
         raise DatabaseFault.from_error(error) from error
     return store, checkpoints
 
 
-def _release_previous_process(execute: Execute) -> None:
+def _release_previous_process(execute: Execute, config: Config) -> None:
+    record_config(execute, config, AuditKind.SERVICE_STARTED)
     claims.release_stale_claims(execute)
     extend_bundle_wait(execute, time.time())
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.blocks import Approve, Ask, Done, Failed, Final, Step, Usage, View, command_hint, internal_fault
-from agent.context import Turn, TurnContext, UserInput
+from agent.context import TurnContext, UserInput
 from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
@@ -31,7 +31,7 @@ from bot.memory import MemoryService
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
-from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
+from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
 from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
@@ -196,18 +196,11 @@ class TurnRunner:
         work.memory = await self._memory.recall(job)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
-        context.meter, context.questions = work.account.meter, work.questions
+        context.meter, context.notes, context.questions = work.account.meter, work.account.notes, work.questions
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
         await add_skills(context, self._current, self._store, self._outbox.wake, job)
-        turn = Turn(
-            conversation=job.conversation,
-            inputs=await self._make_inputs(job, channel, work),
-            model=job.model,
-            agent=job.agent,
-            answers=job.answers,
-            fresh=job.fresh,
-            merge_window_seconds=channel.window if channel else 0.2,
-        )
+        inputs = await self._make_inputs(job, channel, work)
+        turn = make_turn(job, inputs, channel.window if channel else 0.2)
         if not job.title:
             work.title = work.agent.title_at_once(job.messages[0].text)
             work.title_text = "" if work.title else job.messages[0].text
@@ -307,7 +300,7 @@ class TurnRunner:
         return RunResult(RunEnding(RunState.FAILED, clean=False), view.final())
 
     async def _least(self, job: ClaimedRun, work: TurnState) -> RunResult:
-        work.account.meter.take_unrecorded()  # not even its usage, which the log has
+        work.account.drop_unrecorded()  # not even its usage, which the log has
         return RunResult(RunEnding(RunState.FAILED, clean=False), View(failed=internal_fault()).final())
 
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.mcp.settings import McpConfig
-from agent.models.settings import ModelSettings
+from agent.models.settings import CallLimits, ModelSettings
 from agent.sections import (
     ContextConfig,
     GoalConfig,
@@ -18,11 +18,12 @@ from agent.sections import (
     PromptConfig,
     VoiceConfig,
 )
-from agent.setting import setting
+from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.team import RoleAssignment, TeamConfig
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
 
@@ -43,6 +44,9 @@ class AccessConfig:
     pairing: bool = setting(
         True,
         "an unknown person who writes privately gets a code and waits for an operator",
+    )
+    roles: tuple[RoleAssignment, ...] = setting(
+        (), "roles of people, chats and workspaces here (docs/team.md), described below; a person named here may talk"
     )
 
 
@@ -109,6 +113,13 @@ class ServiceLimits:
     """Limits of the service."""
 
     live_turns: int = setting(400, "turns that run at once; more are queued, and their requesters are told", ge=1)
+    model_calls: int = setting(
+        0, "model calls at once, shared fairly among conversations; more of them wait; 0: no limit", ge=0
+    )
+    endpoint_failures: int = setting(
+        5, "failures in a row after which a model's server is skipped where another model can answer; 0: never", ge=0
+    )
+    endpoint_seconds: float = setting(30.0, "a skipped server gets one call each time after so many seconds", ge=0.1)
     turn_seconds: float = setting(7200.0, "timeout of one turn", ge=1)
     attempts: int = setting(3, "attempts of a run that crashes interrupt; then the requester is told", ge=1)
     flood_messages: int = setting(20, "messages that one person may send …", ge=1)
@@ -124,6 +135,11 @@ class ServiceLimits:
     earlier_messages: int = setting(
         30, "earlier messages of a thread that the bot reads as context when somebody first mentions it there", ge=0
     )
+
+    @property
+    def of_calls(self) -> CallLimits:
+        """The limits of model calls."""
+        return CallLimits(self.model_calls, self.endpoint_failures, self.endpoint_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +167,14 @@ class MemoryConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """The audit: a tamper-evident log of who did what (docs/team.md)."""
+
+    days: int = setting(365, "rows of the audit that are older are deleted; 0: they are kept", ge=0)
+    key: Secret | None = setting(None, "signs the head of the audit, which is logged every hour")
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """What is logged, and how."""
 
@@ -175,6 +199,7 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
+    team: TeamConfig = setting(TeamConfig(), "the roles of people, and whose approval calls need")
     web: WebConfig = WebConfig()
     mcp: McpConfig = McpConfig()
     voice: VoiceConfig = VoiceConfig()
@@ -200,6 +225,7 @@ class FileConfig:
         "language of the bot's own sentences for people and chats that chose none with `/language`; `auto`: the one"
         " that the platform reports, otherwise English",
     )
+    audit: AuditConfig = AuditConfig()
     log: LogConfig = LogConfig()
 
 

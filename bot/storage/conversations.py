@@ -26,6 +26,7 @@ class ConversationRow:
     thread: str
     title: str
     model: str
+    effort: str
     agent: str
     state: str
     fence: int
@@ -117,9 +118,10 @@ def replace_title(execute: Execute, thread: Thread, title: str) -> None:
     execute(sql, {"thread": str(thread), "title": title})
 
 
-def choose_model(execute: Execute, key: str, model: str) -> None:
-    """Record which model answers from the next turn on."""
-    execute("UPDATE conversations SET model=:model WHERE key=:key", {"key": key, "model": model})
+def choose_model(execute: Execute, key: str, model: str, effort: str) -> None:
+    """Record which model answers from the next turn on, with which reasoning effort; "" means the configured one."""
+    sql = "UPDATE conversations SET model=:model, effort=:effort WHERE key=:key"
+    execute(sql, {"key": key, "model": model, "effort": effort})
 
 
 # ------------------------------------------------------------ what is pending

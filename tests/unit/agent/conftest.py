@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ from langchain_core.tools import BaseTool
 from agent.blocks import Block, Done, Step, Text, View
 from agent.context import Answer, Turn, TurnContext, UserInput
 from agent.factory import build_agent
-from agent.mcp.servers import McpServers
-from agent.mcp.settings import McpConfig
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from tests.fakes.model import FakeModel
@@ -91,13 +89,11 @@ class Workshop:
         settings: tuple[ModelSettings, ...] = (),
         retries: int = 3,
         tools: Sequence[BaseTool] = (),
-        mcp: McpConfig | None = None,
         **plan: Any,
     ) -> Bench:
-        services = replace(SERVICES, mcp=McpServers(mcp)) if mcp else SERVICES
         entry = ModelSettings("main", model="scripted", base_url=f"{self._model.base_url}/v1", retries=retries)
         wanted = agent_settings(**{"retry_seconds": 0.01, "time_zone": "Europe/Berlin", **plan})
-        agent = await build_agent(settings or (entry,), wanted, self._database, services, [*TOOLS, *tools])
+        agent = await build_agent(settings or (entry,), wanted, self._database, SERVICES, [*TOOLS, *tools])
         self._stack.push_async_callback(agent.close)
         return Bench(agent, self._database, self._folder)
 

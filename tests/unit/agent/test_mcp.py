@@ -25,10 +25,12 @@ from agent.context import Answer as HumanAnswer
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable
 from agent.mcp.names import MAX_NAME_CHARS, tool_name
 from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema
-from agent.mcp.settings import McpConfig, McpServerSettings
+from agent.mcp.settings import McpConfig, McpOAuthSettings, McpServerSettings
 from agent.permissions.rules import RulePermissions, parse_rules
+from agent.setting import Secret
 from agent.subagents.settings import KindSettings, SubagentSettings
 from agent.tools import make_tools
+from tests.fakes.mcp_http import CLIENT, SECRET, McpHttpServer
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.support.current_config import SERVICES, agent_settings
@@ -206,6 +208,31 @@ async def test_real_servers_of_other_people_work(connect: Any, tmp_path: Path) -
     git = connect(McpServerSettings("git", command=str(BIN / "mcp-server-git"), args=("--repository", str(tmp_path))))
     found = await git.request("git_log", {"repo_path": str(tmp_path)})
     assert "a first one" in found.result.content[0].text
+
+
+async def test_http_servers_get_headers_and_tokens_and_a_lost_session_begins_again(connect: Any) -> None:
+    async with McpHttpServer() as http:
+        settings = McpServerSettings("http", url=f"{http.base_url}/mcp", token=Secret("t"), headers={"X-Team": "a"})
+        connection = connect(settings)
+        assert (await connection.request("whoami", {})).result.content[0].text == "Bearer t"
+        assert {headers.get("X-Team") for headers in http.headers} == {"a"}
+        http.sessions.clear()  # as after a restart of the server
+        assert (await connection.request("whoami", {})).result.content[0].text == "Bearer t"
+        assert connection.starts == 2
+
+
+async def test_oauth_with_client_credentials(connect: Any) -> None:
+    async with McpHttpServer(oauth=True) as http:
+        oauth = McpOAuthSettings(CLIENT, Secret(SECRET), issuer=http.base_url)
+        connection = connect(McpServerSettings("http", url=f"{http.base_url}/mcp", oauth=oauth))
+        assert (await connection.request("whoami", {})).result.content[0].text == "Bearer token-0"
+        wrong = McpOAuthSettings(CLIENT, Secret("wrong"), issuer=http.base_url)
+        with pytest.raises(McpUnavailable):
+            await connect(McpServerSettings("http", url=f"{http.base_url}/mcp", oauth=wrong)).refresh()
+        elsewhere = McpOAuthSettings(CLIENT, Secret(SECRET), issuer="https://elsewhere.example")
+        with pytest.raises(McpUnavailable):
+            await connect(McpServerSettings("http", url=f"{http.base_url}/mcp", oauth=elsewhere)).refresh()
+        assert http.tokens == ["token-0"], "the secret went to the named issuer only"
 
 
 # ---------------------------------------------------------------- the agent

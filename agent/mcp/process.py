@@ -38,5 +38,5 @@ def _walls(settings: McpServerSettings) -> list[str]:
     if settings.cwd:
         options += ["--bind", settings.cwd, settings.cwd, "--chdir", settings.cwd]
     else:
-        options += ["--chdir", "/tmp"]  # noqa: S108
+        options += ["--chdir", "/tmp"]  # noqa: S108  its own one
     return options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
@@ -25,6 +26,8 @@ from agent.policies.base import (
 )
 from catalogue import _
 
+log = logging.getLogger(__name__)
+
 
 class ToolState(AgentState[Any]):
     """The state of an agent that finds its tools with `tool_search`."""
@@ -45,7 +48,8 @@ class McpPolicy:
         """Call the model with the tools of the servers."""
         problems = await self._servers.refresh()
         for name in self._servers.note_told(get_config()["configurable"]["thread_id"], problems):
-            text = _("The MCP server “{server}” is not available: {problem}.", server=name, problem=problems[name])
+            log.warning("mcp.unavailable server=%s problem=%s", name, problems[name])
+            text = _("The MCP server “{server}” is not available. I continue without it.", server=name)
             request.runtime.stream_writer(Notice("mcp", text, kept=True))
         tools = self._allowed(request.runtime.context.permissions)
         if not tools:

@@ -123,7 +123,7 @@ async def test_a_server_that_does_not_start_is_named_and_the_turn_works(
         telegram.send(ask(text=text))
         await telegram.wait(JANE, text)
         await service.quiet()
-    told = ["The MCP server “gone” is not available: there is no program" in text for text in said(telegram, JANE)]
+    told = ["The MCP server “gone” is not available. I continue" in text for text in said(telegram, JANE)]
     assert told == [True, False], "a conversation is told once"
 
 

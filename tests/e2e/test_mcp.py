@@ -140,4 +140,4 @@ async def test_check_tries_each_server(telegram: FakeTelegram, model: FakeModel,
     assert lines[0] == "FAULT mcp server gone: /bin/false: Connection closed"
     assert lines[1].startswith("note  mcp server none: it offers no allowed tool; its tools: ")
     assert lines[2:] == ["ok    mcp server off: disabled", "ok    mcp server old: 1 of 6 tools, protocol 2025-06-18"]
-    assert code == 1
+    assert code == 2

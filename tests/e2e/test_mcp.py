@@ -37,7 +37,7 @@ def calls(name: str, **args: Any) -> dict[str, Any]:
 
 async def question(telegram: FakeTelegram, service: Service, text: str) -> Shown:
     """Wait until the chat shows a question that contains the text, and its turn has ended."""
-    await telegram.wait(JANE, text)
+    await telegram.wait(JANE, text, seconds=30)
     await service.quiet()
     return next(shown for shown in reversed(telegram.visible(JANE)) if text in shown.text)
 
@@ -105,7 +105,7 @@ async def test_a_killed_server_starts_again_and_all_end_with_the_service(
     assert processes(str(tmp_path / "notes")) == [], "it starts with the first turn"
     for number in (1, 2):
         telegram.send(ask(steps=[calls("mcp__modern__note", text=f"n{number}")], text=f"noted {number}"))
-        await telegram.wait(JANE, f"noted {number}")
+        await telegram.wait(JANE, f"noted {number}", seconds=30)
         await service.quiet()
         [pid] = processes(str(tmp_path / "notes"))
         if number == 1:
@@ -121,7 +121,7 @@ async def test_a_server_that_does_not_start_is_named_and_the_turn_works(
     service = await start(mcp={"servers": [{"name": "gone", "command": "no-such-program"}]})
     for text in ("here I am", "still here"):
         telegram.send(ask(text=text))
-        await telegram.wait(JANE, text)
+        await telegram.wait(JANE, text, seconds=30)
         await service.quiet()
     told = ["The MCP server “gone” is not available. I continue" in text for text in said(telegram, JANE)]
     assert told == [True, False], "a conversation is told once"

@@ -309,6 +309,7 @@ class App:
             policies=config.policies,
             subagents=config.subagents,
             agents=config.agents,
+            mcp=config.mcp,
             calls=config.limits.of_calls,
         )
         return await build_agent(config.models, settings, self._checkpoints, services)

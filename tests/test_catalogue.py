@@ -30,6 +30,11 @@ HOW_TO = (
 # Files (or folders) whose sentences stay English, by who reads them.
 ENGLISH_FILES = {
     "agent/checkpointer.py": "SQL",
+    "agent/mcp/calls.py": "the model",
+    "agent/mcp/connection.py": "the model",
+    "agent/mcp/content.py": "the model",
+    "agent/mcp/servers.py": "the model",
+    "agent/mcp/tools.py": "the model",
     "agent/memory/": "the model",
     "agent/near_misses.py": "operators: faults of the configuration",
     "agent/permissions/policy.py": "the model",

@@ -10,7 +10,7 @@ import os
 import pkgutil
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,7 @@ from agent.setting import Secret
 from bot.config.decoder import describe, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
+from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 
@@ -101,7 +102,7 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
 
 def _without_accounts(document: Document, sections: dict[str, Any] | None) -> dict[str, Any] | None:
     """Drop the sections that hold secrets, with their faults and those of the environment."""
-    named = ("models", "roles", "channels")
+    named = ("models", "roles", "channels", "mcp", FOREIGN_SECTION)
     document.faults[:] = [
         fault
         for fault in document.faults
@@ -151,10 +152,13 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
     _check_search(document, sections.get("web"))
     _check_budgets(document, sections.get("budgets"))
     _check_time_zone(document, sections.get("time_zone"))
-    config = validate(document, FileConfig, sections, extra=("config_version", "channels"))
+    servers = read_foreign_servers(document, sections)
+    extra = ("config_version", "channels", FOREIGN_SECTION)
+    config = validate(document, FileConfig, sections, extra=extra)
     if config is None:
         return None
     values = {field.name: getattr(config, field.name) for field in fields(config)}
+    values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
     check_team(document, config.team, entries)
     source = document.file or "built-in defaults"
     return Config(

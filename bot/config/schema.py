@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.mcp.settings import McpConfig
 from agent.models.settings import CallLimits, ModelSettings
 from agent.sections import (
     ContextConfig,
@@ -212,6 +213,7 @@ class FileConfig:
     permissions: PermissionConfig = PermissionConfig()
     team: TeamConfig = setting(TeamConfig(), "the roles of people, and whose approval calls need")
     web: WebConfig = WebConfig()
+    mcp: McpConfig = McpConfig()
     voice: VoiceConfig = VoiceConfig()
     subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
     agents: tuple[NamedAgentSettings, ...] = setting(

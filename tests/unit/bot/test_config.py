@@ -586,3 +586,39 @@ def test_the_service_listens_before_the_agent_stack_is_loaded() -> None:
         [sys.executable, "-c", program], cwd=Path(__file__).parents[3], capture_output=True, check=True
     )
     assert done.stdout == b"[]\n", "import it where it is used: loading it takes a second"
+
+
+def test_mcp_servers_in_our_form_and_in_the_form_of_other_programs() -> None:
+    config = read(
+        "mcp: {servers: [{name: a, command: uvx, args: [x], env: {TOKEN: $T}}]}\n"
+        "mcpServers:\n  b: {type: http, url: 'http://127.0.0.1/mcp', headers: {X: y}}\n"
+        "  c: {command: d, disabled: true}\n",
+        {"T": "mcp-secret"},
+    )
+    assert [(each.name, each.command, each.url, each.enabled) for each in config.mcp.servers] == [
+        ("a", "uvx", "", True),
+        ("b", "", "http://127.0.0.1/mcp", True),
+        ("c", "d", "", False),
+    ]
+    assert config.mcp.servers[0].env == {"TOKEN": "mcp-secret"}
+    assert "mcp-secret" in secret_texts(config)
+    assert "mcp-secret" not in repr(config.mcp)
+
+
+def test_faults_of_mcp_servers_name_their_place() -> None:
+    found = faults(
+        "config_version: 1\n"
+        "mcp: {servers: [{name: a}, {name: b, command: x, url: 'http://h/'}, {name: c, url: 'nowhere'}]}\n"
+        "mcpServers:\n  a: {command: x}\n  d: {url: 'http://h/sse', type: sse}\n  e: {command: x, autoApprove: [y]}\n"
+        "  f: {url: 'http://h/', oauth: {client_id: me}}\n"
+    )
+    assert [fault.partition(": ")[2] for fault in found] == [
+        "mcp.servers[0]: needs either `command` or `url` → a program on this machine, or an HTTP server",
+        "mcp.servers[1]: needs either `command` or `url` → a program on this machine, or an HTTP server",
+        "mcp.servers[2].url: not a URL → write it with its scheme, such as https://host:port/path",
+        "mcpServers.a.name: another server has the same name → give it its own name",
+        "mcpServers.d.type: the SSE transport is not supported → use the server's streamable-HTTP URL",
+        found[5].partition(": ")[2],  # names all settings
+        "mcpServers.f.oauth.issuer: is missing → add the URL of the authorization server",
+    ]
+    assert "mcpServers.e.autoApprove: unknown setting → one of: args, " in found[5]

@@ -14,7 +14,7 @@ from typing import Literal
 import aiohttp
 import httpx2
 import openai
-from langchain_core.exceptions import ContextOverflowError, ModelError
+from langchain_core.exceptions import ContextOverflowError, ModelConnectionError, ModelError, ModelTimeoutError
 
 from agent.blocks import Failed, command_hint
 from catalogue import N_, _, join_sentences
@@ -74,9 +74,9 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
     if isinstance(error, ContextOverflowError) or _is_too_long(error):
         return ErrorVerdict("shorten", *too_long())
     status = _http_status(error)
-    if status is not None:
+    if status is not None and status >= 400:  # an error event in Anthropic's stream has the status of the stream, 200
         return _classify_status(error, status)
-    if isinstance(error, NETWORK_ERRORS):
+    if isinstance(error, (*NETWORK_ERRORS, ModelConnectionError, ModelTimeoutError)):
         return ErrorVerdict("retry", _describe_network_error(error), _try_later())
     if isinstance(error, openai.APIError):  # an error event in the stream, without an HTTP status
         return ErrorVerdict("retry", _("My model reported an error in the middle of its answer."), _try_later())

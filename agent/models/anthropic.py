@@ -66,6 +66,7 @@ class ThinkingAnthropic(ChatAnthropic):
         ended = False
         async for chunk in super()._astream(*args, **kwargs):
             ended = ended or "stop_reason" in chunk.message.response_metadata
+            chunk.message.id = None  # only its first chunk has an id; langchain gives all of them the same
             yield chunk
         if not ended:
             raise ConnectionError("The stream ended in the middle.")

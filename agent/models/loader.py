@@ -118,7 +118,8 @@ def _model_arguments(settings: ModelSettings) -> dict[str, Any]:
         fix = f"choose one of {', '.join(preset.efforts)}" if preset.efforts else "set it in `options`"
         raise AgentConfigError(("models", settings.name, "effort"), wrong, fix)
     effort = preset.efforts[settings.effort] if settings.effort else {}
-    return merge_arguments(preset.arguments, settings.options, effort)
+    shown = preset.shown if settings.show_thinking else {}
+    return merge_arguments(preset.arguments, shown, settings.options, effort)
 
 
 def _import_class(settings: ModelSettings) -> type[BaseChatModel]:

@@ -23,6 +23,7 @@ from langchain_openai import ChatOpenAI
 
 from agent.models.http_transport import READ_PACE, ReadPace, open_http_client
 from agent.models.reasoning import REASONING_FIELDS, SIGNATURES_FIELD, ReasoningDetails, ThinkingOpenAI
+from agent.models.responses import StatelessResponses
 from agent.models.settings import ModelSettings
 
 MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
@@ -52,6 +53,8 @@ def make_chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> Cha
         "max_retries": 0,
         "http_async_client": open_http_client(settings, base_url),
     }
+    if given["use_responses_api"]:
+        return StatelessResponses(**given)
     model = ThinkingOpenAI(**given)
     model.async_client = StreamingCompletions(model.root_async_client, settings.read_seconds)
     return model
@@ -153,6 +156,7 @@ class DeltaStream:
 
     async def _read_events(self) -> None:
         finished = has_content = False
+        kimi_usage: Chunk | None = None  # inside of a choice, and there may be a usual one, too
         async for chunk in _parse_events(self._stream.response.aiter_bytes(), self._request):
             if chunk is None:
                 finished = finished or has_content  # some servers omit the finish reason
@@ -164,7 +168,14 @@ class DeltaStream:
                     self._details.put_back(delta)
                 has_content = has_content or bool(delta.get("content") or delta.get("tool_calls"))
                 finished = finished or bool(choice.get("finish_reason"))
+                kimi_usage = choice.pop("usage", None) or kimi_usage
+            if usage := chunk.get("usage"):
+                _complete_usage(usage)
+                kimi_usage = None
             self._merge_chunk(chunk)
+        if kimi_usage:
+            _complete_usage(kimi_usage)
+            self._merge_chunk({"choices": [], "usage": kimi_usage})
         if not finished:
             raise openai.APIConnectionError(message="The stream ended in the middle.", request=self._request)
 
@@ -212,13 +223,14 @@ def _dump_body(body: dict[str, Any]) -> bytes:
 
 def _add_missing_reasoning(error: openai.BadRequestError, messages: list[Chunk]) -> bool:
     """If the server demands reasoning, add an empty one to tool calls without; return whether any lacked it."""
+    words = f"{error} {error.body}"  # Gemini's body is a list, of which the SDK tells nothing in its message
     called = [message for message in messages if message.get("tool_calls")]
     lacking: list[Chunk] = []
-    if "reasoning_content" in str(error):
+    if "reasoning_content" in words:
         lacking = [message for message in called if "reasoning_content" not in message]
         for message in lacking:
             message["reasoning_content"] = ""
-    elif "thought_signature" in str(error):
+    elif "thought_signature" in words:
         lacking = [call for message in called for call in message["tool_calls"] if SIGNATURES_FIELD not in call]
         for call in lacking:
             call[SIGNATURES_FIELD] = {"google": {"thought_signature": NO_SIGNATURE}}
@@ -282,6 +294,13 @@ def _parse_json(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:  # a lone surrogate, which is valid JSON
         return json.loads(data)
+
+
+def _complete_usage(usage: Chunk) -> None:
+    """Put the number of cached tokens where OpenAI has it: Kimi and DeepSeek have fields of their own."""
+    details = usage["prompt_tokens_details"] = usage.get("prompt_tokens_details") or {}
+    if cached := usage.get("cached_tokens") or usage.get("prompt_cache_hit_tokens"):
+        details.setdefault("cached_tokens", cached)
 
 
 def _complete_tool_call(call: Chunk, index: int) -> None:

@@ -25,6 +25,7 @@ class ModelPreset:
     use: str = CHAT_OPENAI_CLASS_PATH
     arguments: Arguments = field(default_factory=dict)
     efforts: Mapping[str, Arguments] = field(default_factory=dict)
+    shown: Arguments = field(default_factory=dict)  # what the server needs to send its thinking
     known: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
 
 
@@ -67,6 +68,7 @@ PRESETS: Mapping[str, ModelPreset] = {
             name: {"reasoning": {"effort": name}}
             for name in ("none", "minimal", "low", "medium", "high", "xhigh", "max")
         },
+        shown={"reasoning": {"summary": "auto"}},
         known={"gpt-6": (1_050_000, True), "gpt-5": (272_000, True)},
     ),
     "anthropic": ModelPreset(

@@ -7,12 +7,11 @@ receives it. Servers do not want the reasoning of messages without tool calls.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import openai
-from langchain_core.exceptions import ModelAPIError
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
@@ -55,15 +54,13 @@ class ThinkingOpenAI(ChatOpenAI):
 
     @property
     def _reasoning_owner(self) -> str:
-        return f"{self.model_name} at {urlsplit(self.openai_api_base or '').hostname}"
+        server = urlsplit(self.openai_api_base or "")
+        return f"{self.model_name} at {server.hostname}" + (f":{server.port}" if server.port else "")
 
     def _get_request_payload(
         self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         messages = self._convert_input(input_).to_messages()
-        if self.use_responses_api:
-            own = [without_foreign_blocks(message, "openai", self.model_name) for message in messages]
-            return super()._get_request_payload(own, stop=stop, **kwargs)
         payload = super()._get_request_payload([_plain(message) for message in messages], stop=stop, **kwargs)
         said = [message for message in messages if isinstance(message, AIMessage)]
         sent = [message for message in payload.get("messages", ()) if message["role"] == "assistant"]
@@ -83,17 +80,6 @@ class ThinkingOpenAI(ChatOpenAI):
         for call in out["tool_calls"]:
             if signature := reasoning.get(SIGNATURES_FIELD, {}).get(call["id"]):
                 call[SIGNATURES_FIELD] = signature
-
-    async def _astream_responses(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
-        ended = False
-        try:
-            async for chunk in super()._astream_responses(*args, **kwargs):
-                ended = ended or "status" in chunk.message.response_metadata
-                yield chunk
-        except ValueError as error:  # what langchain makes of an error event
-            raise ModelAPIError(str(error)) from error
-        if not ended:
-            raise ConnectionError("The stream ended in the middle.")
 
 
 class ReasoningDetails:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, cast
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 
+from agent.fair_slots import SlotGroups
 from agent.models.openai_stream import make_chat_openai
 from agent.models.presets import (
     CHAT_ANTHROPIC_CLASS_PATH,
     CHAT_OPENAI_CLASS_PATH,
-    effort_names,
     merge_arguments,
     preset_of,
 )
 from agent.models.settings import AgentConfigError, Effort, ModelSettings
+from agent.models.traffic import Endpoint, ModelTraffic
 from agent.near_misses import suggest
 
 if TYPE_CHECKING:
@@ -51,11 +52,22 @@ class ModelTrouble:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A chat model and its settings."""
+    """A chat model, its settings, and what its calls share with those of other models."""
 
     settings: ModelSettings
     model: BaseChatModel
+    traffic: ModelTraffic = field(default_factory=ModelTraffic, compare=False)
     trouble: ModelTrouble = field(default_factory=ModelTrouble, compare=False)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The server of the model."""
+        return self.traffic.endpoint_of(self.settings)
+
+    @property
+    def groups(self) -> SlotGroups:
+        """The limits that its calls count against."""
+        return self.traffic.groups_of(self.settings)
 
     @property
     def wants_json_schemas(self) -> bool:
@@ -69,21 +81,16 @@ class LoadedModel:
             return self.settings.vision
         return bool((self.model.profile or {}).get("image_inputs"))
 
-    @property
-    def efforts(self) -> tuple[str, ...]:
-        """The reasoning efforts that it takes, the least first; empty if it has no such setting."""
-        return effort_names(self.settings.preset, self.settings.use)
-
-    def with_effort(self, effort: Effort) -> LoadedModel:
-        """Return this model with another reasoning effort. It shares the connections and the trouble of this one.
-
-        Raises AgentConfigError if the model does not take this effort.
-        """
-        settings = replace(self.settings, effort=effort)
+    def with_effort(self, effort: str) -> LoadedModel:
+        """Return it with this reasoning effort, over the same connections; itself if the model has no such effort."""
+        preset = preset_of(self.settings.preset, self.settings.use)
+        if effort not in preset.efforts:
+            return self
+        settings = replace(self.settings, effort=cast(Effort, effort))
         arguments = _model_arguments(settings)
-        changed = {name for each in preset_of(settings.preset, settings.use).efforts.values() for name in each}
+        changed = {name for each in preset.efforts.values() for name in each}
         model = self.model.model_copy(update={name: arguments.get(name) for name in changed})
-        return LoadedModel(settings, model, self.trouble)
+        return replace(self, settings=settings, model=model)
 
     async def close(self) -> None:
         """Close its connections."""

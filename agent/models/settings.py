@@ -56,6 +56,7 @@ class ModelSettings:
     vision: bool | None = setting(
         None, "whether the model sees pictures; empty: what langchain knows about it, which is nothing of local models"
     )
+    calls: int = setting(0, "calls of this model at once, shared fairly among conversations; 0: no limit", ge=0)
     effort: Effort = setting("", "how much the model thinks; empty: what the provider does by itself")
     show_thinking: bool = setting(False, "show the model's thinking as a step, as far as the provider sends it")
     options: Mapping[str, Any] = field(
@@ -66,6 +67,15 @@ class ModelSettings:
     def label(self) -> str:
         """The name that `/models` shows."""
         return self.display_name or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The limits of all model calls, set in `limits:`."""
+
+    model_calls: int = 0
+    endpoint_failures: int = 5
+    endpoint_seconds: float = 30.0
 
 
 class AgentConfigError(Exception):

@@ -137,7 +137,7 @@ async def test_a_picture(provider: Provider, make: Workshop) -> None:
 async def test_each_effort_reaches_the_model_in_its_own_words(provider: Provider, make: Workshop) -> None:
     model = LoadedModel(provider.settings(), load_model(provider.settings()))
     bodies: list[Json] = []
-    for effort in model.efforts:
+    for effort in PRESETS[provider.name].efforts:
         bench = await make(settings=(provider.settings(effort=effort),))
         state = end(await bench.run(say(LOOK, effort), conversation=effort))
         assert (state, rejections(provider)) == ("done", [])
@@ -173,7 +173,7 @@ async def test_any_model_goes_on_where_another_one_failed(provider: Provider, ma
     effort: Effort = "low" if "low" in PRESETS[provider.name].efforts else ""
     for name in ("deepseek", "anthropic", "openai-responses", "gemini", "openrouter"):
         async with double(name) as server:
-            other = Provider(name, server)  # type: ignore[arg-type]  # names of presets
+            other = Provider(name, server)
             settings = (other.settings("first"), provider.settings("second", effort=effort))
             bench = await make(settings=settings, fallback=("second",))
             server.script = lambda body: Answer(status=401) if body["messages"][-1]["role"] == "tool" else None

@@ -1,6 +1,7 @@
 """Presets: how each provider is reached, which window and eyes its models have, and how it takes a reasoning effort.
 
-Data only, imports nothing heavy. Sources of the facts: docs/models.md.
+Data only, imports nothing heavy. The sources of the facts stand in
+tests/fakes/model_dialects.py.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ PRESETS: Mapping[str, ModelPreset] = {
         "https://openrouter.ai/api/v1",
         "OPENROUTER_API_KEY",
         efforts={
-            name: _body(reasoning={"effort": name}) for name in ("none", "minimal", "low", "medium", "high", "xhigh")
+            name: _body(reasoning={"effort": name})
+            for name in ("none", "minimal", "low", "medium", "high", "xhigh", "max")
         },
     ),
 }
@@ -150,10 +152,10 @@ def complete_entry(entry: dict[str, Any]) -> None:
     """Add what the preset of a raw entry of `models:` knows, as far as the entry does not say it."""
     preset = PRESETS[entry["preset"]]
     model = str(entry.get("model") or "")
-    window, sees = next((facts for begin, facts in preset.known.items() if model.startswith(begin)), (0, None))
+    window, sees = next((facts for begin, facts in preset.known.items() if model.startswith(begin)), (None, None))
     facts = {"use": preset.use, "base_url": preset.base_url, "context_tokens": window, "vision": sees}
     for name, value in facts.items():
-        if entry.get(name) is None and value:
+        if entry.get(name) is None and value not in (None, ""):
             entry[name] = value
 
 

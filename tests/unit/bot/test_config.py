@@ -622,3 +622,31 @@ def test_faults_of_mcp_servers_name_their_place() -> None:
         "mcpServers.f.oauth.issuer: is missing → add the URL of the authorization server",
     ]
     assert "mcpServers.e.autoApprove: unknown setting → one of: args, " in found[5]
+
+
+def test_a_preset_sets_what_the_entry_does_not_say() -> None:
+    models = """models:
+  - {name: a, preset: deepseek, model: deepseek-v4-pro, effort: high}
+  - {name: b, preset: kimi, model: kimi-k3, base_url: "https://api.moonshot.cn/v1", api_key: other}
+  - {name: c, preset: ollama, vision: false}
+  - {name: d, preset: gemini, model: gemini-3-pro, base_url: "http://elsewhere/v1"}
+"""
+    deep, kimi, local, elsewhere = read(models, {"DEEPSEEK_API_KEY": "k1", "GEMINI_API_KEY": "k2"}).models
+    assert (deep.base_url, deep.api_key, deep.effort) == ("https://api.deepseek.com", Secret("k1"), "high")
+    assert (deep.context_tokens, deep.vision) == (128_000, False)
+    assert (kimi.base_url, kimi.api_key, kimi.vision) == ("https://api.moonshot.cn/v1", Secret("other"), True)
+    assert (local.base_url, local.api_key) == ("http://127.0.0.1:11434/v1", Secret("none"))
+    assert elsewhere.api_key == Secret("none"), "another server does not get Google's key"
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ("preset: deepseek", "models[0].api_key: is missing and $DEEPSEEK_API_KEY is not set"),
+        ("preset: deepsek", "models[0].preset"),
+        ("preset: ollama, effort: max", "models[0].effort: this model does not take it → choose one of none, low"),
+        ("preset: minimax, api_key: k, effort: high", "models[0].effort: this model has no such setting"),
+    ],
+)
+def test_a_preset_that_cannot_be_used_is_a_fault(entry: str, fault: str) -> None:
+    assert fault in "\n".join(faults(f"config_version: 1\nmodels: [{{name: a, {entry}}}]"))

@@ -129,7 +129,10 @@ class App:
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
-            table = operations.Operations(store, config.data_dir, self._folders, wake_ups.wake_all).table()
+            custom_skills = Path(config.skills.custom)
+            table = operations.Operations(
+                store, config.data_dir, self._folders, custom_skills, wake_ups.wake_all
+            ).table()
             await stack.enter_async_context(
                 operations.serve_control_socket(
                     config.data_dir, {**table, "status": self._status.report}, self._attach_console

@@ -17,6 +17,7 @@ from agent.messages import Kind, Message, Thread
 from agent.skills.skill import Skill
 from bot import access, questions
 from bot.agent_command import run_agents_command
+from bot.config.team import Right
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
@@ -78,7 +79,11 @@ class CommandCall:
 
     @property
     def is_operator(self) -> bool:
-        return self.current.access.is_operator(self.execute, self.thread.channel, self.message.author.id)
+        return self.may(Right.OPERATE)
+
+    def may(self, right: Right) -> bool:
+        """Return whether the person who sent the command has this right here."""
+        return self.current.access.may(self.execute, self.thread, self.message.author.id, right)
 
     @property
     def thread(self) -> Thread:

@@ -21,6 +21,7 @@ from agent.skills.library import SkillLibrary
 from bot import claims, pairing, questions
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
+from bot.config.team import Right
 from bot.current import Current
 from bot.skills.decisions import decision_command, is_skill_decision
 from bot.storage import (
@@ -146,13 +147,13 @@ class Inbox:
         if pairing.is_decision(event):
             return self._decide_pairing(execute, event, now, arrived)
         if is_skill_decision(event):
-            if not access.is_operator(execute, event.thread.channel, event.author.id):
+            if not access.may(execute, event.thread, event.author.id, Right.SKILLS):
                 return Receipt.IGNORED
             event = decision_command(event)
-        if not access.may_talk(execute, event):
+        if not access.may_enter(execute, event):
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
-        if event.private and access.is_operator(execute, event.thread.channel, event.author.id):
+        if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
         conversation = _find_conversation(execute, event, now)
         if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, conversation, event, now)):
@@ -167,7 +168,7 @@ class Inbox:
 
     def _store_title(self, execute: Execute, event: Message, now: float) -> Receipt:
         """Record the name that a person gave a thread, so that no title replaces it."""
-        if not self._current.access.may_talk(execute, event):
+        if not self._current.access.may_enter(execute, event):
             return Receipt.IGNORED
         if event.private:  # the name of a new topic comes before its first message
             conversations.current_conversation(execute, event.thread, now)
@@ -176,7 +177,7 @@ class Inbox:
 
     def _store_feedback(self, execute: Execute, event: Message, run: int | None) -> Receipt:
         """Record what a person thinks of the answer of a run."""
-        if run is None or not self._current.access.may_talk(execute, event):
+        if run is None or not self._current.access.may_enter(execute, event):
             return Receipt.IGNORED
         record = feedback.record_feedback if event.kind is Kind.FEEDBACK else feedback.remove_feedback
         record(execute, run, event.author, event.text, event.time)
@@ -184,7 +185,7 @@ class Inbox:
 
     def _decide_pairing(self, execute: Execute, click: Message, now: float, arrived: Arrived) -> Receipt:
         """Do what an operator pressed under the question about a stranger."""
-        if not self._current.access.is_operator(execute, click.thread.channel, click.author.id):
+        if not self._current.access.may(execute, click.thread, click.author.id, Right.OPERATE):
             return Receipt.IGNORED
         decided = pairing.decide(execute, click, now)
         if decided is None:

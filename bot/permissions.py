@@ -14,6 +14,7 @@ from agent.sections import PermissionConfig
 from bot.access import AccessPolicy
 from bot.claims import ClaimedRun
 from bot.config.schema import Config
+from bot.config.team import Right
 from bot.current import Current
 from bot.storage import grants
 from bot.storage.database import Database, Execute
@@ -46,8 +47,9 @@ class TurnPermissions:
     async def complete(self, approve: Approve) -> Approve:
         """Return the approval with all options that the requester has: only operators may allow a call everywhere."""
         job, access = self._job, self._current.access
-        channel = job.thread.channel
-        if not approve.grant or not await self._store.run(lambda ex: access.is_operator(ex, channel, job.requester)):
+        if not approve.grant or not await self._store.run(
+            lambda execute: access.may(execute, job.thread, job.requester, Right.OPERATE)
+        ):
             return approve
         return replace(approve, option_count=len(APPROVAL_OPTIONS))
 

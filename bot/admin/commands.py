@@ -102,7 +102,7 @@ def run_operation(arguments: argparse.Namespace, config: Config) -> int:
     words = arguments.words
     if arguments.action == "backup":  # the service can have another working directory
         words = [str(Path(words[0]).absolute())]
-    return asyncio.run(cli.run_operation(config.data_dir, arguments.group, arguments.action, words))
+    return asyncio.run(cli.run_operation(config, arguments.group, arguments.action, words))
 
 
 def run_skills(arguments: argparse.Namespace, config: Config) -> int:
@@ -122,7 +122,7 @@ def export_thread(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin import cli
 
     try:
-        text = asyncio.run(cli.render_thread(config.data_dir, arguments.thread, arguments.format))
+        text = asyncio.run(cli.render_thread(config, arguments.thread, arguments.format))
         if arguments.file is None:
             print(text, end="")
         else:

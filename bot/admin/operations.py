@@ -56,11 +56,17 @@ class Operations:
     """What an operator can do, with the service running or not. `changed` wakes the running parts."""
 
     def __init__(
-        self, store: Database, data_dir: Path, folders: ConversationFolders, changed: Callable[[], None] = lambda: None
+        self,
+        store: Database,
+        data_dir: Path,
+        folders: ConversationFolders,
+        custom_skills: Path,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
         self._folders = folders
+        self._custom_skills = custom_skills
         self._changed = changed
         self._backing_up = asyncio.Lock()
 
@@ -129,9 +135,9 @@ class Operations:
         return {"channel": channel, "person": person}
 
     async def backup(self, file: str) -> Answer:
-        """Write consistent copies of the databases, and the folders of conversations, into a .tar.gz."""
+        """Write consistent copies of the databases, and the folders of conversations and skills, into a .tar.gz."""
         async with self._backing_up:
-            return await back_up(self._data_dir, self._folders, Path(file))
+            return await back_up(self._data_dir, self._folders, self._custom_skills, Path(file))
 
     async def export(self, thread: str, after: int = 0) -> Answer:
         """Return the entries of a thread's transcript that follow the id `after`. `thread` may be its beginning."""

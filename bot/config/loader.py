@@ -25,6 +25,7 @@ from agent.setting import Secret
 from bot.config.decoder import describe, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
+from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
@@ -151,6 +152,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
     if config is None:
         return None
     values = {field.name: getattr(config, field.name) for field in fields(config)}
+    check_team(document, config.team, entries)
     source = document.file or "built-in defaults"
     return Config(
         **values,

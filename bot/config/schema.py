@@ -22,6 +22,7 @@ from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.team import RoleAssignment, TeamConfig
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
 
@@ -42,6 +43,9 @@ class AccessConfig:
     pairing: bool = setting(
         True,
         "an unknown person who writes privately gets a code and waits for an operator",
+    )
+    roles: tuple[RoleAssignment, ...] = setting(
+        (), "roles of people, chats and workspaces here (docs/team.md), described below; a person named here may talk"
     )
 
 
@@ -186,6 +190,7 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
+    team: TeamConfig = setting(TeamConfig(), "the roles of people, and whose approval calls need")
     web: WebConfig = WebConfig()
     voice: VoiceConfig = VoiceConfig()
     subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")

@@ -76,6 +76,7 @@ CREATE TABLE runs (
     started FLOAT NOT NULL,
     finished FLOAT,
     language TEXT DEFAULT '' NOT NULL,
+    people TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX runs_conversation ON runs (conversation, id);
@@ -106,6 +107,9 @@ CREATE TABLE questions (
     answered_at FLOAT,
     grant_tool TEXT DEFAULT '' NOT NULL,
     grant_subject TEXT DEFAULT '' NOT NULL,
+    requester TEXT DEFAULT '' NOT NULL,
+    approvers TEXT DEFAULT '' NOT NULL,
+    asked_in TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (conversation, id)
 );
 CREATE INDEX questions_asked ON questions (asked);
@@ -287,6 +291,7 @@ CREATE TABLE permission_grants (
     person TEXT NOT NULL,
     name TEXT NOT NULL,
     given FLOAT NOT NULL,
+    place TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id),
     UNIQUE (conversation, tool, subject)
 );
@@ -331,6 +336,41 @@ CREATE TABLE memory_queue (
     PRIMARY KEY (account, owner, run)
 );
 CREATE INDEX memory_queue_at ON memory_queue (at);
+
+-- The audit: hash = SHA-256(hash of the row before || seq as 8 bytes || body). `audit_anchors` has the last row that
+-- retention deleted. `audit_names`: pseudonym (`alias`, a hash of salt and name) -> address of a person or thread, and the
+-- last row that used it. Who is forgotten loses this row only, so that the chain stays valid.
+CREATE TABLE audit (
+    seq INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+
+CREATE TABLE audit_anchors (
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+
+CREATE TABLE audit_names (
+    name TEXT NOT NULL,
+    alias TEXT NOT NULL,
+    salt BLOB NOT NULL,
+    used INTEGER NOT NULL,
+    PRIMARY KEY (name)
+);
+
+CREATE TABLE person_roles (
+    channel TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    role TEXT NOT NULL,
+    name TEXT NOT NULL,
+    giver TEXT NOT NULL,
+    giver_name TEXT NOT NULL,
+    given FLOAT NOT NULL,
+    PRIMARY KEY (channel, subject)
+);
 
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from agent.blocks import Approve, Ask, Usage
 from agent.memory.visibility import MemoryKind, MemoryScope
@@ -106,6 +106,18 @@ class Turn:
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
     merge_window_seconds: float = 0.2  # how long text deltas are merged
+
+
+@dataclass(frozen=True, slots=True)
+class CallNote:
+    """A decision about a tool call, or its end, for the audit: digests in place of arguments."""
+
+    kind: Literal["call", "result"]
+    tool: str
+    outcome: str  # allowed, granted, approved, denied; of a result: success, error, unknown
+    arguments: str = ""  # SHA-256
+    approval: str = ""  # SHA-256 of the call as a person saw it
+    by: str = ""  # what denied it: rule, person, plan, fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +234,7 @@ class TurnContext:
     fallbacks; the agent sets it. `vision` takes over when people show a picture to a model that does not see; None: no
     model does, or it has taken over. `asked` are the ids of the open interrupts in which the permission policy asked.
     `tasks` are the sub-agents of the turn, which the agent sets, and `task` is the one that this context belongs to.
+    The next commit of the turn stores `notes` in the audit: that of the ledger comes before each effect.
     """
 
     sandbox: SandboxHandle
@@ -232,6 +245,7 @@ class TurnContext:
     vision: LoadedModel | None = None
     taken_steering: list[UserInput] = field(default_factory=list)  # messages that joined this turn
     meter: Meter = field(default_factory=Meter)
+    notes: list[CallNote] = field(default_factory=list)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
     memory: MemoryNotes | None = None  # None: it is off

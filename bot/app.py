@@ -24,6 +24,7 @@ from agent.web.search import make_search
 from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
+from bot.audit import AUDIT_JOB, keep_audit, record_config
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.command_runner import CommandRunner
@@ -39,6 +40,7 @@ from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
+from bot.storage.audit import AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
@@ -108,7 +110,7 @@ class App:
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
-            self._store, self._checkpoints = await _open_databases(config.data_dir, stack)
+            self._store, self._checkpoints = await _open_databases(config, stack)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
             self._jobs = JobWorker(store)
@@ -253,6 +255,7 @@ class App:
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+            jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
             memory = MemoryService(store, self._current)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
@@ -294,20 +297,22 @@ class App:
         return await build_agent(config.models, settings, self._checkpoints, services)
 
 
-async def _open_databases(data_dir: Path, stack: AsyncExitStack) -> tuple[Database, Database]:
+async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Database, Database]:
     """Open both databases, upgraded to this version's schema. Raises DatabaseFault."""
+    data_dir = config.data_dir
     if backup := await asyncio.to_thread(prepare_databases, data_dir):
         log.info("store.migrated backup=%s", backup.name)
     try:
         store = await stack.enter_async_context(Database(data_dir / "fawn.db"))
         checkpoints = await stack.enter_async_context(Database(data_dir / "checkpoints.db"))
-        await store.run(_release_previous_process)
+        await store.run(partial(_release_previous_process, config=config))
     except (sqlite3.Error, StorageError) as error:
         raise DatabaseFault.from_error(error) from error
     return store, checkpoints
 
 
-def _release_previous_process(execute: Execute) -> None:
+def _release_previous_process(execute: Execute, config: Config) -> None:
+    record_config(execute, config, AuditKind.SERVICE_STARTED)
     claims.release_stale_claims(execute)
     extend_bundle_wait(execute, time.time())
 

@@ -24,7 +24,8 @@ from bot.memory_commands import memory_command
 from bot.model_command import model_command, models_command
 from bot.permissions_command import permissions_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import conversations, inbox, people, runs, transcripts
+from bot.storage import audit, conversations, inbox, people, runs, transcripts
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
@@ -95,6 +96,10 @@ class CommandCall:
         if row is None:
             raise LookupError(f"there is no conversation {self.conversation}")
         return row
+
+    def record(self, kind: AuditKind, what: Mapping[str, int | str]) -> None:
+        """Note in the audit what the command does."""
+        audit.record(self.execute, AuditEvent(kind, self.thread, self.message.author.id, what=what))
 
 
 @dataclass(frozen=True, slots=True)

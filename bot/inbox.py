@@ -25,6 +25,7 @@ from bot.config.team import Right
 from bot.current import Current
 from bot.skills.decisions import decision_command, is_skill_decision
 from bot.storage import (
+    audit,
     conversations,
     feedback,
     inbox,
@@ -35,6 +36,7 @@ from bot.storage import (
     sent_messages,
     watermarks,
 )
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
 from catalogue import N_, _
@@ -210,6 +212,9 @@ class Inbox:
         row = inbox.store_message(execute, message, conversation, ready=ready, received=received, bundle=bundle)
         if row is None:
             return Receipt.DUPLICATE
+        if message.kind is not Kind.COMMAND:  # a command has its row when it is done
+            what = {"id": row, "kind": message.kind, "files": len(message.attachments)}
+            audit.record(execute, AuditEvent(AuditKind.MESSAGE, message.thread, message.author.id, what=what))
         if message.kind is Kind.UNSUPPORTED:
             _notify_author(execute, message, lambda: _(UNSUPPORTED, what=_(message.text)), f"in:{row}", now)
             inbox.set_state(execute, row, InboxState.DONE)
@@ -271,6 +276,8 @@ def _ignore_event(execute: Execute, event: Message, reason: str, now: float) -> 
     thread, or its author may be allowed."""
     if event.follow_up or event.addressed:
         inbox.store_ignored(execute, event.key, reason, now)
+        if reason == NOT_ALLOWED:
+            audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, event.thread, event.author.id))
     return Receipt.IGNORED
 
 
@@ -284,7 +291,10 @@ def _was_ignored(execute: Execute, event: Message) -> bool:
 
 
 def _store_unreadable(execute: Execute, event: Unreadable, now: float) -> Receipt:
-    return Receipt.DUPLICATE if inbox.store_unreadable(execute, event, now) is None else Receipt.IGNORED
+    if (row := inbox.store_unreadable(execute, event, now)) is None:
+        return Receipt.DUPLICATE
+    audit.record(execute, AuditEvent(AuditKind.DEAD_LETTER, what={"id": f"in{row}", "kind": "unreadable"}))
+    return Receipt.IGNORED
 
 
 def _apply_edit(execute: Execute, event: Message) -> Receipt:

@@ -9,6 +9,7 @@ from agent.blocks import command_hint
 from agent.models.effort import offered_efforts
 from agent.near_misses import closest_name
 from bot.storage import agents, conversations
+from bot.storage.audit import AuditKind
 from catalogue import _, join_sentences, list_items
 
 if TYPE_CHECKING:  # it imports this module
@@ -24,6 +25,7 @@ def model_command(call: CommandCall) -> str:
         return f"{_describe_choice(call)}\n\n{models_command(call)}"
     if words == [DEFAULT] and DEFAULT not in models:
         conversations.choose_model(call.execute, call.conversation, "", "")
+        call.record(AuditKind.CHOICE, {"model": DEFAULT})
         used = _model_here(call)
         return _(
             "From your next message on, `{name}` ({label}) answers here, as configured.", name=used, label=models[used]
@@ -37,6 +39,7 @@ def model_command(call: CommandCall) -> str:
     if len(rest) > 1 or effort not in (DEFAULT, *_efforts_of(call, name)):
         return _unknown_effort(call, name, " ".join(rest))
     conversations.choose_model(call.execute, call.conversation, name, "" if effort == DEFAULT else effort)
+    call.record(AuditKind.CHOICE, {"model": name, "effort": effort})
     label = models[name]
     if effort == DEFAULT:
         return _("From your next message on, `{name}` ({label}) answers here.", name=name, label=label)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from agent.blocks import APPROVAL_OPTIONS, Approve
 from agent.demo.rules import DEMO_RULES
 from agent.permissions.defaults import OUTSIDE_RULES
-from agent.permissions.rules import Judgement, Rule, ToolUse, grant_for, hides, judge
+from agent.permissions.rules import GRANTED, Judgement, Rule, ToolUse, grant_for, hides, judge
 from agent.sections import PermissionConfig
 from bot.access import AccessPolicy
 from bot.claims import ClaimedRun
@@ -33,7 +33,7 @@ class TurnPermissions:
         """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""
         judgement = judge(rules_in_force(self._current.config), use)
         if judgement.verdict == "ask" and await self._store.run(lambda execute: self._is_granted(execute, use)):
-            return Judgement("allow", "granted")
+            return Judgement("allow", GRANTED)
         return judgement
 
     def hides(self, tool: str) -> bool:

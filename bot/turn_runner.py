@@ -196,7 +196,7 @@ class TurnRunner:
         work.memory = await self._memory.recall(job)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
-        context.meter, context.questions = work.account.meter, work.questions
+        context.meter, context.notes, context.questions = work.account.meter, work.account.notes, work.questions
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
         await add_skills(context, self._current, self._store, self._outbox.wake, job)
         inputs = await self._make_inputs(job, channel, work)
@@ -300,7 +300,7 @@ class TurnRunner:
         return RunResult(RunEnding(RunState.FAILED, clean=False), view.final())
 
     async def _least(self, job: ClaimedRun, work: TurnState) -> RunResult:
-        work.account.meter.take_unrecorded()  # not even its usage, which the log has
+        work.account.drop_unrecorded()  # not even its usage, which the log has
         return RunResult(RunEnding(RunState.FAILED, clean=False), View(failed=internal_fault()).final())
 
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:

@@ -117,6 +117,13 @@ def run_skills(arguments: argparse.Namespace, config: Config) -> int:
     return OK
 
 
+def run_audit(arguments: argparse.Namespace, config: Config) -> int:
+    """Verify or export the audit, or print its head. Return the exit code."""
+    from bot.admin import audit_cli
+
+    return audit_cli.run_audit(arguments, config)
+
+
 def export_thread(arguments: argparse.Namespace, config: Config) -> int:
     """Write the transcript of a thread. Return the exit code."""
     from bot.admin import cli

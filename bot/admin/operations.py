@@ -24,7 +24,8 @@ from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
 from bot import pairing
 from bot.admin.backup import back_up
-from bot.storage import conversations, dead_letters, people, transcripts
+from bot.storage import audit, conversations, dead_letters, people, transcripts
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
 from bot.storage.people import PersonRow
@@ -90,15 +91,23 @@ class Operations:
 
     async def dead_requeue(self, id: str) -> Answer:
         """Deliver a dead reply again."""
-        return await self._change_dead(id, dead_letters.requeue_dead)
+        return await self._change_dead(id, dead_letters.requeue_dead, AuditKind.DEAD_REQUEUED)
 
     async def dead_drop(self, id: str) -> Answer:
         """Forget a dead letter."""
         drop = dead_letters.drop_event if id.startswith(EVENT_PREFIX) else dead_letters.drop_delivery
-        return await self._change_dead(id.removeprefix(EVENT_PREFIX), drop)
+        return await self._change_dead(id, drop, AuditKind.DEAD_DROPPED)
 
-    async def _change_dead(self, id: str, change: Callable[[Execute, int], bool]) -> Answer:
-        if not id.isdigit() or not await self._store.run(lambda execute: change(execute, int(id))):
+    async def _change_dead(self, id: str, change: Callable[[Execute, int], bool], kind: AuditKind) -> Answer:
+        number = id.removeprefix(EVENT_PREFIX) if kind is AuditKind.DEAD_DROPPED else id
+
+        def work(execute: Execute) -> bool:
+            changed = number.isdigit() and change(execute, int(number))
+            if changed:
+                audit.record(execute, AuditEvent(kind, what=audit.COMMAND_LINE | {"id": id}))
+            return changed
+
+        if not await self._store.run(work):
             raise NotFound(f"there is no dead letter {id}: see `fawn dead list`")
         self._changed()
         return {"id": id}
@@ -130,7 +139,15 @@ class Operations:
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
         """Revoke what pairing allowed."""
-        if not await self._store.run(lambda execute: people.revoke_pairing(execute, channel, person)):
+
+        def revoke(execute: Execute) -> bool:
+            revoked = people.revoke_pairing(execute, channel, person)
+            if revoked:
+                subject = audit.person_name(channel, person)
+                audit.record(execute, AuditEvent(AuditKind.PAIRING_REVOKED, subject=subject, what=audit.COMMAND_LINE))
+            return revoked
+
+        if not await self._store.run(revoke):
             raise NotFound(f"nobody with the id {person} was let in on {channel}: see `fawn pair list`")
         return {"channel": channel, "person": person}
 

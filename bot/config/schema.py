@@ -17,7 +17,7 @@ from agent.sections import (
     PromptConfig,
     VoiceConfig,
 )
-from agent.setting import setting
+from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
@@ -166,6 +166,14 @@ class MemoryConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """The audit: a tamper-evident log of who did what (docs/team.md)."""
+
+    days: int = setting(365, "rows of the audit that are older are deleted; 0: they are kept", ge=0)
+    key: Secret | None = setting(None, "signs the head of the audit, which is logged every hour")
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """What is logged, and how."""
 
@@ -215,6 +223,7 @@ class FileConfig:
         "language of the bot's own sentences for people and chats that chose none with `/language`; `auto`: the one"
         " that the platform reports, otherwise English",
     )
+    audit: AuditConfig = AuditConfig()
     log: LogConfig = LogConfig()
 
 

@@ -64,7 +64,7 @@ class AuditKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """One deed. `who` did it and `subject` is whom it concerns, both as platform ids on the thread's channel.
+    """One deed. `who`, a platform id on the thread's channel, did it; it concerns `subject`, a `person_name`.
 
     `what` has short names of Fawn's own, numbers and digests, never a text that a person or a model wrote. `cost` is in
     millionths of the currency.
@@ -73,7 +73,7 @@ class AuditEvent:
     kind: AuditKind
     thread: Thread | None = None
     who: str = ""
-    channel: str = ""  # of the people; "": the thread's
+    channel: str = ""  # of `who`; "": the thread's
     subject: str = ""
     run: int | None = None
     what: Mapping[str, int | str] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def record(execute: Execute, event: AuditEvent) -> None:
     seq, channel = last + 1, event.channel or (event.thread.channel if event.thread else "")
     names = {
         "who": person_name(channel, event.who) if event.who else "",
-        "subject": person_name(channel, event.subject) if event.subject else "",
+        "subject": event.subject,
         "where": str(event.thread) if event.thread else "",
     }
     fields = {"run": event.run, "what": event.what, "result": event.result, "cost": event.cost}

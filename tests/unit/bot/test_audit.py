@@ -63,7 +63,7 @@ async def test_a_row_exists_exactly_if_its_deed_does(store: Database) -> None:
 
 
 async def test_people_and_threads_are_pseudonyms_until_they_are_forgotten(store: Database, tmp_path: Path) -> None:
-    event = AuditEvent(AuditKind.MESSAGE, CHAT, who="77", subject="78", run=4, what={"bytes": 3}, cost=12)
+    event = AuditEvent(AuditKind.MESSAGE, CHAT, who="77", subject="telegram:78", run=4, what={"bytes": 3}, cost=12)
     for _ in range(2):
         await store.run(lambda execute: audit.record(execute, event))
     first, second = (row.event for row in await rows_of(store))

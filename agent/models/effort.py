@@ -18,8 +18,6 @@ def offered_efforts(settings: ModelSettings) -> tuple[str, ...]:
     return EFFORTS if settings.use == OPENAI_CLASS_PATH else ()
 
 
-def with_effort(model: BaseChatModel, settings: ModelSettings, effort: str) -> BaseChatModel:
-    """Return the model with this effort; it shares the connections of `model`."""
-    if effort not in offered_efforts(settings):
-        return model
+def with_effort(model: BaseChatModel, effort: str) -> BaseChatModel:
+    """Return the model with one of its efforts; it shares the connections of `model`."""
     return model.model_copy(update={"reasoning_effort": effort})

@@ -13,7 +13,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 
 from agent.fair_slots import SlotGroups
-from agent.models.effort import with_effort
+from agent.models.effort import offered_efforts, with_effort
 from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.models.traffic import Endpoint, ModelTraffic
@@ -62,9 +62,14 @@ class LoadedModel:
         """The limits that its calls count against."""
         return self.traffic.groups_of(self.settings)
 
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        """The reasoning efforts that people may choose for it."""
+        return offered_efforts(self.settings)
+
     def with_effort(self, effort: str) -> LoadedModel:
-        """Return it with this reasoning effort; itself if the model has no such effort."""
-        return replace(self, model=with_effort(self.model, self.settings, effort))
+        """Return it with one of its reasoning efforts."""
+        return replace(self, model=with_effort(self.model, effort))
 
     @property
     def wants_json_schemas(self) -> bool:

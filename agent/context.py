@@ -16,6 +16,7 @@ from agent.blocks import Approve, Ask, Usage
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
+from agent.schedules import Schedules
 from agent.skills.library import SkillLibrary, TurnSkills
 from sandbox.base import SandboxHandle
 
@@ -47,6 +48,7 @@ class ToolServices:
     remembers: bool = False  # memory is enabled
     fetcher: WebFetcher | None = None
     search: WebSearch | None = None
+    schedules: bool = False  # people may have schedules
 
 
 class TransactionRunner(Protocol):
@@ -252,6 +254,7 @@ class TurnContext:
     pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path
     counted_tokens: int = 0  # of the meter: the goal in the state includes them
     skills: TurnSkills | None = None
+    schedules: Schedules | None = None
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

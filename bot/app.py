@@ -38,6 +38,9 @@ from bot.memory import FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is
 from bot.outbox import Outbox
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
+from bot.schedules.clock import ScheduleClock
+from bot.schedules.firing import WATCH_JOB, Fired
+from bot.schedules.watches import WatchJobs
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
 from bot.storage.audit import AuditKind
@@ -97,6 +100,7 @@ class App:
         self._commands: CommandRunner
         self._jobs: JobWorker
         self._status: ServiceStatus
+        self._schedules: ScheduleClock
         self._host: ServiceConsoleHost
 
     async def run(self) -> int:
@@ -117,6 +121,7 @@ class App:
             self._outbox = Outbox(store, channels.get, self._current)
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
+            self._schedules = ScheduleClock(store, self._current, self._wake_fired)
             others = [name for name in self._reported if name != "console"]
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, others)
             service = CommandService(
@@ -128,6 +133,7 @@ class App:
                 channels.get,
                 lambda: [line for line, _ in self._status.describe_channels().values()],
                 self._jobs.wake,
+                self._schedules.wake,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
@@ -235,14 +241,16 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
+            fetcher = WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None
             services = ToolServices(
                 provider.runs_commands,
                 await self._start_preview(stack),
                 self._skills,
                 config.skills.evolution,
                 is_enabled(config),
-                WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None,
+                fetcher,
                 make_search(config.web.search),
+                config.schedules.per_person > 0,
             )
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
@@ -259,6 +267,7 @@ class App:
             memory = MemoryService(store, self._current)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
+            jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
             turns = TurnRunner(
                 store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
             )
@@ -267,9 +276,16 @@ class App:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scheduler.serve(turns), name="scheduler")
                 group.create_task(jobs.serve(), name="jobs")
+                group.create_task(self._schedules.serve(), name="schedules")
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 reap = partial(_reap_sandboxes, provider, self._current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
+
+    def _wake_fired(self, fired: Fired) -> None:
+        """Wake the parts that have new work after schedules fired."""
+        for is_needed, part in ((fired.runs, self._scheduler), (fired.said, self._outbox), (fired.jobs, self._jobs)):
+            if is_needed:
+                part.wake()
 
     async def _forget(self, conversation: str) -> None:
         await self._current.agent.forget(conversation)

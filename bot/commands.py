@@ -23,6 +23,7 @@ from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
 from bot.model_command import model_command, models_command
 from bot.permissions_command import permissions_command
+from bot.schedules.command import SCHEDULE_WORDS, schedule_command, zone_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
 from bot.storage import audit, conversations, inbox, people, runs, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
@@ -60,6 +61,7 @@ class CommandService:
     channel: Callable[[str], Channel | None]
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
     wake_jobs: Callable[[], None] = lambda: None
+    wake_schedules: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +331,8 @@ COMMANDS = (
     Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME"),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
+    Command("schedule", N_("work, reminders and watched pages at set times"), schedule_command, SCHEDULE_WORDS),
+    Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),

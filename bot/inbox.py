@@ -23,6 +23,8 @@ from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
+from bot.schedules.proposals import decision_command as decide_schedule
+from bot.schedules.proposals import is_schedule_decision
 from bot.skills.decisions import decision_command, is_skill_decision
 from bot.storage import (
     audit,
@@ -152,6 +154,11 @@ class Inbox:
             if not access.may(execute, event.thread, event.author.id, Right.SKILLS):
                 return Receipt.IGNORED
             event = decision_command(event)
+        if is_schedule_decision(event):
+            decided = decide_schedule(execute, event)
+            if isinstance(decided, Receipt):
+                return decided
+            event = decided
         if not access.may_enter(execute, event):
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)

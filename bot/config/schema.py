@@ -174,6 +174,17 @@ class AuditConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleConfig:
+    """Work, reminders and watched pages at set times (docs/schedules.md)."""
+
+    per_person: int = setting(20, "schedules that one person may have; 0: no schedules", ge=0)
+    least_minutes: float = setting(5.0, "shortest time between two fires of a schedule", ge=0)
+    grace_minutes: float = setting(
+        60.0, "a fire that was missed is made up for unless it is older, where the schedule's rule is `once`", ge=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """What is logged, and how."""
 
@@ -215,6 +226,7 @@ class FileConfig:
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()
+    schedules: ScheduleConfig = ScheduleConfig()
     goal: GoalConfig = GoalConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")

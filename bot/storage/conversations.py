@@ -79,13 +79,19 @@ def begin_conversation(execute: Execute, thread: Thread, now: float) -> str:
     return key
 
 
+def place_conversation(execute: Execute, key: str, thread: Thread, title: str, now: float) -> None:
+    """Let a conversation of no address post at this one; begin it if there is none."""
+    values = {"key": key, "thread": str(thread), "title": title, "created": now, "used": now}
+    insert_row(execute, "conversations", "key", values, update=("thread",))
+
+
 def is_first_conversation(key: str) -> bool:
     """Return whether this is the first conversation at its address: `/new` was not used."""
     return key.endswith("#1")
 
 
 def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
-    """Move the conversations, sent messages and undelivered replies of a chat to its new address."""
+    """Move the conversations, schedules, sent messages and undelivered replies of a chat to its new address."""
     values = {"old": str(old), "new": str(new)}
     execute(
         "INSERT INTO addresses(thread, conversation, count)"
@@ -95,6 +101,7 @@ def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
     )
     execute("UPDATE posts SET thread=:new WHERE thread=:old", values)
     execute("UPDATE conversations SET thread=:new WHERE thread=:old", values)
+    execute("UPDATE schedules SET thread=:new WHERE thread=:old", values)
     execute(
         f"UPDATE outbox SET thread=:new WHERE thread=:old AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})",
         values,

@@ -219,6 +219,7 @@ CREATE TABLE people (
     operator INTEGER DEFAULT '0' NOT NULL,
     message BLOB DEFAULT '' NOT NULL,
     memory INTEGER DEFAULT '1' NOT NULL,
+    zone TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (channel, person)
 );
 CREATE INDEX people_code ON people (code);
@@ -371,6 +372,45 @@ CREATE TABLE person_roles (
     given FLOAT NOT NULL,
     PRIMARY KEY (channel, subject)
 );
+
+CREATE TABLE schedule_fires (
+    schedule INTEGER NOT NULL,
+    due FLOAT NOT NULL,
+    at FLOAT NOT NULL,
+    result TEXT NOT NULL,
+    message INTEGER,
+    PRIMARY KEY (schedule, due)
+);
+CREATE INDEX schedule_fires_at ON schedule_fires (at);
+
+CREATE TABLE schedules (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    channel TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    language TEXT NOT NULL,
+    guest INTEGER NOT NULL,
+    private INTEGER NOT NULL,
+    thread TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    what TEXT NOT NULL,
+    url TEXT NOT NULL,
+    form TEXT NOT NULL,
+    expression TEXT NOT NULL,
+    zone TEXT NOT NULL,
+    since FLOAT NOT NULL,
+    missed TEXT NOT NULL,
+    state TEXT NOT NULL,
+    next_at FLOAT,
+    changes INTEGER DEFAULT '0' NOT NULL,
+    created FLOAT NOT NULL,
+    seen TEXT DEFAULT '' NOT NULL,
+    failures INTEGER DEFAULT '0' NOT NULL
+);
+CREATE INDEX schedules_created ON schedules (created);
+CREATE INDEX schedules_due ON schedules (next_at) WHERE state='active';
+CREATE INDEX schedules_owner ON schedules (channel, owner);
+CREATE INDEX schedules_thread ON schedules (thread);
 
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,

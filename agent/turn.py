@@ -132,8 +132,9 @@ class Agent:
         elif turn.model:
             lead = turn.model
         chosen, *others = (self.models[name] for name in dict.fromkeys([lead, *fallbacks]))
-        # The effort is that of the chosen model: a fallback may refuse it.
-        context.route = [chosen.with_effort(turn.effort) if turn.effort and turn.model == lead else chosen, *others]
+        if turn.model == lead and turn.effort:  # of the chosen model: a fallback may refuse it
+            chosen = chosen.with_effort(turn.effort)
+        context.route = [chosen, *others]
         context.vision = self._vision
         config = _graph_config(turn.conversation)
         match await enter_turn(profile.graph, config, turn, self._formatter):

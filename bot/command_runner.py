@@ -78,7 +78,7 @@ class CommandRunner:
         with languages.speak_to(execute, message.thread, message.author):
             call = CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
             if command := REGISTRY.get(name):
-                answer = command.run(call)
+                answer = command.answer(call)
             elif (asked := request_skill(call, name)) is not None:
                 answer = asked
             else:

@@ -17,11 +17,12 @@ from agent.messages import Kind, Message, Thread
 from agent.skills.skill import Skill
 from bot import access, questions
 from bot.agent_command import run_agents_command
-from bot.config.team import Right
+from bot.config.team import Right, RoleConfig
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
 from bot.permissions_command import permissions_command
+from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
 from bot.storage import conversations, inbox, people, runs, transcripts
 from bot.storage.conversations import ConversationRow
@@ -34,6 +35,7 @@ from catalogue import N_, _, format_duration, join_sentences, list_items, ngette
 from channels.base import Channel, CommandInfo, Health
 from channels.shared.texts import shorten
 
+TALK = Right.TALK
 MAX_DESCRIPTION_CHARS = 60  # of a skill, in the list of commands
 WHAT_I_DO = N_(
     "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
@@ -81,8 +83,20 @@ class CommandCall:
         return self.may(Right.OPERATE)
 
     def may(self, right: Right) -> bool:
-        """Return whether the person who sent the command has this right here."""
-        return self.current.access.may(self.execute, self.thread, self.message.author.id, right)
+        return right in self.role.rights
+
+    def refuse(self, command: str) -> str:
+        """Say that the person's role does not let them use a command."""
+        return _(
+            "Your role here, **{role}**, doesn't let you use `{command}`. `{whoami}` shows what you may do.",
+            role=self.role.name,
+            command=command_hint(command),
+            whoami=command_hint("whoami"),
+        )
+
+    @property
+    def role(self) -> RoleConfig:
+        return self.current.access.role_of(self.execute, self.thread, self.message.author.id)
 
     @property
     def thread(self) -> Thread:
@@ -98,12 +112,20 @@ class CommandCall:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command."""
+    """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command, `right`
+    what it needs."""
 
     name: str
     help: str
     run: Callable[[CommandCall], str]
     words: str = ""
+    right: Right | None = None
+
+    def answer(self, call: CommandCall) -> str:
+        """Run the command, if the person has the right."""
+        if self.right is None or call.may(self.right):
+            return self.run(call)
+        return call.refuse(self.name)
 
 
 def _help_command(call: CommandCall) -> str:
@@ -237,14 +259,15 @@ def _describe_work(call: CommandCall) -> str:
 
 
 def _model_command(call: CommandCall) -> str:
-    models = call.current.models
-    chosen = _chosen_model(call)
+    models, chosen = call.current.models, _chosen_model(call)
     if not call.words:
         label = models.get(chosen) or _("not configured any more")
         return _("`{name}` ({label}) answers here.", name=chosen, label=label)
     wanted = call.words.split()[0]
     if wanted not in models:
         return join_sentences(_("I have no model `{name}`.", name=wanted), _models_command(call))
+    if not call.role.may_use_model(wanted):
+        return _("Your role here, **{role}**, may not use the model `{name}`.", role=call.role.name, name=wanted)
     conversations.choose_model(call.execute, call.conversation, wanted)
     return _("From your next message on, `{name}` ({label}) answers here.", name=wanted, label=models[wanted])
 
@@ -254,6 +277,7 @@ def _models_command(call: CommandCall) -> str:
     lines = [
         _("`{name}` ({label}, in use here)", name=name, label=label) if name == chosen else f"`{name}` ({label})"
         for name, label in call.current.models.items()
+        if call.role.may_use_model(name)
     ]
     hint = _("`{command}` chooses one for this conversation.", command=command_hint("model NAME"))
     return "\n".join([_("Models:"), *lines, hint])
@@ -334,25 +358,33 @@ def _snippet(text: str, word: str) -> str:
 
 
 def _chosen_model(call: CommandCall) -> str:
-    return call.here.model or next(iter(call.current.models))
+    return call.role.choose_model(call.here.model) or next(iter(call.current.models))
 
 
 COMMANDS = (
     Command("help", N_("what I can do"), _help_command),
-    Command("new", N_("begin a new conversation here"), _new_command),
+    Command("new", N_("begin a new conversation here"), _new_command, right=TALK),
     Command("stop", N_("stop what I am doing here"), _stop_command),
-    Command("retry", N_("try the last request again"), _retry_command),
-    Command("plan", N_("make a plan first, and work when you agree"), partial(begin_in_mode, mode="plan"), "WORDS"),
-    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS"),
+    Command("retry", N_("try the last request again"), _retry_command, right=TALK),
+    Command(
+        "plan",
+        N_("make a plan first, and work when you agree"),
+        partial(begin_in_mode, mode="plan"),
+        "WORDS",
+        Right.TALK,
+    ),
+    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", TALK),
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
-    Command("model", N_("show or change the model here"), _model_command, "NAME"),
+    Command("model", N_("show or change the model here"), _model_command, "NAME", TALK),
     Command("models", N_("list the models"), _models_command),
-    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME"),
+    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME", TALK),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
+    Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
+    Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, Right.ACCESS),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}

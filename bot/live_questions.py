@@ -10,6 +10,7 @@ from functools import partial
 
 from agent.blocks import Approve, Ask, View
 from bot import claims
+from bot.approvals import RoutedApproval
 from bot.config.schema import ServiceLimits
 from bot.inbox import longest_wait
 from bot.permissions import TurnPermissions
@@ -59,8 +60,8 @@ class StoredLiveQuestions:
             del self._waiting[question.id]
 
     async def prepare(self, question: Ask | Approve) -> Ask | Approve:
-        """Return the question with the time when it expires, and an approval with all options of the requester."""
-        if isinstance(question, Approve):
+        """Return the question with the time when it expires, and an approval with its options, or as others get it."""
+        if isinstance(question, Approve) and not isinstance(question, RoutedApproval):
             question = await self.permissions.complete(question)
         hours = self._limits.question_hours if isinstance(question, Ask) else self._limits.approval_hours
         return replace(question, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
@@ -69,7 +70,9 @@ class StoredLiveQuestions:
         """Take the answers that have come. Returns in how many seconds further messages are ready."""
         asked, wait = [id for id, answer in self._waiting.items() if not answer.done()], longest_wait(self._limits)
         taken, ready = await self._account.commit(
-            lambda execute: claims.take_answers(execute, self._live.job, asked, time.time(), wait)
+            lambda execute: claims.take_answers(
+                execute, self.permissions.access, self._live.job, asked, time.time(), wait
+            )
         )
         from agent.user_message import format_body  # with the agent stack, which is loaded by now
 

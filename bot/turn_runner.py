@@ -195,8 +195,8 @@ class TurnRunner:
         channel = self._channel(job.thread.channel)
         work.memory = await self._memory.recall(job)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
-        context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
-        context.meter, context.questions = work.account.meter, work.questions
+        context.brief, context.meter = work.agent.prompt_of(job.agent), work.account.meter
+        context.permissions, context.questions = await work.questions.permissions.prepare(), work.questions
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
         await add_skills(context, self._current, self._store, self._outbox.wake, job)
         turn = Turn(

@@ -13,6 +13,7 @@ from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import Grant, RuleText
 from agent.sections import PermissionConfig
 from bot import questions
+from bot.approvals import question_columns
 from bot.config.schema import Config, SandboxConfig
 from bot.permissions import rules_in_force
 from bot.storage import grants
@@ -22,6 +23,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.questions import store_question
 from catalogue import use_language
 from sandbox.network.rules import NetworkRules
+from tests.support.current_config import OPEN_ACCESS
 
 MODELS = (ModelSettings("main"),)
 ONLINE = SandboxConfig(network=NetworkRules(mode="on"))
@@ -49,12 +51,13 @@ async def test_a_grant_is_stored_once_with_its_answer_in_any_language(tmp_path: 
     here = Approve("b", "May I?", call="bash", grant=Grant("bash", "make test"), option_count=3)
 
     def answer(execute: Execute) -> list[GrantRow]:
+        answerers = question_columns(approve, "42")
         with use_language("zh"):
             for number, each in enumerate((approve, here), 1):
-                store_question(execute, each, "c", run=1, number=number, who="42", now=1.0)
+                store_question(execute, each, "c", run=1, number=number, answerers=answerers, now=1.0)
         for text, target in (("始终允许", "a"), ("拒绝", "a"), ("始终允许", "b"), ("在本对话中允许", "b")):
             message = replace(click, key=f"{text}{target}", text=text, target=target)
-            questions.record_answers(execute, "c", [message], 2.0)
+            questions.record_answers(execute, OPEN_ACCESS, "c", [message], 2.0)
         return grants.list_grants(execute, "c")
 
     migrate_database(tmp_path / "fawn.db")

@@ -81,7 +81,10 @@ class AccessPolicy:
         personal = person in rule.allow or bool(known and known.allowed == PairingState.ALLOWED)
         if not (personal or rule.open or {place.chat, place.workspace} & {*rule.allow}):
             return STRANGER
-        shared = (self._configured(place.channel, subject) or self._given(given.get(subject)) for subject in around)
+        shared = (
+            self._configured(place.channel, subject, personal=False) or self._given(given.get(subject))
+            for subject in around
+        )
         standing = next(filter(None, shared), Standing(self.find_role(self.team.default_role), BY_DEFAULT))
         return replace(standing, personal=personal)
 
@@ -94,11 +97,11 @@ class AccessPolicy:
         """Return whether the configuration names an owner."""
         return any(entry.role == OWNER.name for rule in self._rules.values() for entry in rule.roles if entry.who)
 
-    def _configured(self, channel: str, subject: str) -> Standing | None:
+    def _configured(self, channel: str, subject: str, *, personal: bool = True) -> Standing | None:
         rule, setting = self.rules_for(channel), f"channels.{channel}.access"
         if name := next((entry.role for entry in rule.roles if subject in entry.who), ""):
             return Standing(self.find_role(name), CONFIGURED, setting=f"{setting}.roles")
-        if subject in rule.operators:
+        if personal and subject in rule.operators:
             return Standing(self.find_role(OPERATOR.name), CONFIGURED, setting=f"{setting}.operators")
         return None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
+from agent.messages import Thread
 from bot.access import Standing
 from bot.config.team import OWNER, Right, RoleConfig
 from bot.storage import people, person_roles
@@ -119,6 +120,11 @@ def _show_roles(call: CommandCall) -> str:
     return "\n".join([roles, *lines, default, "", _usage()])
 
 
+def _place_of_others(call: CommandCall) -> Thread:
+    """Return where the role of another person is looked up: a private chat is only its own person's place."""
+    return replace(call.thread, chat="", topic="") if call.message.private else call.thread
+
+
 def _find_target(call: CommandCall, word: str) -> _Target | None:
     if word == HERE:
         return _Target(call.thread.chat, "", "", _("this chat"))
@@ -165,7 +171,7 @@ def _revoke_role(call: CommandCall, word: str) -> str:
     log.info("access.revoked channel=%s subject=%s by=%s", call.thread.channel, target.subject, call.message.author.id)
     if not target.person:
         return _("The role of this chat is revoked.")
-    rest = call.current.access.role_of(call.execute, call.thread, target.person)
+    rest = call.current.access.role_of(call.execute, _place_of_others(call), target.person)
     if not rest.name:
         return _("Revoked. {person} may not use me here any more.", person=target.shown)
     return _("Revoked. {person} is **{role}** here from now on.", person=target.shown, role=rest.name)
@@ -175,7 +181,7 @@ def _refuse_change(call: CommandCall, target: _Target, role: RoleConfig | None) 
     """Return why the role of the target cannot be changed to this one (None: taken away); "" if it can."""
     access, channel = call.current.access, call.thread.channel
     if target.person:
-        standing = access.standing_of(call.execute, call.thread, target.person)
+        standing = access.standing_of(call.execute, _place_of_others(call), target.person)
         if standing.personal and standing.setting:
             return _(
                 "The configuration gives {person} the role **{role}** (`{setting}`). It can only be changed there.",

@@ -68,9 +68,7 @@ async def test_a_revoked_role_holds_from_the_next_call_of_a_running_turn(
     await telegram.wait(JANE, "Revoked.")
     await service.quiet()
     assert "Only the person I asked" in await toast(telegram, press(telegram, question, "Approve", user=EVE, chat=EVE))
-    telegram.send("/access grant member 78")
-    await telegram.wait(JANE, "78 is member from now on.")
-    await service.quiet()
+    telegram.send("/stop")
     assert written(service) == ["b"]
 
 

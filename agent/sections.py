@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.models.settings import CallLimits
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
@@ -16,7 +17,7 @@ MAX_MODEL_CALLS = 500  # in one turn
 @dataclass(frozen=True, slots=True)
 class ModelRoles:
     """Which model does what. Empty means the first model (lead), the lead (memory), the model that answers (summary,
-    evaluator) or no model call (title)."""
+    evaluator) or no model (title, vision)."""
 
     lead: str = setting("", "the model that answers; empty: the first of `models`")
     fallback: tuple[str, ...] = setting(
@@ -25,6 +26,9 @@ class ModelRoles:
     title: str = setting("", "the model that titles a thread; empty: its first words, without a model call")
     summary: str = setting("", "the model that summarizes a long conversation; empty: the model that answers")
     memory: str = setting("", "the model that extracts memories after a turn; empty: the lead model")
+    vision: str = setting(
+        "", "the model that answers for the rest of a turn when people show a picture to a model that does not see"
+    )
     evaluator: str = setting("", "the model that judges whether a `/goal` is met; empty: the model that answers")
 
 
@@ -109,4 +113,5 @@ class AgentSettings:
     policies: tuple[PolicySettings, ...] = ()
     subagents: SubagentSettings = field(default_factory=SubagentSettings)
     agents: tuple[NamedAgentSettings, ...] = ()
+    calls: CallLimits = field(default_factory=CallLimits)
     retry_seconds: float = 1.0  # the first backoff after a model error

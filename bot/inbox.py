@@ -24,8 +24,11 @@ from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right, RoleConfig
 from bot.current import Current
+from bot.schedules.proposals import decision_command as decide_schedule
+from bot.schedules.proposals import is_schedule_decision
 from bot.skills.decisions import decision_command, is_skill_decision
 from bot.storage import (
+    audit,
     conversations,
     feedback,
     inbox,
@@ -37,6 +40,7 @@ from bot.storage import (
     watermarks,
 )
 from bot.storage import questions as stored_questions
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
 from catalogue import N_, _
@@ -157,6 +161,11 @@ class Inbox:
             if not access.may(execute, event.thread, event.author.id, Right.SKILLS):
                 return Receipt.IGNORED
             event = decision_command(event)
+        if is_schedule_decision(event):
+            decided = decide_schedule(execute, event)
+            if isinstance(decided, Receipt):
+                return decided
+            event = decided
         if not access.may_enter(execute, event):
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
@@ -220,6 +229,9 @@ class Inbox:
         row = inbox.store_message(execute, message, conversation, ready=ready, received=received, bundle=bundle)
         if row is None:
             return Receipt.DUPLICATE
+        if message.kind is not Kind.COMMAND:  # a command has its row when it is done
+            what = {"id": row, "kind": message.kind, "files": len(message.attachments)}
+            audit.record(execute, AuditEvent(AuditKind.MESSAGE, message.thread, message.author.id, what=what))
         if message.kind is Kind.UNSUPPORTED:
             _notify_author(execute, message, lambda: _(UNSUPPORTED, what=_(message.text)), f"in:{row}", now)
             inbox.set_state(execute, row, InboxState.DONE)
@@ -291,6 +303,8 @@ def _ignore_event(execute: Execute, event: Message, reason: str, now: float) -> 
     thread, or its author may be allowed."""
     if event.follow_up or event.addressed:
         inbox.store_ignored(execute, event.key, reason, now)
+        if reason == NOT_ALLOWED:
+            audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, event.thread, event.author.id))
     return Receipt.IGNORED
 
 
@@ -304,7 +318,10 @@ def _was_ignored(execute: Execute, event: Message) -> bool:
 
 
 def _store_unreadable(execute: Execute, event: Unreadable, now: float) -> Receipt:
-    return Receipt.DUPLICATE if inbox.store_unreadable(execute, event, now) is None else Receipt.IGNORED
+    if (row := inbox.store_unreadable(execute, event, now)) is None:
+        return Receipt.DUPLICATE
+    audit.record(execute, AuditEvent(AuditKind.DEAD_LETTER, what={"id": f"in{row}", "kind": "unreadable"}))
+    return Receipt.IGNORED
 
 
 def _apply_edit(execute: Execute, event: Message) -> Receipt:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from agent.blocks import APPROVAL_OPTIONS, Approve
 from agent.demo.rules import DEMO_RULES
 from agent.permissions.defaults import OUTSIDE_RULES
-from agent.permissions.rules import Judgement, Rule, ToolUse, grant_for, hides, judge, parse_rules, strictest
+from agent.permissions.rules import GRANTED, Judgement, Rule, ToolUse, grant_for, hides, judge, parse_rules, strictest
 from bot.access import AccessPolicy
 from bot.approvals import find_approval_rule, may_approve, route_approval
 from bot.claims import ClaimedRun
@@ -65,7 +65,7 @@ class TurnPermissions:
         config = self._current.config
         judgement = strictest((_judge_role(config, role, use) for role in self._look_up_roles(execute)), "deny")
         if judgement.verdict == "ask" and self._is_granted(execute, use):
-            return Judgement("allow", "granted")
+            return Judgement("allow", GRANTED)
         return judgement
 
     def _is_granted(self, execute: Execute, use: ToolUse) -> bool:

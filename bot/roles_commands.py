@@ -11,7 +11,8 @@ from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.access import Standing
 from bot.config.team import OWNER, Right, RoleConfig
-from bot.storage import people, person_roles
+from bot.storage import audit, people, person_roles
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.work_commands import without_formatting
 from catalogue import N_, _, list_items
 
@@ -152,7 +153,7 @@ def _grant_role(call: CommandCall, name: str, word: str) -> str:
         return refusal
     by = call.message.author
     person_roles.store_role(call.execute, call.thread, target.subject, name, name=target.name, by=by, now=call.now)
-    log.info("access.granted channel=%s subject=%s role=%s by=%s", call.thread.channel, target.subject, name, by.id)
+    _record_change(call, target, name)
     if not target.person:
         return _("Everybody in this chat without a role of their own is **{role}** from now on.", role=name)
     return _("{person} is **{role}** from now on.", person=target.shown, role=name)
@@ -168,7 +169,7 @@ def _revoke_role(call: CommandCall, word: str) -> str:
     if not rows:
         return _("{person} has no role that was given with `{command}`.", person=target.shown, command=_command())
     person_roles.delete_role(call.execute, call.thread.channel, target.subject)
-    log.info("access.revoked channel=%s subject=%s by=%s", call.thread.channel, target.subject, call.message.author.id)
+    _record_change(call, target, "")
     if not target.person:
         return _("The role of this chat is revoked.")
     rest = call.current.access.role_of(call.execute, _place_of_others(call), target.person)
@@ -199,6 +200,14 @@ def _refuse_change(call: CommandCall, target: _Target, role: RoleConfig | None) 
     if last and not access.has_configured_owner() and (role is None or role.name != OWNER.name):
         return _("{person} is the last owner. Make somebody else an owner first.", person=target.shown)
     return ""
+
+
+def _record_change(call: CommandCall, target: _Target, role: str) -> None:
+    channel, by = call.thread.channel, call.message.author.id
+    log.info("access.changed channel=%s subject=%s role=%s by=%s", channel, target.subject, role, by)
+    subject = audit.person_name(channel, target.person) if target.person else ""
+    event = AuditEvent(AuditKind.ACCESS_CHANGED, call.thread, by, subject=subject, what={"role": role})
+    audit.record(call.execute, event)
 
 
 def _command() -> str:

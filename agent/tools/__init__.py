@@ -18,6 +18,7 @@ from agent.tools import (
     propose_skill,
     read_file,
     run_skill,
+    schedule,
     str_replace,
     view_image,
     web_fetch,
@@ -46,6 +47,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     propose_skill.make,
     ask_clarification.make,
     memory.make,
+    schedule.make,
     task.make,
 )
 

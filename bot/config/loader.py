@@ -105,7 +105,9 @@ def _without_accounts(document: Document, sections: dict[str, Any] | None) -> di
     document.faults[:] = [
         fault
         for fault in document.faults
-        if fault.file == document.file and re.split(r"[.\[]", fault.place)[0] not in named
+        if fault.file == document.file
+        and re.split(r"[.\[]", fault.place)[0] not in named
+        and fault.place != "audit.key"
     ]
     document.environ = {}
     return {name: value for name, value in sections.items() if name not in named} if sections is not None else None

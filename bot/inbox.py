@@ -261,7 +261,7 @@ class Inbox:
 
 def _refuse_work(execute: Execute, message: Message, role: RoleConfig, now: float) -> bool:
     """Tell a person without the right TALK so, unless they were told just now; return whether it was enqueued."""
-    key = f"no work:{message.thread.channel}:{message.author.id}:"
+    key = f"refused-work:{message.thread.channel}:{message.author.id}:"
     if not message.addressed or outbox.latest_notice(execute, key) > now - REFUSAL_SECONDS:
         return False
     notice = partial(_, NO_WORK, role=role.name, whoami=command_hint("whoami"), access=command_hint("access"))

@@ -14,7 +14,7 @@ from bot.config.team import OWNER, Right, RoleConfig
 from bot.storage import audit, people, person_roles
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.work_commands import without_formatting
-from catalogue import N_, _, list_items
+from catalogue import N_, _, join_sentences, list_items
 
 if TYPE_CHECKING:
     from bot.commands import CommandCall
@@ -55,7 +55,7 @@ def whoami_command(call: CommandCall) -> str:
     chat = f"{place.channel}/{place.workspace}/{place.chat}"
     lines = [
         _("You are {name} (`{id}`), and this chat is `{chat}`.", name=_plain(author.name), id=author.id, chat=chat),
-        f"{_('Your role here is **{role}**.', role=standing.role.name)} {_source(standing)}",
+        join_sentences(_("Your role here is **{role}**.", role=standing.role.name), _source(standing)),
         *_describe_role(standing.role),
     ]
     return "\n".join(lines)

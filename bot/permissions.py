@@ -44,12 +44,12 @@ class TurnPermissions:
 
     async def prepare(self) -> TurnPermissions:
         """Look up the roles, so that `hides` knows them before the first call. Returns itself."""
-        await self._store.run(self._look_up_roles)
+        await self._store.run(self._look_up_roles, durable=False)
         return self
 
     async def judge(self, use: ToolUse) -> Judgement:
         """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""
-        return await self._store.run(lambda execute: self._judge(execute, use))
+        return await self._store.run(lambda execute: self._judge(execute, use), durable=False)
 
     def hides(self, tool: str) -> bool:
         """Return whether a rule denies every call of the tool, as the roles were at the last call."""
@@ -78,7 +78,7 @@ class TurnPermissions:
 
         Only operators may allow a call everywhere.
         """
-        return await self._store.run(lambda execute: self._complete(execute, approve))
+        return await self._store.run(lambda execute: self._complete(execute, approve), durable=False)
 
     def _complete(self, execute: Execute, approve: Approve) -> Approve:
         role = self.access.role_of(execute, self._job.thread, self._job.requester)

@@ -167,7 +167,7 @@ class MemoryConfig:
 
 @dataclass(frozen=True, slots=True)
 class AuditConfig:
-    """The audit: a tamper-evident log of who did what (docs/team.md)."""
+    """The audit: a tamper-evident log of who did what (docs/operations.md)."""
 
     days: int = setting(365, "rows of the audit that are older are deleted; 0: they are kept", ge=0)
     key: Secret | None = setting(None, "signs the head of the audit, which is logged every hour")

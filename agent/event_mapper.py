@@ -16,7 +16,7 @@ from langgraph.types import Interrupt
 from agent.blocks import ALLOW_HERE, APPROVAL_OPTIONS, Approve, Ask, Block, File, Notice, Plan, Step, Text
 from agent.context import TurnContext
 from agent.models.reasoning import thinking_of
-from agent.permissions.rules import Grant, describe_call
+from agent.permissions.rules import Grant, asked_use, describe_call
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
 from agent.todos import plan_of
@@ -200,6 +200,7 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
         approve = Approve(interrupt.id, _("May I run `{name}`?", name=name), str(value.get("detail", "")), call)
         if value.get("grant"):
             approve = _offer_grant(approve, Grant(*value["grant"]), str(value["argument"]))
+            approve = replace(approve, use=asked_use(value))
         return replace(approve, id=f"{interrupt.id}-{approve.call_hash[:16]}")
     options = tuple(map(str, value.get("options") or ()))
     return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))

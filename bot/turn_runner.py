@@ -200,8 +200,12 @@ class TurnRunner:
         channel = self._channel(job.thread.channel)
         work.memory = await self._memory.recall(job)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
-        context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
-        context.meter, context.notes, context.questions = work.account.meter, work.account.notes, work.questions
+        context.permissions, context.questions = await work.questions.permissions.prepare(), work.questions
+        context.brief, context.meter, context.notes = (
+            work.agent.prompt_of(job.agent),
+            work.account.meter,
+            work.account.notes,
+        )
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
         context.tool_rates = self._rates
         context.schedules = TurnSchedules(self._store, self._current, job, self._outbox.wake)

@@ -110,12 +110,13 @@ CREATE TABLE questions (
     answered_at FLOAT,
     grant_tool TEXT DEFAULT '' NOT NULL,
     grant_subject TEXT DEFAULT '' NOT NULL,
-    requester TEXT DEFAULT '' NOT NULL,
+    barred TEXT DEFAULT '' NOT NULL,
     approvers TEXT DEFAULT '' NOT NULL,
     asked_in TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (conversation, id)
 );
 CREATE INDEX questions_asked ON questions (asked);
+CREATE INDEX questions_asked_in ON questions (asked_in, id) WHERE asked_in<>'';
 CREATE INDEX questions_until ON questions (until) WHERE state='open';
 
 -- A row for each model call of a run: agent (lead or a sub-agent), model (its name in the configuration), kind (turn,

@@ -34,6 +34,7 @@ from bot.storage.schedules import ScheduleRow
 from bot.storage.states import RunState
 from catalogue import use_language
 from channels.base import Receipt
+from tests.support.current_config import OPEN_ACCESS
 from tests.support.schedule_rows import HOME, add_schedule, find
 
 T = TypeVar("T")
@@ -179,7 +180,7 @@ async def test_work_is_a_message_of_the_owner_in_a_conversation_of_its_own_and_t
     row = await bench.add(kind="work", what="Summarise the tickets")
     await bench.run(lambda execute: conversations.current_conversation(execute, HOME, NOON))
     assert (await bench.look(NOON + HOUR)).runs
-    [job] = await bench.run(lambda execute: claims.claim_conversations(execute, "p", NOON + HOUR, 10.0, 5))
+    [job] = await bench.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "p", NOON + HOUR, 10.0, 5))
     assert (job.conversation, job.thread, job.requester) == (row.conversation, HOME, "7")
     assert job.messages[0].mode == "scheduled"
     fired = await bench.look(NOON + 2 * HOUR)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import orjson
 
-from agent.permissions.rules import Grant
+from agent.permissions.rules import Grant, ToolUse
 from agent.stored_json import build_dataclass, raise_damaged
 from catalogue import N_, _, join_sentences
 
@@ -98,6 +98,7 @@ class Approve:
     until: float = 0.0  # the Unix time when it expires; 0: never
     grant: Grant | None = None
     option_count: int = 2
+    use: ToolUse | None = None  # the call as rules see it, where the permission policy asked
 
     @property
     def call_hash(self) -> str:

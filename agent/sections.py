@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.mcp.settings import McpConfig
 from agent.models.settings import CallLimits
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import Secret, setting
@@ -113,5 +114,6 @@ class AgentSettings:
     policies: tuple[PolicySettings, ...] = ()
     subagents: SubagentSettings = field(default_factory=SubagentSettings)
     agents: tuple[NamedAgentSettings, ...] = ()
+    mcp: McpConfig = McpConfig()
     calls: CallLimits = field(default_factory=CallLimits)
     retry_seconds: float = 1.0  # the first backoff after a model error

@@ -64,16 +64,16 @@ class AccessPolicy:
         return self.standing_of(execute, place, person).role
 
     def standing_of(self, execute: Execute, place: Thread, person: str) -> Standing:
-        """Return the role of a person in this place, and where it comes from. The most specific assignment decides; of
-        equally specific ones that of the configuration."""
+        """Return the role of a person in this place, and where it comes from. An assignment of the person decides
+        before one of the chat, and that before one of the workspace; of equal ones that of the configuration."""
         if not person:
             return STRANGER
         rule, known = self.rules_for(place.channel), people.find_person(execute, place.channel, person)
         mine, around = person_roles.subjects_of(place, person)
         given = person_roles.find_roles(execute, place.channel, (*mine, *around))
-        for subject in mine:
-            if found := self._assigned(place.channel, subject, given):
-                return found
+        configured = [self._configured(place.channel, subject) for subject in mine]
+        if own := next(filter(None, [*configured, *(self._given(given.get(subject)) for subject in mine)]), None):
+            return own
         if place.channel == LOCAL_CHANNEL and rule.open:
             return Standing(OWNER, STARTED)
         if known and known.operator:
@@ -81,20 +81,32 @@ class AccessPolicy:
         personal = person in rule.allow or bool(known and known.allowed == PairingState.ALLOWED)
         if not (personal or rule.open or {place.chat, place.workspace} & {*rule.allow}):
             return STRANGER
-        assigned = (self._assigned(place.channel, subject, given) for subject in around)
-        standing = next(filter(None, assigned), Standing(self.find_role(self.team.default_role), BY_DEFAULT))
+        shared = (
+            self._configured(place.channel, subject, personal=False) or self._given(given.get(subject))
+            for subject in around
+        )
+        standing = next(filter(None, shared), Standing(self.find_role(self.team.default_role), BY_DEFAULT))
         return replace(standing, personal=personal)
 
-    def _assigned(self, channel: str, subject: str, given: Mapping[str, PersonRoleRow]) -> Standing | None:
-        """Return what the configuration, or else a person with `/access`, has assigned to exactly this subject."""
+    def configured_role(self, channel: str, subject: str) -> str:
+        """Return the name of the role that the configuration gives to exactly this subject; "" for none."""
+        found = self._configured(channel, subject)
+        return found.role.name if found else ""
+
+    def has_configured_owner(self) -> bool:
+        """Return whether the configuration names an owner."""
+        return any(entry.role == OWNER.name for rule in self._rules.values() for entry in rule.roles if entry.who)
+
+    def _configured(self, channel: str, subject: str, *, personal: bool = True) -> Standing | None:
         rule, setting = self.rules_for(channel), f"channels.{channel}.access"
         if name := next((entry.role for entry in rule.roles if subject in entry.who), ""):
             return Standing(self.find_role(name), CONFIGURED, setting=f"{setting}.roles")
-        if subject in rule.operators:
+        if personal and subject in rule.operators:
             return Standing(self.find_role(OPERATOR.name), CONFIGURED, setting=f"{setting}.operators")
-        if row := given.get(subject):
-            return Standing(self.find_role(row.role), GIVEN, by=row.giver_name or row.giver)
         return None
+
+    def _given(self, row: PersonRoleRow | None) -> Standing | None:
+        return Standing(self.find_role(row.role), GIVEN, by=row.giver_name or row.giver) if row else None
 
     def find_role(self, name: str) -> RoleConfig:
         """Return the role of this name. One that does not exist any more has no rights."""

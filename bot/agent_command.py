@@ -27,6 +27,8 @@ def run_agents_command(call: CommandCall) -> str:
     if wanted not in (*known, agents.DEFAULT) or place not in ("", FOR_ME, FOR_CHAT):
         unknown = _("I have no agent `{name}`.", name=call.words)
         return f"{unknown}\n\n{_list_agents(call)}"
+    if not call.role.may_use_agent(wanted):
+        return _("Your role here, **{role}**, may not use the agent `{name}`.", role=call.role.name, name=wanted)
     if place == FOR_CHAT and not (call.message.private or call.is_operator):
         return _("Only an operator can choose the agent of a group.")
     if place:
@@ -45,8 +47,10 @@ def run_agents_command(call: CommandCall) -> str:
 
 
 def _list_agents(call: CommandCall) -> str:
-    used = agents.agent_of(call.execute, call.here.agent, call.thread, call.message.author.id) or agents.DEFAULT
-    all_ = {agents.DEFAULT: _("the default agent"), **call.current.agents}
+    chosen = agents.agent_of(call.execute, call.here.agent, call.thread, call.message.author.id)
+    used = call.role.choose_agent(chosen) or agents.DEFAULT
+    known = {agents.DEFAULT: _("the default agent"), **call.current.agents}
+    all_ = {name: text for name, text in known.items() if call.role.may_use_agent(name)}
     lines = [
         _("- `{name}` (in use here): {description}", name=name, description=text)
         if name == used

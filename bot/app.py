@@ -44,6 +44,7 @@ from bot.schedules.watches import WatchJobs
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
 from bot.storage.audit import AuditKind
+from bot.storage.budgets import release_stale_holds
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
@@ -56,6 +57,7 @@ from catalogue import configure_language
 from channels import console
 from channels.base import Channel
 from channels.console.view import Look
+from channels.shared.texts import use_chosen_languages
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.loop_images import conversation_folders
@@ -115,6 +117,8 @@ class App:
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
             self._store, self._checkpoints = await _open_databases(config, stack)
+            await self._store.run(self._current.languages.read)
+            use_chosen_languages(self._current.languages.find)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
             self._jobs = JobWorker(store)
@@ -259,18 +263,18 @@ class App:
             store, channel = self._store, self._supervisor.channels.get
             jobs = self._jobs
             jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, self._outbox.wake).run)
-            jobs.register(TITLE_JOB, partial(make_title, self._current))
+            turns = TurnRunner(
+                store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
+            )
+            jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
             jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
-            memory = MemoryService(store, self._current)
+            memory = MemoryService(store, self._current, turns.budgets)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
             jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
-            turns = TurnRunner(
-                store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
-            )
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
@@ -308,6 +312,7 @@ class App:
             policies=config.policies,
             subagents=config.subagents,
             agents=config.agents,
+            mcp=config.mcp,
             calls=config.limits.of_calls,
         )
         return await build_agent(config.models, settings, self._checkpoints, services)
@@ -330,6 +335,7 @@ async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Databa
 def _release_previous_process(execute: Execute, config: Config) -> None:
     record_config(execute, config, AuditKind.SERVICE_STARTED)
     claims.release_stale_claims(execute)
+    release_stale_holds(execute)
     extend_bundle_wait(execute, time.time())
 
 

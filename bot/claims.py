@@ -18,6 +18,7 @@ from agent.context import Answer
 from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import questions
+from bot.access import AccessPolicy
 from bot.questions import Bound
 from bot.storage import (
     agents,
@@ -78,6 +79,12 @@ class ClaimedRun:
     stop_by: str  # who stopped it before a restart
     posted: tuple[SentMessage, ...]  # what is visible of its reply already
 
+    @property
+    def author(self) -> Author:
+        """The requester, with their name if a message of theirs is known."""
+        known = (each.author for each in self.messages if each.author.id == self.requester)
+        return next(known, Author(self.requester, "", language=self.language))
+
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
@@ -90,37 +97,44 @@ class RunEnding:
     asked: bool = False  # questions were asked while the turn worked
 
 
-def claim_conversations(execute: Execute, owner: str, now: float, longest: float, free: int) -> list[ClaimedRun]:
-    """Claim up to `free` conversations that have work, oldest first, and take the messages that are ready.
+def claim_conversations(
+    execute: Execute, access: AccessPolicy, owner: str, now: float, longest: float, free: int
+) -> list[ClaimedRun]:
+    """Claim up to `free` conversations that have work, in turn by person, and take the messages that are ready.
 
     `longest` is the longest time (seconds) that a message may have to wait until it is ready.
     """
     for key in stored_questions.conversations_with_expired_questions(execute, now):
         _isolate_damage(execute, key, now, partial(questions.close_expired_questions, execute, key, now))
     keys = conversations.claimable_conversations(execute, now, now + longest, free)
-    return [job for key in keys if (job := _claim_conversation(execute, key, owner, now, longest))]
+    return [job for key in keys if (job := _claim_conversation(execute, access, key, owner, now, longest))]
 
 
-def _claim_conversation(execute: Execute, key: str, owner: str, now: float, longest: float) -> ClaimedRun | None:
+def _claim_conversation(
+    execute: Execute, access: AccessPolicy, key: str, owner: str, now: float, longest: float
+) -> ClaimedRun | None:
     row = conversations.claim_conversation(execute, key, owner)
     job = _isolate_damage(
         execute,
         key,
         now,
-        lambda: _resume_run(execute, row, now) or _take_messages(execute, row, RunState.RUNNING, now, longest),
+        lambda: (
+            _resume_run(execute, access, row, now)
+            or _take_messages(execute, access, row, RunState.RUNNING, now, longest)
+        ),
     )
     if not job:
         conversations.release_claim(execute, key, row.fence)
     return job
 
 
-def queue_conversations(execute: Execute, now: float, longest: float, patience: float) -> list[ClaimedRun]:
+def queue_conversations(
+    execute: Execute, access: AccessPolicy, now: float, longest: float, patience: float
+) -> list[ClaimedRun]:
     """Create queued runs for the conversations that have been ready for `patience` seconds."""
     rows = conversations.queueable_conversations(execute, now - patience, now + longest, MAX_QUEUED_PER_LOOK)
-    made = [
-        _isolate_damage(execute, row.key, now, partial(_take_messages, execute, row, RunState.QUEUED, now, longest))
-        for row in rows
-    ]
+    take = partial(_take_messages, execute, access, state=RunState.QUEUED, now=now, longest=longest)
+    made = [_isolate_damage(execute, row.key, now, partial(take, row)) for row in rows]
     return [job for job in made if job]
 
 
@@ -173,7 +187,7 @@ def _ready_rows(rows: Sequence[InboxRow], now: float, longest: float) -> list[In
     return list(takewhile(lambda row: row.ready <= now or row.ready > now + longest, rows))
 
 
-def _resume_run(execute: Execute, row: ConversationRow, now: float) -> ClaimedRun | None:
+def _resume_run(execute: Execute, access: AccessPolicy, row: ConversationRow, now: float) -> ClaimedRun | None:
     """Continue the run that a crash or a shutdown interrupted, or that was queued."""
     run = runs.resume_run(execute, row.key)
     if run is None:
@@ -181,12 +195,12 @@ def _resume_run(execute: Execute, row: ConversationRow, now: float) -> ClaimedRu
     taken = [each for each in inbox.rows_of_run(execute, run.id) if not each.steered]
     posted = sent_messages.known_messages(execute, f"r{run.id}")
     readable = _readable(execute, taken, now)
-    _record_answers(execute, row, _merge_bundles(readable), now)  # an older version did not record them
-    return _claimed_run(execute, row, run, readable, posted)
+    _record_answers(execute, access, row, _merge_bundles(readable), now)  # an older version did not record them
+    return _claimed_run(execute, access, row, run, readable, posted)
 
 
 def _take_messages(
-    execute: Execute, row: ConversationRow, state: RunState, now: float, longest: float
+    execute: Execute, access: AccessPolicy, row: ConversationRow, state: RunState, now: float, longest: float
 ) -> ClaimedRun | None:
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
     pending = inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN)
@@ -194,7 +208,7 @@ def _take_messages(
     ready = _ready_rows(readable, now, longest)
     ready += [each for each in readable[len(ready) :] if each.kind == Kind.CLICK]  # it answers whatever is before it
     messages = _merge_bundles(ready)
-    bound = _record_answers(execute, row, messages, now)
+    bound = _record_answers(execute, access, row, messages, now)
     for message, refusal in bound.refused:
         key = f"refused:{message.key}"
         with languages.speak_to(execute, message.thread, message.author):
@@ -209,22 +223,23 @@ def _take_messages(
             inbox.set_state(execute, each.id, InboxState.DONE, "answers nothing")
     if not taken:
         return None
-    return replace(start_run(execute, row, taken, state, now), resumed=bool(bound.answering))
+    return replace(start_run(execute, access, row, taken, state, now), resumed=bool(bound.answering))
 
 
 def start_run(
-    execute: Execute, row: ConversationRow, taken: Sequence[InboxRow], state: RunState, now: float
+    execute: Execute, access: AccessPolicy, row: ConversationRow, taken: Sequence[InboxRow], state: RunState, now: float
 ) -> ClaimedRun:
     """Create the run that answers `taken`."""
-    first = taken[0]
-    run = runs.create_run(execute, first.id, row.key, first.message, state, now)
+    first, people = questions.attribute_request(execute, row.key, [each.message for each in taken])
+    run = runs.create_run(execute, taken[0].id, row.key, first, state, now, people)
     for each in taken:
         inbox.take_row(execute, each.id, run.id)
-    return _claimed_run(execute, row, run, taken)
+    return _claimed_run(execute, access, row, run, taken)
 
 
 def _claimed_run(
     execute: Execute,
+    access: AccessPolicy,
     row: ConversationRow,
     run: RunRow,
     taken: Sequence[InboxRow],
@@ -233,6 +248,7 @@ def _claimed_run(
     messages = tuple(_merge_bundles(taken).values())
     thread = Thread.parse(row.thread)
     requester = Author(run.requester, "", language=run.language)
+    role = access.role_of(execute, thread, run.requester)
     return ClaimedRun(
         conversation=row.key,
         thread=thread,
@@ -245,9 +261,9 @@ def _claimed_run(
         reply_to=run.reply_to,
         messages=messages,
         answers=questions.given_answers(execute, row.key) if row.state == ConversationState.WAITING else (),
-        model=row.model,
+        model=role.choose_model(row.model),
         effort=row.effort,
-        agent=agents.agent_of(execute, row.agent, thread, run.requester),
+        agent=role.choose_agent(agents.agent_of(execute, row.agent, thread, run.requester)),
         title=row.title,
         first=row.used == row.created,
         fresh=run.attempt <= 1 and row.state == ConversationState.IDLE,
@@ -280,18 +296,22 @@ def _merge_bundles(rows: Sequence[InboxRow]) -> dict[str, Message]:
     return merged
 
 
-def _record_answers(execute: Execute, row: ConversationRow, messages: Mapping[str, Message], now: float) -> Bound:
+def _record_answers(
+    execute: Execute, access: AccessPolicy, row: ConversationRow, messages: Mapping[str, Message], now: float
+) -> Bound:
     """Bind messages to the questions that a conversation waits for, and record the answers. Raises Damaged."""
     if row.state != ConversationState.WAITING:
-        return questions.bind((), messages.values(), {})
-    return questions.record_answers(execute, row.key, messages.values(), now)
+        return questions.bind((), messages.values(), {}, lambda _question, _message: False)
+    return questions.record_answers(execute, access, row.key, messages.values(), now)
 
 
-def refuse_click(execute: Execute, conversation: str, click: Message, now: float) -> Receipt | None:
+def refuse_click(
+    execute: Execute, access: AccessPolicy, conversation: str, click: Message, now: float
+) -> Receipt | None:
     """Return why a click has no effect; None if it answers an open question."""
     rows = inbox.pending_rows(execute, conversation, MAX_MESSAGES_PER_RUN)
     pending = _merge_bundles(_readable(execute, rows, now)).values()
-    allowed = questions.can_click(execute, conversation, click, pending)
+    allowed = questions.can_click(execute, access, conversation, click, pending)
     return {True: None, False: Receipt.IGNORED, None: Receipt.DUPLICATE}[allowed]
 
 
@@ -302,30 +322,12 @@ def take_steering(execute: Execute, job: ClaimedRun, now: float, longest: float)
     taken = _ready_rows(readable, now, longest)
     for row in taken:
         inbox.take_row(execute, row.id, job.run, steered=True)
+    runs.add_people(execute, job.run, [row.message.author.id for row in taken])
     return list(_merge_bundles(taken).values()), len(taken) < len(readable)
 
 
-def ask_at_once(execute: Execute, job: ClaimedRun, ask: Ask | Approve, now: float) -> None:
-    """Store a question of a running turn and enqueue it. One that is there already stays, with its answer."""
-    if any(each.id == ask.id for each in stored_questions.unresolved_questions(execute, job.conversation)):
-        return
-    who, shown = questions.people_to_ask(ask, job.requester), ask.to_question()
-    stored_questions.store_question(execute, ask, job.conversation, run=job.run, number=0, who=who, now=now)
-    questions.record_asked(execute, ask, job.conversation, job.run, who)
-    outbox.enqueue_notice(
-        execute,
-        job.thread,
-        shown.question,
-        key=f"ask:{job.run}:{ask.id}",
-        now=now,
-        reply_to=job.reply_to,
-        asks=(shown,),
-        conversation=job.conversation,
-    )
-
-
 def take_answers(
-    execute: Execute, job: ClaimedRun, asked: Collection[str], now: float, longest: float
+    execute: Execute, access: AccessPolicy, job: ClaimedRun, asked: Collection[str], now: float, longest: float
 ) -> tuple[list[tuple[Answer, Message | None]], float | None]:
     """Take the messages that answer these questions of a running turn; each answer comes with its text message.
 
@@ -337,13 +339,14 @@ def take_answers(
     later = [row for row in pending if row.kind == Kind.CLICK or row.received >= since]  # earlier texts are no answers
     ready = _ready_rows(later, now, longest)
     messages = _merge_bundles(ready)
-    questions.record_answers(execute, job.conversation, messages.values(), now)
+    questions.record_answers(execute, access, job.conversation, messages.values(), now)
     texts = {message.key: message for message in messages.values() if message.kind is Kind.CHAT}
     approvals = {question.id for question in open_ if question.kind == QuestionKind.APPROVE}
     taken = []
     for answer in questions.given_answers(execute, job.conversation):
         if answer.id in asked:
-            taken.append((answer, None if answer.id in approvals else texts.get(answer.key)))
+            taken.append((answer, text := None if answer.id in approvals else texts.get(answer.key)))
+            runs.add_people(execute, job.run, [text.author.id] if text else [])
             for row in ready:
                 if messages[_bundle_key(row)].key == answer.key:
                     inbox.take_row(execute, row.id, job.run, steered=True)
@@ -370,8 +373,9 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
         raise ClaimLost(job.conversation)
     if ending.asks or ending.asked or job.answers or job.resumed:
         answered = {answer.id for answer in job.answers}
+        home, requester = job.thread, job.author
         questions.replace_questions(
-            execute, job.conversation, ending.asks, answered, run=job.run, requester=job.requester, now=now
+            execute, job.conversation, ending.asks, answered, run=job.run, home=home, requester=requester, now=now
         )
     inbox.finish_rows(execute, job.run)
     runs.finish_run(execute, job.run, ending.state, now)

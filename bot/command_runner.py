@@ -80,7 +80,7 @@ class CommandRunner:
             known = name
             call = CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
             if command := REGISTRY.get(name):
-                answer = command.run(call)
+                answer = command.answer(call)
             elif (asked := request_skill(call, name)) is not None:
                 answer = asked
             else:

@@ -17,12 +17,13 @@ from agent.messages import Kind, Message, Thread
 from agent.skills.skill import Skill
 from bot import access, questions
 from bot.agent_command import run_agents_command
-from bot.config.team import Right
+from bot.config.team import Right, RoleConfig
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
 from bot.model_command import model_command, models_command
 from bot.permissions_command import permissions_command
+from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from bot.schedules.command import SCHEDULE_WORDS, schedule_command, zone_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
 from bot.storage import audit, conversations, inbox, people, runs, transcripts
@@ -32,11 +33,13 @@ from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
+from bot.usage_command import usage_command
 from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line, without_formatting
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo, Health
 from channels.shared.texts import shorten
 
+TALK = Right.TALK
 MAX_DESCRIPTION_CHARS = 60  # of a skill, in the list of commands
 WHAT_I_DO = N_(
     "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
@@ -85,8 +88,21 @@ class CommandCall:
         return self.may(Right.OPERATE)
 
     def may(self, right: Right) -> bool:
-        """Return whether the person who sent the command has this right here."""
-        return self.current.access.may(self.execute, self.thread, self.message.author.id, right)
+        return right in self.role.rights
+
+    def refuse(self, command: str) -> str:
+        """Say that the person's role does not let them use a command."""
+        self.record(AuditKind.ACCESS_DENIED, {"command": command})
+        return _(
+            "Your role here, **{role}**, doesn't let you use `{command}`. `{whoami}` shows what you may do.",
+            role=self.role.name,
+            command=command_hint(command),
+            whoami=command_hint("whoami"),
+        )
+
+    @property
+    def role(self) -> RoleConfig:
+        return self.current.access.role_of(self.execute, self.thread, self.message.author.id)
 
     @property
     def thread(self) -> Thread:
@@ -106,12 +122,20 @@ class CommandCall:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command."""
+    """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command, `right`
+    what it needs."""
 
     name: str
     help: str
     run: Callable[[CommandCall], str]
     words: str = ""
+    right: Right | None = None
+
+    def answer(self, call: CommandCall) -> str:
+        """Run the command, if the person has the right."""
+        if self.right is None or call.may(self.right):
+            return self.run(call)
+        return call.refuse(self.name)
 
 
 def _help_command(call: CommandCall) -> str:
@@ -279,7 +303,14 @@ def _notify_command(call: CommandCall) -> str:
 
 def _language_command(call: CommandCall) -> str:
     leads = call.message.private or call.is_operator
-    return change_language(call.execute, call.message, call.words, may_choose_for_all=leads)
+    note = call.current.languages.note
+    return change_language(
+        call.execute,
+        call.message,
+        call.words,
+        lambda *chosen: call.after.append(partial(note, *chosen)),
+        may_choose_for_all=leads,
+    )
 
 
 def _search_command(call: CommandCall) -> str:
@@ -320,22 +351,37 @@ def _snippet(text: str, word: str) -> str:
 
 COMMANDS = (
     Command("help", N_("what I can do"), _help_command),
-    Command("new", N_("begin a new conversation here"), _new_command),
+    Command("new", N_("begin a new conversation here"), _new_command, right=TALK),
     Command("stop", N_("stop what I am doing here"), _stop_command),
-    Command("retry", N_("try the last request again"), _retry_command),
-    Command("plan", N_("make a plan first, and work when you agree"), partial(begin_in_mode, mode="plan"), "WORDS"),
-    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS"),
+    Command("retry", N_("try the last request again"), _retry_command, right=TALK),
+    Command(
+        "plan",
+        N_("make a plan first, and work when you agree"),
+        partial(begin_in_mode, mode="plan"),
+        "WORDS",
+        Right.TALK,
+    ),
+    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", TALK),
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
-    Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default"),
+    Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default", TALK),
     Command("models", N_("list the models"), models_command),
-    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME"),
+    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME", TALK),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
-    Command("schedule", N_("work, reminders and watched pages at set times"), schedule_command, SCHEDULE_WORDS),
+    Command(
+        "schedule",
+        N_("work, reminders and watched pages at set times"),
+        schedule_command,
+        SCHEDULE_WORDS,
+        Right.SCHEDULE,
+    ),
     Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
+    Command("usage", N_("what my models have cost"), usage_command, "chat | team"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
+    Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
+    Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, Right.ACCESS),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}

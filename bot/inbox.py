@@ -16,13 +16,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from agent.blocks import command_hint
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from agent.skills.library import SkillLibrary
 from bot import claims, pairing, questions
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
-from bot.config.team import Right
+from bot.config.team import Right, RoleConfig
 from bot.current import Current
+from bot.rates import ToolAndMessageRates
 from bot.schedules.proposals import decision_command as decide_schedule
 from bot.schedules.proposals import is_schedule_decision
 from bot.skills.decisions import decision_command, is_skill_decision
@@ -38,6 +40,7 @@ from bot.storage import (
     sent_messages,
     watermarks,
 )
+from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
@@ -46,10 +49,15 @@ from channels.base import NotStored, Receipt
 
 log = logging.getLogger(__name__)
 
+REFUSAL_SECONDS = 60.0  # between two notices to a person who may not have the bot work
 GATHER_SECONDS = 1.0  # how long a piece waits for the next one: clients send them within a few hundred milliseconds
 UNSUPPORTED = N_("I can't read {what} yet. Text, photos, documents, voice messages and videos work.")
 FLOOD = N_(
     "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
+)
+NO_WORK = N_(
+    "Your role here is **{role}**, so I don't work for you. `{whoami}` shows what you may do; an operator can change it"
+    " with `{access}`."
 )
 TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answers the others
 NOT_ADDRESSED, NOT_ALLOWED = "not meant", "stranger"  # why an event was ignored
@@ -84,6 +92,7 @@ class Inbox:
         self._current = current
         self._next = next
         self._console_open = console_open
+        self._rates = ToolAndMessageRates(current)
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; return one receipt each, in order, after the commit. Raises NotStored: nothing is stored."""
@@ -162,16 +171,19 @@ class Inbox:
         if not access.may_enter(execute, event):
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
+        if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
+            arrived.said |= _refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
+            return _ignore_event(execute, event, NOT_ALLOWED, now)
         if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
         conversation = _find_conversation(execute, event, now)
-        if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, conversation, event, now)):
+        if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, access, conversation, event, now)):
             return refusal
         receipt = self._store_message(execute, event, conversation, now, arrived)
         if receipt is Receipt.ACCEPTED:
             arrived.accepted.append((conversation, event))
             if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
-                questions.record_answers(execute, conversation, [event], now)
+                questions.record_answers(execute, access, conversation, [event], now)
                 arrived.said = True
         return receipt
 
@@ -207,13 +219,10 @@ class Inbox:
     def _store_message(
         self, execute: Execute, message: Message, conversation: str, now: float, arrived: Arrived
     ) -> Receipt:
-        bundle = ""
+        bundle = continues = ""
         if message.kind is Kind.CHAT:
-            bundle = (
-                _album_bundle(message)
-                or _open_bundle(execute, message)
-                or (_paste_bundle(message) if message.long else "")
-            )
+            continues = _open_bundle(execute, message)
+            bundle = _album_bundle(message) or continues or (_paste_bundle(message) if message.long else "")
         ready = now + GATHER_SECONDS if bundle else now
         received = min(now, message.time)  # messages that a catch-up reads all at once are not a flood
         row = inbox.store_message(execute, message, conversation, ready=ready, received=received, bundle=bundle)
@@ -229,9 +238,22 @@ class Inbox:
         elif message.kind in TURN_KINDS:
             if bundle:  # every piece waits for the last one
                 inbox.delay_bundle(execute, conversation, bundle, ready)
+            if message.kind is Kind.CHAT and not continues and self._refuse(execute, message, row, received, arrived):
+                return Receipt.IGNORED
             self._limit_flood(execute, message, row, now, arrived)
             conversations.refresh_pending(execute, conversation)
         return Receipt.ACCEPTED
+
+    def _refuse(self, execute: Execute, message: Message, row: int, received: float, arrived: Arrived) -> bool:
+        """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
+        refused = self._rates.take_message(message, received)
+        if refused is None:
+            return False
+        inbox.set_state(execute, row, InboxState.DONE, "rate limit")
+        notice = partial(refused.sentence, self._current.config.time_zone)
+        _notify_author(execute, message, notice, f"rate:{refused.key}:{refused.until:.0f}", received)
+        arrived.said = True
+        return True
 
     def _limit_flood(self, execute: Execute, message: Message, row: int, now: float, arrived: Arrived) -> None:
         """Delay messages above the limit of a person, and enqueue one notice about it."""
@@ -247,6 +269,16 @@ class Inbox:
             notice = partial(_, FLOOD, count=allowed, seconds=f"{window:g}")
             _notify_author(execute, message, notice, f"{key}{row}", now)
         inbox.delay_row(execute, row, until)
+
+
+def _refuse_work(execute: Execute, message: Message, role: RoleConfig, now: float) -> bool:
+    """Tell a person without the right TALK so, unless they were told just now; return whether it was enqueued."""
+    key = f"refused-work:{message.thread.channel}:{message.author.id}:"
+    if not message.addressed or outbox.latest_notice(execute, key) > now - REFUSAL_SECONDS:
+        return False
+    notice = partial(_, NO_WORK, role=role.name, whoami=command_hint("whoami"), access=command_hint("access"))
+    _notify_author(execute, message, notice, f"{key}{message.key}", now)
+    return True
 
 
 def _notify_author(execute: Execute, message: Message, notice: Callable[[], str], key: str, now: float) -> None:
@@ -322,6 +354,10 @@ def _apply_edit(execute: Execute, event: Message) -> Receipt:
 
 def _find_conversation(execute: Execute, message: Message, now: float) -> str:
     """Return the conversation of the bot's message that this one answers, else the current one of the address."""
+    if message.kind is Kind.CLICK:
+        chat = str(replace(message.thread, topic=""))
+        if conversation := stored_questions.conversation_of_asked(execute, message.target, chat):
+            return conversation
     if message.kind is Kind.CLICK or (message.reply_to and message.to_bot):
         answered = message.reply_to or message.id
         if conversation := sent_messages.conversation_of_message(execute, message.thread, answered):

@@ -9,11 +9,16 @@ from dataclasses import replace
 from functools import partial
 
 from agent.blocks import Approve, Ask, View
-from bot import claims
+from bot import claims, questions
+from bot.approvals import RoutedApproval, ask_elsewhere, question_columns
+from bot.claims import ClaimedRun
 from bot.config.schema import ServiceLimits
 from bot.inbox import longest_wait
 from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredSteering
+from bot.storage import outbox
+from bot.storage import questions as stored_questions
+from bot.storage.database import Execute
 from catalogue import _
 
 
@@ -45,7 +50,7 @@ class StoredLiveQuestions:
         answer = self._waiting[question.id] = asyncio.get_running_loop().create_future()
         self.asked.add(question.id)
         try:
-            await self._account.commit(partial(claims.ask_at_once, job=self._live.job, ask=question, now=time.time()))
+            await self._account.commit(partial(_ask_at_once, job=self._live.job, ask=question, now=time.time()))
             self._wake_outbox()
             while True:
                 news = self._live.next_message()
@@ -59,8 +64,8 @@ class StoredLiveQuestions:
             del self._waiting[question.id]
 
     async def prepare(self, question: Ask | Approve) -> Ask | Approve:
-        """Return the question with the time when it expires, and an approval with all options of the requester."""
-        if isinstance(question, Approve):
+        """Return the question with the time when it expires, and an approval with its options, or as others get it."""
+        if isinstance(question, Approve) and not isinstance(question, RoutedApproval):
             question = await self.permissions.complete(question)
         hours = self._limits.question_hours if isinstance(question, Ask) else self._limits.approval_hours
         return replace(question, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
@@ -69,7 +74,9 @@ class StoredLiveQuestions:
         """Take the answers that have come. Returns in how many seconds further messages are ready."""
         asked, wait = [id for id, answer in self._waiting.items() if not answer.done()], longest_wait(self._limits)
         taken, ready = await self._account.commit(
-            lambda execute: claims.take_answers(execute, self._live.job, asked, time.time(), wait)
+            lambda execute: claims.take_answers(
+                execute, self.permissions.access, self._live.job, asked, time.time(), wait
+            )
         )
         from agent.user_message import format_body  # with the agent stack, which is loaded by now
 
@@ -90,3 +97,23 @@ class StoredLiveQuestions:
         hint = _("I'll continue when you have answered my question above.")
         asks = [ask for ask in view.asks if ask.id not in self.asked]
         return replace(view, asks=asks, kept=[*view.kept, *([] if asks else [hint])])
+
+
+def _ask_at_once(execute: Execute, job: ClaimedRun, ask: Ask | Approve, now: float) -> None:
+    """Store a question of a running turn and enqueue it. One that is there already stays, with its answer."""
+    if any(each.id == ask.id for each in stored_questions.unresolved_questions(execute, job.conversation)):
+        return
+    answerers, shown = question_columns(ask, job.requester), ask.to_question()
+    stored_questions.store_question(execute, ask, job.conversation, run=job.run, number=0, answerers=answerers, now=now)
+    questions.record_asked(execute, ask, job.conversation, job.run, answerers["who"])
+    ask_elsewhere(execute, ask, job.thread, job.run, job.author, now)
+    outbox.enqueue_notice(
+        execute,
+        job.thread,
+        shown.question,
+        key=f"ask:{job.run}:{ask.id}",
+        now=now,
+        reply_to=job.reply_to,
+        asks=(shown,),
+        conversation=job.conversation,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
-from agent.models.effort import offered_efforts
+from agent.models.presets import effort_names
 from agent.near_misses import closest_name
 from bot.storage import agents, conversations
 from bot.storage.audit import AuditKind
@@ -35,6 +35,8 @@ def model_command(call: CommandCall) -> str:
         name, rest = _model_here(call), [name]
     if name not in models:
         return _unknown_model(call, name)
+    if not call.role.may_use_model(name):
+        return _("Your role here, **{role}**, may not use the model `{name}`.", role=call.role.name, name=name)
     effort = rest[0].lower() if rest else DEFAULT
     if len(rest) > 1 or effort not in (DEFAULT, *_efforts_of(call, name)):
         return _unknown_effort(call, name, " ".join(rest))
@@ -57,9 +59,10 @@ def models_command(call: CommandCall) -> str:
     lines = [
         _("`{name}` ({label}, in use here)", name=name, label=label) if name == chosen else f"`{name}` ({label})"
         for name, label in call.current.models.items()
+        if call.role.may_use_model(name)
     ]
     by_efforts: dict[tuple[str, ...], list[str]] = {}
-    for name in call.current.models:
+    for name in filter(call.role.may_use_model, call.current.models):
         by_efforts.setdefault(_efforts_of(call, name), []).append(name)
     lines += [
         _("Efforts of {models}: {efforts}", models=_quoted(names), efforts=_quoted(efforts))
@@ -106,11 +109,12 @@ def _model_here(call: CommandCall) -> str:
     here = call.here
     agent = agents.agent_of(call.execute, here.agent, call.thread, call.message.author.id)
     own = next((entry.model for entry in call.current.config.agents if entry.name == agent), "")
-    return here.model or own or next(iter(call.current.models))
+    return call.role.choose_model(here.model) or own or next(iter(call.current.models))
 
 
 def _efforts_of(call: CommandCall, name: str) -> tuple[str, ...]:
-    return next((offered_efforts(entry) for entry in call.current.config.models if entry.name == name), ())
+    entries = call.current.config.models
+    return next((effort_names(entry.preset, entry.use) for entry in entries if entry.name == name), ())
 
 
 def _command(name: str) -> str:

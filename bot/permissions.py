@@ -1,69 +1,131 @@
-"""Permissions of a turn: the rules in force, and what people have allowed. Fails closed."""
+"""Permissions of a turn: the rules in force, the roles of its people, and what people have allowed. Fails closed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from agent.blocks import APPROVAL_OPTIONS, Approve
 from agent.demo.rules import DEMO_RULES
 from agent.permissions.defaults import OUTSIDE_RULES
-from agent.permissions.rules import GRANTED, Judgement, Rule, ToolUse, grant_for, hides, judge
-from agent.sections import PermissionConfig
+from agent.permissions.rules import GRANTED, Judgement, Rule, ToolUse, grant_for, hides, judge, parse_rules, strictest
 from bot.access import AccessPolicy
+from bot.approvals import find_approval_rule, may_approve, route_approval
 from bot.claims import ClaimedRun
 from bot.config.schema import Config
-from bot.config.team import Right
+from bot.config.team import ApprovalRule, Right, RoleConfig
 from bot.current import Current
-from bot.storage import grants
+from bot.storage import grants, runs
 from bot.storage.database import Database, Execute
 from bot.storage.grants import GrantRow
 
+WEB_TOOLS = ("web_fetch", "web_search")
+COMMAND_TOOLS = ("bash", "run_skill")  # they reach the network of the sandbox
+SKILL_TOOL = "run_skill"
+
 
 class TurnPermissions:
-    """The `PermissionGate` of one run. A change of the rules or grants holds from the next call on."""
+    """The `PermissionGate` of one run. A change of rules, grants or roles holds from the next call on.
+
+    A call needs the rights of everybody whose messages the run answers: the strictest verdict decides.
+    """
 
     def __init__(self, store: Database, current: Current, job: ClaimedRun) -> None:
         self._store = store
         self._current = current
         self._job = job
+        self._roles: Sequence[RoleConfig] = ()  # at the last call
+
+    @property
+    def access(self) -> AccessPolicy:
+        """The access rules in force."""
+        return self._current.access
+
+    async def prepare(self) -> TurnPermissions:
+        """Look up the roles, so that `hides` knows them before the first call. Returns itself."""
+        await self._store.run(self._look_up_roles, durable=False)
+        return self
 
     async def judge(self, use: ToolUse) -> Judgement:
         """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""
-        judgement = judge(rules_in_force(self._current.config), use)
-        if judgement.verdict == "ask" and await self._store.run(lambda execute: self._is_granted(execute, use)):
+        return await self._store.run(lambda execute: self._judge(execute, use), durable=False)
+
+    def hides(self, tool: str) -> bool:
+        """Return whether a rule denies every call of the tool, as the roles were at the last call."""
+        return any(hides(rules_in_force(self._current.config, role), tool) for role in self._roles or (None,))
+
+    def _look_up_roles(self, execute: Execute) -> Sequence[RoleConfig]:
+        run, access = runs.find_run(execute, self._job.run), self.access
+        people = runs.people_of(run) if run else [self._job.requester]
+        self._roles = [*dict.fromkeys(access.role_of(execute, self._job.thread, person) for person in people)]
+        return self._roles
+
+    def _judge(self, execute: Execute, use: ToolUse) -> Judgement:
+        config = self._current.config
+        judgement = strictest((_judge_role(config, role, use) for role in self._look_up_roles(execute)), "deny")
+        if judgement.verdict == "ask" and self._is_granted(execute, use):
             return Judgement("allow", GRANTED)
         return judgement
 
-    def hides(self, tool: str) -> bool:
-        """Return whether a rule denies every call of the tool."""
-        return hides(rules_in_force(self._current.config), tool)
-
     def _is_granted(self, execute: Execute, use: ToolUse) -> bool:
+        rule = find_approval_rule(self.access.team, use)
         rows = grants.matching_grants(execute, self._job.conversation, grant_for(use))
-        return any(is_in_force(execute, self._current.access, row) for row in rows)
+        return any(is_in_force(execute, self.access, row, rule, self._job.requester) for row in rows)
 
     async def complete(self, approve: Approve) -> Approve:
-        """Return the approval with all options that the requester has: only operators may allow a call everywhere."""
-        job, access = self._job, self._current.access
-        if not approve.grant or not await self._store.run(
-            lambda execute: access.may(execute, job.thread, job.requester, Right.OPERATE)
-        ):
-            return approve
-        return replace(approve, option_count=len(APPROVAL_OPTIONS))
+        """Return the approval with all options that the requester has, or as those get it who decide instead.
+
+        Only operators may allow a call everywhere.
+        """
+        return await self._store.run(lambda execute: self._complete(execute, approve), durable=False)
+
+    def _complete(self, execute: Execute, approve: Approve) -> Approve:
+        role = self.access.role_of(execute, self._job.thread, self._job.requester)
+        rule = find_approval_rule(self.access.team, approve.use)
+        if rule or Right.APPROVE not in role.rights:
+            return route_approval(approve, rule or ApprovalRule(), self._job.requester)
+        may_grant = approve.grant and Right.OPERATE in role.rights
+        return replace(approve, option_count=len(APPROVAL_OPTIONS)) if may_grant else approve
 
 
-def rules_in_force(config: Config) -> Sequence[Rule]:
-    """Return the rules of the configuration, and the built-in ones that apply to it. Roles of people attach here."""
-    return _join_rules(config.permissions, config.sandbox.network.enabled, not config.models)
+def rules_in_force(config: Config, role: RoleConfig | None = None) -> Sequence[Rule]:
+    """Return the rules of the configuration and of a role, and the built-in ones that apply."""
+    permissions, network = config.permissions, config.sandbox.network.enabled
+    approvals = tuple(text for rule in config.team.approvals for text in rule.calls)
+    return (
+        *_rules_of_all(permissions.deny, (*permissions.ask, *approvals), permissions.allow),
+        *(_rules_of_role(role, network) if role else ()),
+        *(OUTSIDE_RULES if network else ()),
+        *(() if config.models else DEMO_RULES),
+    )
+
+
+@lru_cache(maxsize=32)
+def _rules_of_role(role: RoleConfig, sandbox_network: bool) -> Sequence[Rule]:
+    denied = [] if Right.NETWORK in role.rights else [*WEB_TOOLS, *(COMMAND_TOOLS if sandbox_network else ())]
+    return (*role.rules(), *parse_rules(deny=denied))
 
 
 @lru_cache(maxsize=4)
-def _join_rules(permissions: PermissionConfig, network: bool, demo: bool) -> Sequence[Rule]:
-    return (*permissions.rules(), *(OUTSIDE_RULES if network else ()), *(DEMO_RULES if demo else ()))
+def _rules_of_all(deny: Iterable[str], ask: Iterable[str], allow: Iterable[str]) -> Sequence[Rule]:
+    return parse_rules(deny, ask, allow)
 
 
-def is_in_force(execute: Execute, access: AccessPolicy, row: GrantRow) -> bool:
-    """Return whether a grant holds: one for everywhere does as long as its giver is an operator."""
-    return row.conversation != grants.EVERYWHERE or access.is_operator(execute, row.channel, row.person)
+def _judge_role(config: Config, role: RoleConfig, use: ToolUse) -> Judgement:
+    """Return the verdict about a call for one role."""
+    if Right.TALK not in role.rights:
+        return Judgement("deny", f"a person of this request has no right to have work done: role {role.name or 'none'}")
+    if use.name == SKILL_TOOL and role.skills and str(use.args.get("name")) not in role.skills:
+        return Judgement("deny", f"the role {role.name} may use these skills only: {', '.join(role.skills)}")
+    return judge(rules_in_force(config, role), use)
+
+
+def is_in_force(
+    execute: Execute, access: AccessPolicy, row: GrantRow, rule: ApprovalRule | None = None, requester: str = ""
+) -> bool:
+    """Return whether a grant holds: as long as its giver may approve such calls; everywhere only an operator's."""
+    role = access.role_of(execute, row.thread, row.person)
+    if row.conversation == grants.EVERYWHERE and Right.OPERATE not in role.rights:
+        return False
+    return may_approve(role, rule, is_requester=row.person == requester)

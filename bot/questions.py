@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVAL_OPTIONS, Approve, Ask
 from agent.context import NO_ANSWER, Answer
 from agent.messages import Author, Kind, Message, Thread
 from agent.permissions.rules import Grant
+from bot.access import AccessPolicy
+from bot.approvals import ask_elsewhere, may_answer, question_columns
 from bot.storage import audit, conversations, grants, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
 from bot.storage.audit import AuditEvent, AuditKind
@@ -51,15 +53,16 @@ class Bound:
     rest: list[str] = field(default_factory=list)
 
 
-def may_answer(question: QuestionRow, person: str) -> bool:
-    """Return whether a person who may talk in the chat may answer this question. The only place that decides this."""
-    return not question.who or person in question.who.split()
-
-
-def bind(questions: Sequence[QuestionRow], messages: Iterable[Message], replies: Mapping[str, str]) -> Bound:
+def bind(
+    questions: Sequence[QuestionRow],
+    messages: Iterable[Message],
+    replies: Mapping[str, str],
+    may_answer: Callable[[QuestionRow, Message], bool],
+) -> Bound:
     """Bind the messages to the open ones of these questions, in order.
 
-    `replies` are the keys of messages that reply to a message with a question, and the question's id.
+    `may_answer` says whether the author of a message may answer a question. `replies` are the keys of messages that
+    reply to a message with a question, and the question's id.
     """
     bound = Bound()
     unanswered = {question.id: question for question in questions if question.state == QuestionState.OPEN}
@@ -72,7 +75,8 @@ def bind(questions: Sequence[QuestionRow], messages: Iterable[Message], replies:
             bound.rest.append(message.key)
         else:
             target = message.target if click else replies.get(message.key, "")
-            given = _match_message([*unanswered.values()], message, target)
+            allowed = [question for question in unanswered.values() if may_answer(question, message)]
+            given = _match_message(allowed, message, target)
             if callable(given):
                 bound.refused += [] if click else [(message, given)]
                 continue
@@ -84,10 +88,12 @@ def bind(questions: Sequence[QuestionRow], messages: Iterable[Message], replies:
 
 
 def _match_message(
-    unanswered: list[QuestionRow], message: Message, target: str
+    allowed: list[QuestionRow], message: Message, target: str
 ) -> list[tuple[QuestionRow, str]] | Callable[[], str]:
-    """Return the questions that a message answers, with the answers, or what says why it answers none."""
-    allowed = [question for question in unanswered if may_answer(question, message.author.id)]
+    """Return the questions that a message answers, with the answers, or what says why it answers none.
+
+    `allowed` are the open questions that its author may answer.
+    """
     if not allowed:
         return partial(_, NOT_ASKED)
     if target:
@@ -130,22 +136,45 @@ def _numbered_answers(questions: list[QuestionRow], text: str) -> list[tuple[Que
 # ------------------------------------------------------------ inside a transaction
 
 
-def record_answers(execute: Execute, conversation: str, messages: Collection[Message], now: float) -> Bound:
+def record_answers(
+    execute: Execute, access: AccessPolicy, conversation: str, messages: Collection[Message], now: float
+) -> Bound:
     """Bind messages to the open questions of a conversation and record the answers. Raises Damaged."""
     questions = stored.unresolved_questions(execute, conversation)
-    bound = bind(questions, messages, _replies(execute, messages) if questions else {})
+    replies = _replies(execute, messages) if questions else {}
+    bound = bind(questions, messages, replies, _rights(execute, access))
     for question, text, message in bound.answers:
         stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
         if question.kind == QuestionKind.APPROVE:
             _record_decision(execute, question, text, message)
             _store_grant(execute, question, text, message, now)
-        if question.kind == QuestionKind.APPROVE and message.kind is not Kind.CLICK:  # else its message shows who chose
-            key = f"answered:{question.id}:{message.key}"
-            with languages.speak_to(execute, message.thread, message.author):
-                name = message.author.name or message.author.id
-                words = _(CHOSEN, name=name, option=text, question=question.text)
-                outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+            _announce_decision(execute, question, text, message, now)
     return bound
+
+
+def _rights(execute: Execute, access: AccessPolicy) -> Callable[[QuestionRow, Message], bool]:
+    return lambda question, message: may_answer(execute, access, question, message.thread, message.author.id)
+
+
+def _announce_decision(execute: Execute, question: QuestionRow, text: str, message: Message, now: float) -> None:
+    """Say who decided: where they did, unless the message with the buttons shows it, and in the other chat if two were
+    asked."""
+    key, name = f"answered:{question.id}:{message.key}", message.author.name or message.author.id
+    if message.kind is not Kind.CLICK:
+        with languages.speak_to(execute, message.thread, message.author):
+            words = _(CHOSEN, name=name, option=text, question=question.text)
+            outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+    row, run = conversations.find_conversation(execute, question.conversation), runs.find_run(execute, question.run)
+    if not (question.asked_in and row and run):
+        return
+    other, reader, reply_to = Thread.parse(question.asked_in), Author("", ""), ""
+    if other == replace(message.thread, topic=""):
+        other, reader = Thread.parse(row.thread), Author(run.requester, "", language=run.language)
+        reply_to = run.reply_to
+    with languages.speak_to(execute, other, reader):
+        option = next((each for each in APPROVAL_OPTIONS if text in every_translation(each)), text)
+        words = _(CHOSEN, name=name, option=_(option), question=question.text)
+        outbox.enqueue_notice(execute, other, words, key=f"{key}:other", now=now, reply_to=reply_to)
 
 
 def _store_grant(execute: Execute, question: QuestionRow, answer: str, message: Message, now: float) -> None:
@@ -154,7 +183,7 @@ def _store_grant(execute: Execute, question: QuestionRow, answer: str, message: 
     scope = scopes.get(_agent_answer(question, answer))
     if scope is not None and question.grant_tool:
         grant = Grant(question.grant_tool, question.grant_subject)
-        grants.store_grant(execute, scope, grant, message.thread.channel, message.author, now)
+        grants.store_grant(execute, scope, grant, message.thread, message.author, now)
         what = describe_grant(grant.tool, grant.subject) | {"scope": "conversation" if scope else "everywhere"}
         audit.record(execute, AuditEvent(AuditKind.GRANT_GIVEN, message.thread, message.author.id, what=what))
 
@@ -187,17 +216,20 @@ def _record_decision(execute: Execute, question: QuestionRow, answer: str, messa
     audit.record(execute, event)
 
 
-def can_click(execute: Execute, conversation: str, click: Message, pending: Collection[Message]) -> bool | None:
+def can_click(
+    execute: Execute, access: AccessPolicy, conversation: str, click: Message, pending: Collection[Message]
+) -> bool | None:
     """Return whether a click answers an open question: False if this person may not, None if nobody can any more.
 
     `pending` are messages that no run has taken yet: one of them may answer the question.
     """
     questions = stored.unresolved_questions(execute, conversation)
-    bound = bind(questions, pending, _replies(execute, pending))
+    may = _rights(execute, access)
+    bound = bind(questions, pending, _replies(execute, pending), may)
     answered = {question.id for question, *_rest in bound.answers}
     for question in questions:
         if question.id == click.target and question.state == QuestionState.OPEN and question.id not in answered:
-            return may_answer(question, click.author.id)
+            return may(question, click)
     return None
 
 
@@ -221,15 +253,30 @@ def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
     )
 
 
+def attribute_request(
+    execute: Execute, conversation: str, messages: Sequence[Message]
+) -> tuple[Message, Collection[str]]:
+    """Return the message that a run of these messages replies to, and the people whose rights bound the run.
+
+    A run that takes answers also works for the people of the run that asked. Who decides about a call of another
+    person's request requests nothing: the run still belongs to that person.
+    """
+    first, authors = messages[0], {message.key: message.author.id for message in messages}
+    for question in stored.unresolved_questions(execute, conversation):
+        if question.answer_key in authors and (asking := runs.find_run(execute, question.run)):
+            if question.kind == QuestionKind.APPROVE and asking.requester != authors[question.answer_key]:
+                del authors[question.answer_key]
+                if first.key == question.answer_key:
+                    requester = Author(asking.requester, "", language=asking.language)
+                    first = replace(first, id=asking.reply_to, author=requester)
+            authors |= {person: person for person in runs.people_of(asking)}
+    return first, authors.values()
+
+
 def _agent_answer(question: QuestionRow, answer: str) -> str:
     """Return the answer as the agent knows it: the options of an approval were shown in a person's language."""
     known = APPROVAL_OPTIONS if question.kind == QuestionKind.APPROVE else ()
     return next((option for option in known if answer in every_translation(option)), answer)
-
-
-def people_to_ask(ask: Ask | Approve, requester: str) -> str:
-    """Return the ids of the people who may answer; "" for everybody who may talk in the chat."""
-    return requester if isinstance(ask, Approve) else ""
 
 
 def replace_questions(
@@ -239,7 +286,8 @@ def replace_questions(
     resumed: Collection[str],
     *,
     run: int,
-    requester: str,
+    home: Thread,
+    requester: Author,
     now: float,
 ) -> None:
     """Store what a run asks at its end and close the rest. `resumed` are the ids that were answered before the run: if
@@ -252,10 +300,12 @@ def replace_questions(
         if old and old.state == QuestionState.ANSWERED and ask.id not in resumed:
             continue
         shown = number if len(asks) > 1 else old.number if old else 0
-        who = old.who if old else people_to_ask(ask, requester)
-        stored.store_question(execute, ask, conversation, run=run, number=shown, who=who, now=now)
+        columns = question_columns(ask, requester.id)
+        answerers = {name: getattr(old, name) for name in columns} if old else columns
+        stored.store_question(execute, ask, conversation, run=run, number=shown, answerers=answerers, now=now)
+        ask_elsewhere(execute, ask, home, old.run if old else run, requester, now)
         if not old:
-            record_asked(execute, ask, conversation, run, who)
+            record_asked(execute, ask, conversation, run, columns["who"])
 
 
 def close_open_questions(execute: Execute, conversation: str, now: float) -> bool:

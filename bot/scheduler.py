@@ -120,7 +120,7 @@ class Scheduler:
 
     def _look(self, execute: Execute, now: float, free: int) -> tuple[list[ClaimedRun], float | None]:
         """Claim up to `free` conversations; also return when the next unclaimed one is ready."""
-        jobs = claims.claim_conversations(execute, self._owner, now, self._longest_wait, free)
+        jobs = claims.claim_conversations(execute, self._current.access, self._owner, now, self._longest_wait, free)
         return jobs, conversations.earliest_ready(execute)
 
     async def _wait(self) -> None:
@@ -150,7 +150,9 @@ class Scheduler:
     async def _tell_waiting(self, now: float) -> None:
         """Show the requesters who wait for a free place their position in the queue."""
         jobs = await self._store.run(
-            lambda execute: claims.queue_conversations(execute, now, self._longest_wait, QUEUE_NOTICE_SECONDS)
+            lambda execute: claims.queue_conversations(
+                execute, self._current.access, now, self._longest_wait, QUEUE_NOTICE_SECONDS
+            )
         )
         for job in jobs:
             reply = self._queued[job.conversation] = self._turns.make_reply(job)

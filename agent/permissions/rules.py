@@ -39,9 +39,12 @@ SEVERITY: Sequence[Verdict] = ("deny", "ask", "allow")
 _RULE = re.compile(r"([A-Za-z_][\w*.-]*)(?:\((.*)\))?", re.DOTALL)
 
 
-def is_permission_question(value: object) -> bool:
-    """Return whether the permission policy asked, rather than a tool itself."""
-    return isinstance(value, dict) and value.get("permission") is True
+def permission_question_id(id: str, value: object) -> str:
+    """Return the id of the permission policy's question in the call of an interrupt, "" if it did not ask. A tool that
+    asks after it says so in `approval`."""
+    if not isinstance(value, dict):
+        return ""
+    return id if value.get("permission") is True else str(value.get("approval", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,20 @@ def permission_question(use: ToolUse) -> dict[str, Any]:
     """Return the value of the interrupt that asks whether a call may run."""
     grant, argument = grant_for(use), use.subject.argument if use.subject else ""
     told = {"permission": True, "grant": [grant.tool, grant.subject], "argument": argument}
+    told["subject"] = use.subject.kind if use.subject else ""
     return {"kind": "approve", "name": use.name, "args": dict(use.args), **told}
+
+
+def asked_use(question: Mapping[str, Any]) -> ToolUse:
+    """Return the call of a question that `permission_question` made."""
+    argument = str(question["argument"])
+    subject = Subject(argument, question.get("subject") or "text") if argument else None
+    return ToolUse(str(question["name"]), question["args"], subject)
+
+
+def strictest(judgements: Iterable[Judgement], default: Verdict) -> Judgement:
+    """Return the first of the strictest judgements."""
+    return min(judgements, key=lambda each: SEVERITY.index(each.verdict), default=Judgement(default))
 
 
 def describe_call(name: str, args: Mapping[str, Any]) -> str:
@@ -202,16 +218,12 @@ def _judge_shell_line(rules: Sequence[Rule], use: ToolUse, text: str) -> Judgeme
     trusted = use.default == "allow" or any(rule.verdict == "allow" and not rule.pattern for rule in rules)
     if (not line.certain and (strict or not trusted)) or (line.writes and not trusted):
         found.append(Judgement("ask"))
-    return _worst(found, use.default)
+    return strictest(found, use.default)
 
 
 def _strictest_rule(hits: Sequence[Rule], default: Verdict) -> Judgement:
     configured = [rule for rule in hits if not rule.builtin]
-    return _worst([Judgement(rule.verdict, str(rule)) for rule in configured or hits], default)
-
-
-def _worst(found: Sequence[Judgement], default: Verdict) -> Judgement:
-    return min(found, key=lambda each: SEVERITY.index(each.verdict), default=Judgement(default))
+    return strictest([Judgement(rule.verdict, str(rule)) for rule in configured or hits], default)
 
 
 def _subject_texts(use: ToolUse) -> list[str]:

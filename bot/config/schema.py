@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.mcp.settings import McpConfig
 from agent.models.settings import CallLimits, ModelSettings
 from agent.sections import (
     ContextConfig,
@@ -22,6 +23,7 @@ from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
@@ -211,6 +213,7 @@ class FileConfig:
     permissions: PermissionConfig = PermissionConfig()
     team: TeamConfig = setting(TeamConfig(), "the roles of people, and whose approval calls need")
     web: WebConfig = WebConfig()
+    mcp: McpConfig = McpConfig()
     voice: VoiceConfig = VoiceConfig()
     subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
     agents: tuple[NamedAgentSettings, ...] = setting(
@@ -223,6 +226,10 @@ class FileConfig:
     sandbox: SandboxConfig = SandboxConfig()
     skills: SkillsConfig = SkillsConfig()
     limits: ServiceLimits = ServiceLimits()
+    budgets: tuple[BudgetConfig, ...] = setting((), "how much the models may be used (docs/team.md), described below")
+    rate_limits: tuple[RateLimitConfig, ...] = setting(
+        (), "how often people write and tools run (docs/team.md), described below"
+    )
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()

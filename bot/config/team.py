@@ -8,6 +8,8 @@ from enum import StrEnum
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import setting
 
+DEFAULT_AGENT = "default"
+
 
 class Right(StrEnum):
     """What a role lets a person do. `RIGHT_NAMES` in bot/roles_commands.py says it for people."""
@@ -61,6 +63,24 @@ class RoleConfig:
                 for own, theirs in zip(self._choices(), other._choices(), strict=True)
             )
         )
+
+    def choose_model(self, chosen: str) -> str:
+        """Return the chosen model ("": the lead's) if this role may use it, else its first one."""
+        return chosen if self.may_use_model(chosen) else self.models[0]
+
+    def may_use_model(self, name: str) -> bool:
+        """Return whether people of this role may choose a model."""
+        return not self.models or name in self.models
+
+    def may_use_agent(self, name: str) -> bool:
+        """Return whether people of this role may choose an agent."""
+        return not self.agents or name in self.agents
+
+    def choose_agent(self, chosen: str) -> str:
+        """Return the chosen agent ("": the default one) if this role may use it, else its first one."""
+        named = chosen or DEFAULT_AGENT
+        agent = named if self.may_use_agent(named) else self.agents[0]
+        return "" if agent == DEFAULT_AGENT else agent
 
     def _choices(self) -> tuple[tuple[str, ...], ...]:
         return self.models, self.agents, self.skills

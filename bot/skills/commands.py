@@ -10,7 +10,7 @@ from agent.messages import Kind
 from agent.skills.library import InstalledSkill, SkillSet, SkillState
 from agent.skills.skill import SkillError
 from bot.config.schema import Config
-from bot.config.team import Right
+from bot.config.team import Right, RoleConfig
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
 from bot.storage.states import ConversationState
@@ -30,10 +30,12 @@ LINES = {
 SKILLS_WORDS = "enable | disable | diff | accept | rollback NAME, install URL"
 
 
-def allowed_skills(config: Config, agent: str) -> tuple[str, ...]:
-    """Return the names of the skills that this named agent may use; empty: all."""
-    own = next((each.skills for each in config.agents if each.name == agent), ())
-    return own or config.skills.allow
+def allowed_skills(config: Config, agent: str, role: RoleConfig) -> tuple[str, ...]:
+    """Return the names of the skills that this named agent may use for a person of this role; empty: all."""
+    allow = next((each.skills for each in config.agents if each.name == agent), ()) or config.skills.allow
+    if role.skills:
+        return tuple(name for name in role.skills if not allow or name in allow) or ("",)  # no skill has this name
+    return allow
 
 
 def skills_command(call: CommandCall) -> str:
@@ -63,7 +65,7 @@ def skills_command(call: CommandCall) -> str:
 
 def _describe_skills(call: CommandCall) -> str:
     current = call.current.skills.current if call.current.skills else SkillSet()
-    allow = allowed_skills(call.current.config, call.here.agent)
+    allow = allowed_skills(call.current.config, call.here.agent, call.role)
     shown = [each for name, each in current.skills.items() if not allow or name in allow]
     if not shown and not current.faults:
         return _("I have no skills.")
@@ -99,9 +101,11 @@ def request_skill(call: CommandCall, name: str) -> str | None:
     if library is None or library.current.find(name) is None:
         return None
     try:
-        skill = library.current.require(name, allowed_skills(call.current.config, call.here.agent))
+        skill = library.current.require(name, allowed_skills(call.current.config, call.here.agent, call.role))
     except SkillError as error:
         return str(error)
+    if not call.may(Right.TALK):
+        return call.refuse(name)
     if call.here.state == ConversationState.WAITING:
         return _(
             "I'm waiting for your answer to my question. Answer it first, or start over with `{new}`.",

@@ -46,9 +46,9 @@ async def add_skills(
         await store.run(partial(_show_proposal, change=change, current=current, job=job))
         wake_outbox()
 
-    skills = TurnSkills(
-        await library.refresh(), allowed_skills(current.config, job.agent), propose if config.evolution else None
-    )
+    role = await store.run(lambda execute: current.access.role_of(execute, job.thread, job.requester))
+    allow = allowed_skills(current.config, job.agent, role)
+    skills = TurnSkills(await library.refresh(), allow, propose if config.evolution else None)
     context.skills = skills
     context.brief = join_parts(context.brief, skills.brief())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.messages import Author
+from agent.messages import Author, Thread
 from agent.permissions.rules import Grant
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_rows
@@ -23,11 +23,16 @@ class GrantRow:
     channel: str
     person: str
     name: str
+    place: str  # where it was given
+
+    @property
+    def thread(self) -> Thread:
+        return Thread.parse(self.place) if self.place else Thread(self.channel, "", "")
 
 
-def store_grant(execute: Execute, conversation: str, grant: Grant, channel: str, by: Author, now: float) -> None:
+def store_grant(execute: Execute, conversation: str, grant: Grant, place: Thread, by: Author, now: float) -> None:
     """Store a grant for a conversation or EVERYWHERE. One that is given again belongs to its new giver."""
-    giver = {"channel": channel, "person": by.id, "name": by.name, "given": now}
+    giver = {"channel": place.channel, "person": by.id, "name": by.name, "given": now, "place": str(place)}
     values = {"conversation": conversation, "tool": grant.tool, "subject": grant.subject, **giver}
     insert_row(execute, "permission_grants", "conversation, tool, subject", values, update=[*giver])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -34,6 +35,9 @@ class QuestionRow:
     grant_tool: str = ""  # what an approval may allow for the future
     grant_subject: str = ""
     call: str = ""  # that needs approval
+    approvers: str = ""  # names of the roles that approve, one a line; "": see `who`
+    barred: str = ""  # who may not approve
+    asked_in: str = ""  # the other chat that is asked
 
     def accept(self, text: str) -> str | None:
         """Return the answer that `text` gives; None when the question does not accept it."""
@@ -55,9 +59,16 @@ def unresolved_questions(execute: Execute, conversation: str) -> list[QuestionRo
 
 
 def store_question(
-    execute: Execute, ask: Ask | Approve, conversation: str, *, run: int, number: int, who: str, now: float
+    execute: Execute,
+    ask: Ask | Approve,
+    conversation: str,
+    *,
+    run: int,
+    number: int,
+    answerers: Mapping[str, str],
+    now: float,
 ) -> None:
-    """Store a question as open, also one that was stored before."""
+    """Store a question as open, also one that was stored before. `answerers` are the columns of who may answer."""
     approve = ask if isinstance(ask, Approve) else None
     shown = ask.to_question()
     values = {
@@ -73,7 +84,7 @@ def store_question(
         "call_hash": approve.call_hash if approve else "",
         "grant_tool": approve.grant.tool if approve and approve.grant else "",
         "grant_subject": approve.grant.subject if approve and approve.grant else "",
-        "who": who,
+        **answerers,
         "state": QuestionState.OPEN,
         "asked": now,
         "until": (ask.until or now + ask.hours * 3600) if ask.hours else None,
@@ -92,6 +103,13 @@ def record_answer(execute: Execute, question: QuestionRow, answer: str, *, by: s
         f" answered_at=:now WHERE conversation=:conversation AND id=:id AND state='{QuestionState.OPEN}'",
         {"answer": answer, "by": by, "key": key, "now": now, "conversation": question.conversation, "id": question.id},
     )
+
+
+def conversation_of_asked(execute: Execute, id: str, chat: str) -> str:
+    """Return the conversation of a question that was asked in another chat, too; "" for none."""
+    sql = "SELECT conversation FROM questions WHERE asked_in<>'' AND asked_in=:chat AND id=:id LIMIT 1"
+    rows = execute(sql, {"id": id, "chat": chat})
+    return str(rows[0]["conversation"]) if rows else ""
 
 
 def close_questions(execute: Execute, conversation: str, id: str | None = None) -> None:

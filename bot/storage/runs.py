@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from agent.messages import Message, Thread
@@ -24,10 +25,19 @@ class RunRow:
     stop_by: str
     started: float
     language: str  # that the platform reported of the requester
+    people: str = ""  # ids of those whose messages the run answers, separated by spaces; "": the requester
 
 
-def create_run(execute: Execute, run: int, conversation: str, first: Message, state: RunState, now: float) -> RunRow:
-    """Create the run that answers `first` and what came with it."""
+def create_run(
+    execute: Execute,
+    run: int,
+    conversation: str,
+    first: Message,
+    state: RunState,
+    now: float,
+    people: Iterable[str] = (),
+) -> RunRow:
+    """Create the run that answers `first` and what came with it, whose authors are `people`."""
     values = {
         "id": run,
         "conversation": conversation,
@@ -37,6 +47,7 @@ def create_run(execute: Execute, run: int, conversation: str, first: Message, st
         "state": state,
         "attempt": int(state is RunState.RUNNING),  # a queued run was not tried yet
         "started": now,
+        "people": " ".join(dict.fromkeys(people)),
     }
     return build_dataclass(RunRow, dict(insert_row(execute, "runs", "id", values, update=("state",))[0]))
 
@@ -67,6 +78,23 @@ def fail_open_runs(execute: Execute, conversation: str, now: float) -> None:
         f"UPDATE runs SET state='{RunState.FAILED}', finished=:now WHERE conversation=:conversation AND {OPEN_RUN}",
         {"conversation": conversation, "now": now},
     )
+
+
+def find_run(execute: Execute, run: int) -> RunRow | None:
+    """Return a run."""
+    return read_row(execute, RunRow, "SELECT * FROM runs WHERE id=:run", run=run)
+
+
+def add_people(execute: Execute, run: int, people: Iterable[str]) -> None:
+    """Record that a run answers messages of these people, too."""
+    if (row := find_run(execute, run)) and (new := {*people} - {*people_of(row)}):
+        joined = " ".join([*people_of(row), *sorted(new)])
+        execute("UPDATE runs SET people=:people WHERE id=:run", {"run": run, "people": joined})
+
+
+def people_of(run: RunRow) -> list[str]:
+    """Return the ids of the people whose messages a run answers."""
+    return run.people.split() or [run.requester]
 
 
 def request_stop(execute: Execute, run: int, by: str) -> None:
@@ -109,3 +137,8 @@ def count_runs(execute: Execute, conversation: str) -> int:
     """Count the runs of a conversation."""
     rows = execute("SELECT count(*) AS n FROM runs WHERE conversation=:conversation", {"conversation": conversation})
     return int(rows[0]["n"])
+
+
+def requester_of(execute: Execute, run: int) -> str:
+    """Return the platform id of the requester of a run."""
+    return str(execute("SELECT requester FROM runs WHERE id=:run", {"run": run})[0]["requester"])

@@ -52,6 +52,7 @@ def assigned(**who: str) -> AccessConfig:
         (assigned(operator="C2/U1"), {}, "member"),
         (AccessConfig(), {"T1/U1": "operator"}, "operator"),
         (assigned(viewer="T1/U1"), {"T1/U1": "operator"}, "viewer"),  # the configuration wins
+        (assigned(viewer="U1"), {"T1/U1": "operator"}, "viewer"),
         (assigned(viewer="C1"), {"T1/U1": "operator"}, "operator"),
         (AccessConfig(open=True), {"C1": "viewer"}, "viewer"),
         (AccessConfig(open=True), {"T1/U1": "unknown"}, "unknown"),

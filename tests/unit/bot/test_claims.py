@@ -22,7 +22,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from channels.base import Receipt
-from tests.support.current_config import current_of
+from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import IdleListener
 
 THREAD = Thread("telegram", "1", "42")
@@ -50,7 +50,7 @@ def inbox(store: Database) -> Inbox:
 
 async def claim(store: Database, owner: str = "me", free: int = 10, later: float = 0.0) -> list[ClaimedRun]:
     now = time.time() + later
-    return await store.run(lambda execute: claims.claim_conversations(execute, owner, now, LONGEST, free))
+    return await store.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, owner, now, LONGEST, free))
 
 
 async def test_a_conversation_has_one_worker(store: Database, inbox: Inbox) -> None:
@@ -67,6 +67,18 @@ async def test_the_oldest_conversation_is_claimed_first_within_the_limit(store: 
     jobs = await claim(store, free=3)
     assert [job.messages[0].text for job in jobs] == ["m0", "m1", "m2"]
     assert [job.messages[0].text for job in await claim(store)] == ["m3", "m4"]
+
+
+async def test_places_go_round_by_person(store: Database, inbox: Inbox) -> None:
+    """Who has the fewest conversations running is next; the oldest of each person comes first."""
+    for number in range(50):
+        await inbox.receive([message(f"jane {number}", number, Thread("telegram", "1", str(number)))])
+    assert [job.messages[0].text for job in await claim(store, free=3)] == ["jane 0", "jane 1", "jane 2"]
+    for number, name in enumerate(("bob", "eve", "bob"), 100):
+        author = Author(name, name)
+        await inbox.receive([message(f"{name} {number}", number, Thread("telegram", "1", str(number)), author=author)])
+    jobs = await claim(store, free=5)
+    assert [job.messages[0].text for job in jobs] == ["bob 100", "eve 101", "bob 102", "jane 3", "jane 4"]
 
 
 async def test_a_lost_claim_records_nothing(store: Database, inbox: Inbox) -> None:
@@ -152,7 +164,7 @@ async def test_edits_and_deletions_count_while_queued(store: Database, inbox: In
     def wait_in_line(execute: Execute) -> None:
         for row in conversations.queueable_conversations(execute, time.time(), time.time() + LONGEST, 10):
             taken = stored.open_rows(execute, row.key)
-            claims.start_run(execute, row, taken, RunState.QUEUED, time.time())
+            claims.start_run(execute, OPEN_ACCESS, row, taken, RunState.QUEUED, time.time())
 
     await store.run(wait_in_line)
     await inbox.receive([message("new", 3, kind=Kind.EDIT, target=first.key)])
@@ -293,7 +305,9 @@ async def test_a_damaged_steering_message_is_skipped(store: Database, inbox: Inb
 
 
 async def line_up(store: Database, later: float) -> list[ClaimedRun]:
-    return await store.run(lambda execute: claims.queue_conversations(execute, time.time() + later, LONGEST, 1.5))
+    return await store.run(
+        lambda execute: claims.queue_conversations(execute, OPEN_ACCESS, time.time() + later, LONGEST, 1.5)
+    )
 
 
 async def test_cases_85_and_87_a_queued_paste_and_album_are_one_run_each(store: Database, inbox: Inbox) -> None:

@@ -25,7 +25,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.states import EntryKind, RunState
 from bot.storage.transcripts import TranscriptEntry
 from channels.base import Health
-from tests.support.current_config import current_of
+from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import IdleListener
 
 HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
@@ -182,7 +182,7 @@ async def test_a_mode_begins_with_the_words_of_its_command(store: Database, mode
     await receive(store, command)
     async with answering(store, 1):
         pass
-    [job] = await store.run(lambda execute: claims.claim_conversations(execute, "w", time.time(), 10.0, 1))
+    [job] = await store.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "w", time.time(), 10.0, 1))
     [message] = job.messages
     assert (message.kind, message.text, message.mode) == (Kind.CHAT, "write the report", mode)
     assert job.reply_to == "2"
@@ -194,7 +194,7 @@ async def test_a_mode_needs_words_and_does_not_begin_while_work_goes_on(store: D
     await receive(store, replace(HELP, text=mode, key="k2"), replace(HELP, kind=Kind.CHAT, text="hello", key="k3"))
     async with answering(store, 1):
         pass
-    await store.run(lambda execute: claims.claim_conversations(execute, "w", time.time(), 10.0, 1))
+    await store.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "w", time.time(), 10.0, 1))
     await receive(store, replace(HELP, text=f"{mode} more", key="k4"), replace(HELP, text=mode, key="k5", native=True))
     async with answering(store, 2):
         pass

@@ -31,7 +31,7 @@ def bind(asks: Sequence[Ask], messages: Iterable[Message], replies: Mapping[str,
         )
         for number, ask in enumerate(asks, 1)
     ]  # fmt: skip
-    return questions.bind(rows, messages, replies or {})
+    return questions.bind(rows, messages, replies or {}, lambda row, message: message.author.id in (row.who or "42 7"))
 
 
 def given(bound: Bound) -> list[tuple[str, str]]:

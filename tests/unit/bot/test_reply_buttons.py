@@ -15,6 +15,7 @@ from bot.storage import inbox, runs
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
+from tests.support.current_config import OPEN_ACCESS
 from tests.unit.bot.test_commands import HELP, answering, receive, said
 
 REQUEST = replace(HELP, key="m1", id="m1", text="do it", kind=Kind.CHAT)
@@ -29,7 +30,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 async def begin_run(store: Database) -> ClaimedRun:
     await receive(store, REQUEST)
-    [job] = await store.run(lambda execute: claims.claim_conversations(execute, "me", 10.0, 60.0, 1))
+    [job] = await store.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "me", 10.0, 60.0, 1))
     return job
 
 

@@ -22,7 +22,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from sandbox.disk.folders import ConversationFolders
-from tests.support.current_config import current_of
+from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import IdleListener
 
 
@@ -37,7 +37,9 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IdleListener())
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
-        (job,) = await store.run(lambda execute: claims.claim_conversations(execute, "me", time.time(), 10.0, 5))
+        (job,) = await store.run(
+            lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "me", time.time(), 10.0, 5)
+        )
         await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.DONE), time.time()))
         await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
         place = conversation_folder(tmp_path, job.conversation)
@@ -63,7 +65,9 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         assert [row["key"] for row in rows] == ["k2"]
         # The address begins anew, under a name that was never used.
         await inbox.receive([Message(done, "k3", "3", Author("1", "J"), "again", 0.0, private=True)])
-        jobs = await store.run(lambda execute: claims.claim_conversations(execute, "me", time.time(), 10.0, 5))
+        jobs = await store.run(
+            lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "me", time.time(), 10.0, 5)
+        )
         assert job.conversation not in [other.conversation for other in jobs]
         assert len(jobs) == 2
 

@@ -18,7 +18,8 @@ from agent.messages import Author, Kind, Message, Thread
 from agent.schedules import ScheduleRequest, Timing
 from bot import claims
 from bot.access import AccessPolicy
-from bot.config.schema import AccessConfig, Config, ScheduleConfig
+from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
+from bot.config.team import RoleAssignment
 from bot.current import Current
 from bot.schedules import proposals
 from bot.schedules.firing import MAX_MADE_UP, Fired, fire_due
@@ -33,6 +34,7 @@ from bot.storage.schedules import ScheduleRow
 from bot.storage.states import RunState
 from catalogue import use_language
 from channels.base import Receipt
+from tests.support.current_config import OPEN_ACCESS
 from tests.support.schedule_rows import HOME, add_schedule, find
 
 T = TypeVar("T")
@@ -178,7 +180,7 @@ async def test_work_is_a_message_of_the_owner_in_a_conversation_of_its_own_and_t
     row = await bench.add(kind="work", what="Summarise the tickets")
     await bench.run(lambda execute: conversations.current_conversation(execute, HOME, NOON))
     assert (await bench.look(NOON + HOUR)).runs
-    [job] = await bench.run(lambda execute: claims.claim_conversations(execute, "p", NOON + HOUR, 10.0, 5))
+    [job] = await bench.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "p", NOON + HOUR, 10.0, 5))
     assert (job.conversation, job.thread, job.requester) == (row.conversation, HOME, "7")
     assert job.messages[0].mode == "scheduled"
     fired = await bench.look(NOON + 2 * HOUR)
@@ -286,8 +288,9 @@ def message(text: str, author: Author = JANE, chat: str = "7", **more: Any) -> M
     return Message(Thread("telegram", "bot", chat), f"k:{text}", "1", author, text, NOON, private=True, **more)
 
 
-def current(**values: Any) -> Current:
-    return Current(Config(schedules=ScheduleConfig(**values)))
+def current(role: str = "member", **values: Any) -> Current:
+    access = AccessConfig(open=True, roles=(RoleAssignment(role, ("7",)),))
+    return Current(Config(schedules=ScheduleConfig(**values), channels=(ChannelConfig("telegram", None, access),)))
 
 
 async def propose(bench: Bench, request: ScheduleRequest, config: Current | None = None) -> ScheduleRow:
@@ -341,6 +344,7 @@ async def test_the_zone_is_the_persons_and_never_the_machines(bench: Bench) -> N
         (replace(DAILY, what="x" * 1501), {}, "`what` must"),
         (replace(DAILY, kind="watch"), {}, "needs the `url`"),
         (replace(DAILY, number=99), {}, "has no schedule 99"),
+        (DAILY, {"role": "viewer"}, "role does not allow"),
         (replace(DAILY, time_zone="Mars/Olympus"), {}, "IANA"),
     ],
 )

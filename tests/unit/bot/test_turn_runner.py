@@ -33,7 +33,7 @@ from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
-from tests.support.current_config import current_of
+from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import IdleListener
 
 HELLO = Message(Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True)
@@ -192,7 +192,9 @@ async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(h
 async def test_a_name_that_is_not_utf8_is_reported_once(idle_harness: TurnHarness, name: bytes) -> None:
     harness = idle_harness
     await Inbox(harness.store, current_of(wall=AccessConfig(open=True)), IdleListener()).receive([HELLO])
-    await harness.store.run(lambda execute: claims.claim_conversations(execute, "crashed", time.time(), 10.0, 1))
+    await harness.store.run(
+        lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "crashed", time.time(), 10.0, 1)
+    )
     await harness.store.run(claims.release_stale_claims)  # a second attempt reads outputs/
     conversation = str(HELLO.thread) + "#1"
     outputs = os.fsencode(conversation_folder(harness.folder, conversation) / "outputs")

@@ -22,7 +22,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("channel", "subject"),
     )
     op.add_column("runs", sa.Column("people", sa.Text(), server_default="", nullable=False))
-    op.add_column("questions", sa.Column("requester", sa.Text(), server_default="", nullable=False))
+    op.add_column("questions", sa.Column("barred", sa.Text(), server_default="", nullable=False))
     op.add_column("questions", sa.Column("approvers", sa.Text(), server_default="", nullable=False))
     op.add_column("questions", sa.Column("asked_in", sa.Text(), server_default="", nullable=False))
+    op.create_index("questions_asked_in", "questions", ["asked_in", "id"], sqlite_where=sa.text("asked_in<>''"))
     op.add_column("permission_grants", sa.Column("place", sa.Text(), server_default="", nullable=False))

@@ -1,0 +1,103 @@
+"""Roles: what a person may do by every path, approvals by a group in another chat, and `/access`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_permissions import asking, labels, press, results, toast, write, written
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.fakes.telegram_world import BOT
+from tests.support.service_process import ask, said
+
+EVE = 78
+OPS = -500
+OPS_CHAT = f"telegram/{BOT['id']}/{OPS}"
+
+
+def team(*roles: tuple[str, str], **more: Any) -> dict[str, Any]:
+    """Return the settings of an open channel with these roles of people."""
+    access = {"open": True, "roles": [{"role": role, "who": [who]} for role, who in roles]}
+    return {"channels": {"telegram": {"access": access}}, **more}
+
+
+async def test_a_viewer_has_nobody_work_until_an_operator_gives_a_role(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(**team(("operator", str(JANE)), team={"default_role": "viewer"}))
+    telegram.send(ask(text="never"), chat=EVE)
+    await telegram.wait(EVE, "Your role here is viewer, so I don't work for you.")
+    telegram.send("/plan something", chat=EVE)
+    await telegram.wait(EVE, "Your role here, viewer, doesn't let you use /plan.")
+    telegram.send("/whoami", chat=EVE)
+    shown = await telegram.wait(EVE, "Your role here is viewer.")
+    assert "Everybody here has it." in shown.text
+    assert "You may only read along." in shown.text
+    telegram.send("/access grant operator 78", chat=EVE)
+    await telegram.wait(EVE, "Your role here, viewer, doesn't let you use /access.")
+    telegram.send("/access grant owner 78")
+    await telegram.wait(JANE, "You cannot give the role owner: it may do more than you.")
+    telegram.send("/access grant member 78")
+    await telegram.wait(JANE, "78 is member from now on.")
+    telegram.send(ask(text="at your service", id="2"), chat=EVE)
+    await telegram.wait(EVE, "at your service")
+    telegram.send(f"/access revoke {JANE}")
+    await telegram.wait(JANE, "It can only be changed there.")
+    telegram.send("/access revoke 78")
+    await telegram.wait(JANE, "Revoked. 78 is viewer here from now on.")
+    await service.quiet()
+    assert len([r for r in model.requests() if r.tools]) == 1
+
+
+async def test_a_revoked_role_holds_from_the_next_call_of_a_running_turn(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(
+        **team(("operator", str(JANE)), team={"default_role": "viewer"}, permissions={"ask": ["write_file(*/a)"]})
+    )
+    telegram.send("/access grant member 78")
+    await telegram.wait(JANE, "78 is member from now on.")
+    telegram.send(
+        ask(steps=[{"calls": [write("b")]}, {"calls": [write("a")]}, {"calls": [write("c")]}], text="done"), chat=EVE
+    )
+    question = await telegram.wait(EVE, "May I run write_file?", seconds=30)
+    assert written(service) == ["b"]
+    telegram.send("/access revoke 78")
+    await telegram.wait(JANE, "Revoked.")
+    await service.quiet()
+    assert "Only the person I asked" in await toast(telegram, press(telegram, question, "Approve", user=EVE, chat=EVE))
+    telegram.send("/stop")
+    assert written(service) == ["b"]
+
+
+async def test_a_group_in_another_chat_approves(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    entry = {"calls": ["write_file(*/a)"], "roles": ["operator"], "chat": OPS_CHAT}
+    service = await start(**team(("operator", str(JANE)), ("operator", "77"), team={"approvals": [entry]}))
+    telegram.send(asking("a", text="all done"), chat=EVE)
+    asked = await telegram.wait(EVE, "May I run write_file?", seconds=30)
+    assert "Only people with one of these roles may approve this: operator." in asked.text
+    card = await telegram.wait(OPS, "needs an approval in the chat")
+    assert '"path": "/mnt/user-data/workspace/a"' in card.text
+    assert labels(card)[:2] == ["Approve", "Deny"]
+    await service.quiet()
+    assert "Only the person I asked" in await toast(telegram, press(telegram, asked, "Approve", user=EVE, chat=EVE))
+    assert "Only the person I asked" in await toast(telegram, press(telegram, card, "Approve", user=79, chat=OPS))
+    assert written(service) == []
+    await service.restart()
+    press(telegram, card, "Approve", user=JANE, chat=OPS)
+    await telegram.wait(EVE, "all done")
+    await until(lambda: "chose Approve" in str(said(telegram, EVE)), 20, "the decision in the requester's chat")
+    await until(lambda: "chose Approve" in str(said(telegram, OPS)), 20, "the decision in the chat that was asked")
+    await service.quiet()
+    assert written(service) == ["a"]
+    assert service.rows("SELECT DISTINCT requester FROM runs") == [(str(EVE),)]
+    telegram.send(asking("a", id="2", text="not done"), chat=EVE)
+    await until(
+        lambda: len([s for s in telegram.visible(OPS) if labels(s)[:2] == ["Approve", "Deny"]]) >= 1, 20, "card"
+    )
+    again = [shown for shown in telegram.visible(OPS) if shown.buttons][-1]
+    press(telegram, again, "Deny", user=77, chat=OPS)
+    await telegram.wait(EVE, "not done")
+    assert "did not approve" in results(model)[-1]

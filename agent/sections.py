@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.acp.settings import ExternalAgentSettings
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
@@ -109,4 +110,5 @@ class AgentSettings:
     policies: tuple[PolicySettings, ...] = ()
     subagents: SubagentSettings = field(default_factory=SubagentSettings)
     agents: tuple[NamedAgentSettings, ...] = ()
+    external_agents: tuple[ExternalAgentSettings, ...] = ()
     retry_seconds: float = 1.0  # the first backoff after a model error

@@ -286,6 +286,7 @@ class App:
             policies=config.policies,
             subagents=config.subagents,
             agents=config.agents,
+            external_agents=config.external_agents,
         )
         return await build_agent(config.models, settings, self._checkpoints, services)
 

@@ -12,6 +12,7 @@ from agent.tools import (
     expose,
     glob,
     grep,
+    invoke_agent,
     ls,
     memory,
     present_files,
@@ -47,6 +48,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     ask_clarification.make,
     memory.make,
     task.make,
+    invoke_agent.make,
 )
 
 

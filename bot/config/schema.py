@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.acp.settings import ExternalAgentSettings
 from agent.models.settings import ModelSettings
 from agent.sections import (
     ContextConfig,
@@ -180,6 +181,9 @@ class FileConfig:
     agents: tuple[NamedAgentSettings, ...] = setting(
         (),
         "agents that people choose with `/agents` instead of the default one, described below",
+    )
+    external_agents: tuple[ExternalAgentSettings, ...] = setting(
+        (), "agent programs that speak the Agent Client Protocol and work in the sandbox, described below"
     )
     policies: tuple[PolicySettings, ...] = setting(
         (), "your own policies around model and tool calls (docs/permissions.md)"

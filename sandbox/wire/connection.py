@@ -134,8 +134,11 @@ class RpcConnection:
         body: bytes = b"",
         stdin: AsyncIterator[bytes] | None = None,
     ) -> tuple[bytes, CallEnd]:
-        """Send a request and `body`, then what `stdin` yields. Returns its output (at most `room` bytes) and its end. Raises SandboxError if the
-        server cannot start the job, SandboxGone if the sandbox ends. A cancellation kills the job."""
+        """Send a request and `body`, then what `stdin` yields. Returns its output (at most `room` bytes) and its end.
+
+        Raises SandboxError if the server cannot start the job, SandboxGone if the sandbox ends. A cancellation kills
+        the job.
+        """
         if self._gone:
             raise SandboxGone(self._error_text)
         number, call, data = next(self._ids), _Call(room), bytearray()

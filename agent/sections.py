@@ -98,6 +98,21 @@ class VoiceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingsConfig:
+    """Where facts are embedded, so that memories are also found by their meaning."""
+
+    base_url: str = setting(
+        "", "URL of an OpenAI-compatible server, such as `https://api.openai.com/v1`; empty: words only"
+    )
+    model: str = setting("text-embedding-3-small", "the server's name of the model")
+    api_key: Secret | None = setting(None, "the server's key")
+    seconds: float = setting(0.5, "how long a turn waits for the embedding of its request at most", ge=0.05)
+    min_similarity: float = setting(
+        0.3, "cosine below which a memory does not match; it depends on the model", ge=-1, le=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSettings:
     """Everything an operator sets for the agent, except the models."""
 

@@ -89,7 +89,7 @@ class AcpSession:
                 self._text, self._new_part = self._text[-MAX_ANSWER_CHARS:], False
             case {"sessionUpdate": "tool_call" | "tool_call_update", "toolCallId": str(id), **call}:
                 known = self._calls.setdefault(id, {})
-                known |= {name: value for name, value in call.items() if value is not None}
+                known |= {str(name): value for name, value in call.items() if value is not None}
                 self._new_part = True
                 if title := str(known.get("title", "")):
                     self._show(title)

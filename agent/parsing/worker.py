@@ -6,6 +6,7 @@ module of Fawn, and a library only where it is needed.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -40,10 +41,12 @@ def parse_html(data: bytes, url: str, charset: str) -> dict[str, Any]:
     if tree is None:
         raise NotParsed("the page is empty, or it is not HTML")
     about = trafilatura.extract_metadata(tree, default_url=url, extensive=False).as_dict()
-    options = {"url": url, "fast": True, "output_format": "markdown", "include_comments": False}
-    text = trafilatura.extract(tree, **options, include_links=True) or ""
+    extract = functools.partial(
+        trafilatura.extract, tree, url=url, fast=True, output_format="markdown", include_comments=False
+    )
+    text = extract(include_links=True) or ""
     if len(_LINK.sub("", text)) < SHORT_ARTICLE_CHARS:  # some articles are found only without their links
-        text = max(text, trafilatura.extract(tree, **options) or "", key=len)
+        text = max(text, extract() or "", key=len)
     # Without an article, such as on a start page: all of its text.
     return {"title": about["title"] or "", "date": about["date"] or "", "text": text or trafilatura.html2txt(tree)}
 

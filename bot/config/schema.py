@@ -11,6 +11,7 @@ from agent.acp.settings import ExternalAgentSettings
 from agent.models.settings import ModelSettings
 from agent.sections import (
     ContextConfig,
+    EmbeddingsConfig,
     GoalConfig,
     ModelRoles,
     PermissionConfig,
@@ -147,6 +148,9 @@ class MemoryConfig:
     )
     unused_days: float = setting(
         180.0, "a memory that no turn uses for so long is deleted, except corrections; an uncertain one earlier", ge=1
+    )
+    embeddings: EmbeddingsConfig = setting(
+        EmbeddingsConfig(), "memories are also found by their meaning; off by default"
     )
 
 

@@ -30,7 +30,7 @@ _KINDS = {kind.value: kind for kind in MemoryKind}
 _FIELDS = frozenset(field.name for field in fields(Memory))
 _AUDIENCES = ", ".join(f":audience{number}" for number in range(MAX_AUDIENCES))
 _HABITS = ", ".join(sorted(f"'{kind}'" for kind in HABITS))
-_VISIBLE = f"superseded_by IS NULL AND (audience IN ({_AUDIENCES}) OR (account=:account AND owner=:owner))"
+VISIBLE = f"superseded_by IS NULL AND (audience IN ({_AUDIENCES}) OR (account=:account AND owner=:owner))"
 _MATCHES = f"FROM memory_index JOIN memory m ON m.id=memory_index.rowid WHERE {FULL_TEXT_MATCH}"
 _SEARCH = f"SELECT m.*, {FULL_TEXT_SCORE} AS score {_MATCHES} ORDER BY score DESC LIMIT :limit"
 
@@ -111,16 +111,16 @@ def _query(place: Place, person: Author, words: Sequence[str]) -> str:
 def habits_of(execute: Execute, place: Place, person: Author) -> list[Memory]:
     """Return the memories that apply to every request of this person here, the newest corrections first."""
     sql = (
-        f"SELECT * FROM memory WHERE {_VISIBLE} AND kind IN ({_HABITS})"
+        f"SELECT * FROM memory WHERE {VISIBLE} AND kind IN ({_HABITS})"
         f" ORDER BY kind='{MemoryKind.CORRECTION}' DESC, said DESC LIMIT {MAX_HABITS}"
     )
-    return _visible_rows(execute, sql, place, person, _visibility_values(place, person))
+    return _visible_rows(execute, sql, place, person, visibility_values(place, person))
 
 
 def list_memories(execute: Execute, place: Place, person: Author, limit: int) -> list[Memory]:
     """Return what this person may see here, the newest first."""
-    sql = f"SELECT * FROM memory WHERE {_VISIBLE} ORDER BY said DESC, id DESC LIMIT :limit"
-    return _visible_rows(execute, sql, place, person, {**_visibility_values(place, person), "limit": limit})
+    sql = f"SELECT * FROM memory WHERE {VISIBLE} ORDER BY said DESC, id DESC LIMIT :limit"
+    return _visible_rows(execute, sql, place, person, {**visibility_values(place, person), "limit": limit})
 
 
 def find_memories(execute: Execute, ids: Iterable[int], place: Place, person: Author) -> list[Memory]:
@@ -133,6 +133,7 @@ def supersede_memory(execute: Execute, old: int, new: int) -> None:
     """Record that a newer memory replaces an old one, which is never found again."""
     execute("UPDATE memory SET superseded_by=:new WHERE id=:old", {"old": old, "new": new})
     execute("DELETE FROM memory_index WHERE rowid=:old", {"old": old})
+    execute("DELETE FROM memory_vectors WHERE memory=:old", {"old": old})
 
 
 def confirm_memory(execute: Execute, memory: int, confidence: float, said: float) -> None:
@@ -156,6 +157,7 @@ def forget_memory(execute: Execute, memory: int) -> None:
         forget_memory(execute, row["id"])
     execute("DELETE FROM memory WHERE id=:id", {"id": memory})
     execute("DELETE FROM memory_index WHERE rowid=:id", {"id": memory})
+    execute("DELETE FROM memory_vectors WHERE memory=:id", {"id": memory})
 
 
 def forget_person(execute: Execute, account: str, owner: str) -> int:
@@ -212,12 +214,13 @@ def remove_queued(execute: Execute, queued: QueuedRun) -> bool:
 def _visible_rows(execute: Execute, sql: str, place: Place, person: Author, values: dict[str, Any]) -> list[Memory]:
     """Run a statement and return those of its rows that this person may see here."""
     rows = execute(sql, values)
-    names = [name for name in rows[0].keys() if name in _FIELDS] if rows else []
+    names = [name for name in rows[0].keys() if name in _FIELDS] if rows else []  # noqa: SIM118  # a row of sqlite3 iterates over its values
     memories = (Memory(**{name: row[name] for name in names} | {"kind": _KINDS[row["kind"]]}) for row in rows)
     return [memory for memory in memories if may_see(memory, place, person)]
 
 
-def _visibility_values(place: Place, person: Author) -> dict[str, Any]:
+def visibility_values(place: Place, person: Author) -> dict[str, Any]:
+    """Return the values of the parameters of VISIBLE."""
     audiences: Sequence[str] = sorted(visible_audiences(place, person))
     named = {f"audience{number}": "" for number in range(MAX_AUDIENCES)}
     named |= {f"audience{number}": audience for number, audience in enumerate(audiences)}

@@ -331,9 +331,17 @@ CREATE TABLE memory_queue (
 );
 CREATE INDEX memory_queue_at ON memory_queue (at);
 
+CREATE TABLE memory_vectors (
+    memory INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    bits BLOB NOT NULL,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (memory)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0015');
+INSERT INTO alembic_version VALUES ('0025');
 COMMIT;

@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from agent.blocks import Approve, Ask, Usage
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
+from agent.schedules import Schedules
 from agent.skills.library import SkillLibrary, TurnSkills
 from sandbox.base import SandboxHandle
 
@@ -47,6 +48,7 @@ class ToolServices:
     remembers: bool = False  # memory is enabled
     fetcher: WebFetcher | None = None
     search: WebSearch | None = None
+    schedules: bool = False  # people may have schedules
 
 
 class TransactionRunner(Protocol):
@@ -101,10 +103,23 @@ class Turn:
     conversation: str
     inputs: tuple[UserInput, ...]
     model: str = ""  # "" = the configured lead model
+    effort: str = ""  # the reasoning effort of `model`; "" = the configured one
     agent: str = ""  # "" = the default agent
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
     merge_window_seconds: float = 0.2  # how long text deltas are merged
+
+
+@dataclass(frozen=True, slots=True)
+class CallNote:
+    """A decision about a tool call, or its end, for the audit: digests in place of arguments."""
+
+    kind: Literal["call", "result"]
+    tool: str
+    outcome: str  # allowed, granted, approved, denied; of a result: success, error, unknown
+    arguments: str = ""  # SHA-256
+    approval: str = ""  # SHA-256 of the call as a person saw it
+    by: str = ""  # what denied it: rule, person, plan, fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +154,18 @@ class ModelCall:
     at: float
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Meter:
     """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`."""
 
     total: Usage = field(default_factory=Usage)
     whole: Meter | None = None
     _unrecorded: list[ModelCall] = field(default_factory=list, init=False)
+
+    @property
+    def root(self) -> Meter:
+        """The meter of the whole turn, which identifies it."""
+        return self.whole.root if self.whole else self
 
     def add(self, call: ModelCall) -> None:
         """Count a call."""
@@ -213,8 +233,10 @@ class TurnContext:
     """The services of one turn, passed to LangGraph as its runtime context.
 
     `brief` is the system text of all its model calls. The first of `route` is the model in use, the others are its
-    fallbacks; the agent sets it. `asked` are the ids of the open interrupts in which the permission policy asked.
+    fallbacks; the agent sets it. `vision` takes over when people show a picture to a model that does not see; None: no
+    model does, or it has taken over. `asked` are the ids of the open interrupts in which the permission policy asked.
     `tasks` are the sub-agents of the turn, which the agent sets, and `task` is the one that this context belongs to.
+    The next commit of the turn stores `notes` in the audit: that of the ledger comes before each effect.
     """
 
     sandbox: SandboxHandle
@@ -222,14 +244,17 @@ class TurnContext:
     steering: SteeringQueue
     brief: str = ""
     route: Sequence[LoadedModel] = ()
+    vision: LoadedModel | None = None
     taken_steering: list[UserInput] = field(default_factory=list)  # messages that joined this turn
     meter: Meter = field(default_factory=Meter)
+    notes: list[CallNote] = field(default_factory=list)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
     memory: MemoryNotes | None = None  # None: it is off
     pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path
     counted_tokens: int = 0  # of the meter: the goal in the state includes them
     skills: TurnSkills | None = None
+    schedules: Schedules | None = None
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

@@ -6,7 +6,6 @@ shown. Its events carry a namespace, which keeps them apart from those of the le
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from langgraph.types import Interrupt
 
 from agent.blocks import ALLOW_HERE, APPROVAL_OPTIONS, Approve, Ask, Block, File, Notice, Plan, Step, Text
 from agent.context import TurnContext
-from agent.permissions.rules import Grant
+from agent.permissions.rules import Grant, describe_call
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
 from agent.todos import plan_of
@@ -175,7 +174,7 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
     value = interrupt.value if isinstance(interrupt.value, dict) else {"question": interrupt.value}
     if value.get("kind") == "approve":
         name = str(value["name"])
-        call = _describe_call(name, value["args"])
+        call = describe_call(name, value["args"])
         approve = Approve(interrupt.id, _("May I run `{name}`?", name=name), str(value.get("detail", "")), call)
         if value.get("grant"):
             approve = _offer_grant(approve, Grant(*value["grant"]), str(value["argument"]))
@@ -191,13 +190,6 @@ def _offer_grant(approve: Approve, grant: Grant, argument: str) -> Approve:
         text = N_("“{option}” covers every later call of `{tool}` with the same `{argument}`.")
     detail = _(text, option=_(ALLOW_HERE), tool=grant.tool, argument=argument)
     return replace(approve, detail=detail, grant=grant, option_count=APPROVAL_OPTIONS.index(ALLOW_HERE) + 1)
-
-
-def _describe_call(name: str, args: Mapping[str, Any]) -> str:
-    """Return the exact call as text. Characters that a reader cannot see are escaped."""
-    text = f"{name}\n{json.dumps(args, ensure_ascii=False, indent=2, sort_keys=True, default=str)}"
-    text = text.replace("```", r"\u0060" * 3)  # platforms would end the block of code there; it is the same JSON
-    return "".join(each if each.isprintable() or each == "\n" else f"\\u{ord(each):04x}" for each in text)
 
 
 def make_step(id: str, call: ToolCall, traits: Mapping[str, ToolTraits]) -> Step:

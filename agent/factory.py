@@ -22,6 +22,7 @@ from agent.memory.extraction import FactExtractor
 from agent.models.answers import LEAD
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
+from agent.models.traffic import ModelTraffic
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
 from agent.policies.goal import NEXT_ROUND
@@ -70,7 +71,8 @@ def _assemble_agent(
 ) -> Agent:
     # LangSmith takes two thread hops and a task per middleware call for its bookkeeping, even when it is off.
     set_runtime_overrides(aio_to_thread=_run_inline)
-    models = {entry.name: LoadedModel(entry, load_model(entry)) for entry in entries}
+    traffic = ModelTraffic(settings.calls)
+    models = {entry.name: LoadedModel(entry, load_model(entry), traffic) for entry in entries}
     roles = settings.roles
     for role, value in asdict(roles).items():
         for name in [value] if isinstance(value, str) else value:
@@ -79,8 +81,8 @@ def _assemble_agent(
                 raise AgentConfigError(("roles", role), wrong)
     lead = roles.lead or entries[0].name
     formatter = MessageFormatter(settings.time_zone, skills)
-    summary_model = models[roles.summary].model if roles.summary else None
-    evaluator = models[roles.evaluator].model if roles.evaluator else None
+    summary_model = models[roles.summary] if roles.summary else None
+    evaluator = models[roles.evaluator] if roles.evaluator else None
     check_agents(settings, models)
 
     def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD) -> Graph:
@@ -106,7 +108,8 @@ def _assemble_agent(
         formatter,
         {tool.name: traits_of(tool) for tool in tools}
         | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
-        TitleMaker(models[roles.title].model if roles.title else None),
-        FactExtractor(models[roles.memory or lead].model),
+        TitleMaker(models[roles.title] if roles.title else None),
+        FactExtractor(models[roles.memory or lead]),
         SubagentKinds(settings, models, summary_model, tools),
+        models[roles.vision] if roles.vision else None,
     )

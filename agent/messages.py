@@ -83,11 +83,11 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Quoted, forwarded or earlier text of another author: context, never an instruction."""
+    """Text of another author, quoted, forwarded, earlier or of a watched page: context, never an instruction."""
 
     author: str
     text: str
-    kind: Literal["reply", "forward", "earlier"] = "reply"
+    kind: Literal["reply", "forward", "earlier", "page"] = "reply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Message:
     direct chat. `group` joins the parts of an album or a long paste; `long` is True if more parts may follow. `to_bot`
     is True for a reply to the bot's message `reply_to`. The `target` of a command is the reply whose button sent it.
     `native` marks a command whose platform waits for an answer. `mode` says
-    how the agent works on it: `plan` first, or until an evaluator says that the `goal` is met. `skill` names the skill
-    that the person chose.
+    how the agent works on it: `plan` first, or until an evaluator says that the `goal` is met; a `scheduled` one comes
+    from a schedule of its author, and nobody waits. `skill` names the skill that the person chose.
     """
 
     thread: Thread
@@ -122,7 +122,7 @@ class Message:
     addressed: bool = True
     follow_up: bool = False
     native: bool = False
-    mode: Literal["", "plan", "goal"] = ""
+    mode: Literal["", "plan", "goal", "scheduled"] = ""
     skill: str = ""
 
     def dump(self) -> bytes:

@@ -6,10 +6,16 @@ import difflib
 from collections.abc import Iterable
 
 
+def closest_name(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like this one; "" if none is."""
+    names = {option.lower(): option for option in sorted(known)}
+    close = difflib.get_close_matches(name.lower(), names, 1, 0.6)
+    return names[close[0]] if close else ""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return "did you mean …?", or the list of what there is."""
     names = {option.lower(): option for option in sorted(known)}
-    close = difflib.get_close_matches(name.lower(), names, 1, 0.6)
-    if close:
-        return f"did you mean {names[close[0]]!r}?"
+    if close := closest_name(name, names.values()):
+        return f"did you mean {close!r}?"
     return f"one of: {', '.join(names.values())}" if names and len(names) <= 30 else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.acp.settings import ExternalAgentSettings
+from agent.models.settings import CallLimits
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
@@ -17,7 +18,7 @@ MAX_MODEL_CALLS = 500  # in one turn
 @dataclass(frozen=True, slots=True)
 class ModelRoles:
     """Which model does what. Empty means the first model (lead), the lead (memory), the model that answers (summary,
-    evaluator) or no model call (title)."""
+    evaluator) or no model (title, vision)."""
 
     lead: str = setting("", "the model that answers; empty: the first of `models`")
     fallback: tuple[str, ...] = setting(
@@ -26,6 +27,9 @@ class ModelRoles:
     title: str = setting("", "the model that titles a thread; empty: its first words, without a model call")
     summary: str = setting("", "the model that summarizes a long conversation; empty: the model that answers")
     memory: str = setting("", "the model that extracts memories after a turn; empty: the lead model")
+    vision: str = setting(
+        "", "the model that answers for the rest of a turn when people show a picture to a model that does not see"
+    )
     evaluator: str = setting("", "the model that judges whether a `/goal` is met; empty: the model that answers")
 
 
@@ -126,4 +130,5 @@ class AgentSettings:
     subagents: SubagentSettings = field(default_factory=SubagentSettings)
     agents: tuple[NamedAgentSettings, ...] = ()
     external_agents: tuple[ExternalAgentSettings, ...] = ()
+    calls: CallLimits = field(default_factory=CallLimits)
     retry_seconds: float = 1.0  # the first backoff after a model error

@@ -17,6 +17,7 @@ from agent.memory.extraction import FactExtractor
 from agent.models.errors import ModelFailure
 from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
+from agent.models.traffic import ModelTraffic
 from agent.profiles import AgentProfile
 from agent.repair import repair_state
 from agent.resume import AlreadyFinished, GraphInput, QuestionClosed, enter_turn, recall_blocks
@@ -36,7 +37,7 @@ class Agent:
     """Graphs over one checkpointer, for all models. Made by `agent.factory.build_agent`.
 
     `profiles` are the agents by name, the default one as "". `route` names the models of a turn for which no other one
-    was chosen. `facts` extracts memories.
+    was chosen. `facts` extracts memories. `vision` takes over turns with pictures from models that do not see.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Agent:
         titles: TitleMaker,
         facts: FactExtractor,
         kinds: SubagentKinds,
+        vision: LoadedModel | None,
     ) -> None:
         self.graph = profiles[""].graph
         self._profiles = profiles
@@ -61,6 +63,7 @@ class Agent:
         self._tools = tools
         self._titles = titles
         self._kinds = kinds
+        self._vision = vision
 
     @property
     def prompt(self) -> str:
@@ -75,6 +78,11 @@ class Agent:
     def sees_pictures(self) -> bool:
         """Whether one of its models takes pictures."""
         return any(model.sees_pictures for model in self.models.values())
+
+    @property
+    def traffic(self) -> ModelTraffic:
+        """What the calls of all models share."""
+        return next(iter(self.models.values())).traffic
 
     async def run(self, turn: Turn, context: TurnContext) -> AsyncGenerator[Block, None]:
         """Run the turn. The last block is the only Done (done, waiting or failed); a Failed may precede it.
@@ -117,7 +125,10 @@ class Agent:
             yield Notice("model", gone)
         elif turn.model:
             lead = turn.model
-        context.route = [self.models[name] for name in dict.fromkeys([lead, *fallbacks])]
+        chosen, *others = (self.models[name] for name in dict.fromkeys([lead, *fallbacks]))
+        # The effort is that of the chosen model: a fallback may refuse it.
+        context.route = [chosen.with_effort(turn.effort) if turn.effort and turn.model == lead else chosen, *others]
+        context.vision = self._vision
         config = _graph_config(turn.conversation)
         match await enter_turn(profile.graph, config, turn, self._formatter):
             case AlreadyFinished(answer, files, plan):

@@ -11,9 +11,15 @@ from langchain_core.messages import HumanMessage
 from agent.context import UploadedFile, UserInput
 from agent.messages import Message, Quote
 from agent.pictures import PICTURES_KEY
+from agent.schedules import NOTHING_NEW
 from agent.skills.library import SkillLibrary
 
-QUOTE_KINDS = {"reply": "Quoted message", "forward": "Forwarded message", "earlier": "Earlier in this chat"}
+QUOTE_KINDS = {
+    "reply": "Quoted message",
+    "forward": "Forwarded message",
+    "earlier": "Earlier in this chat",
+    "page": "Changes of the watched page",
+}
 MODE_NOTES = {
     "plan": (
         "[Plan mode: work out a plan first. Until the person agrees, only tools without effects run: read, search, ask."
@@ -23,6 +29,10 @@ MODE_NOTES = {
     "goal": (
         "[Goal: work until this is met. Each time you end with an answer, an evaluator judges by the record of your"
         " work whether it is met, so show evidence: run the checks. If it is not met, a further round begins.]"
+    ),
+    "scheduled": (
+        "[This request comes from a schedule that the person confirmed earlier; nobody is waiting. Do it and report the"
+        f" result. If there is nothing new to report, answer with exactly {NOTHING_NEW}: then no message is sent.]"
     ),
 }
 

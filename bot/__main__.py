@@ -100,6 +100,7 @@ def command_line_parser() -> argparse.ArgumentParser:
     export.add_argument("thread", metavar="THREAD", help="its address, as the log shows it, or the beginning of it")
     export.add_argument("--format", choices=("md", "jsonl"), default="md", help="Markdown (default) or JSON lines")
     export.add_argument("-o", dest="file", metavar="FILE", type=Path, help="file to write; default: standard output")
+    _add_audit(add)
     box = add("sandbox", "build the image of Docker sandboxes", commands.build_sandbox_image)
     box.add_argument("action", choices=("build",))
     box.add_argument(
@@ -140,6 +141,18 @@ def _add_skills(add: Callable[..., Any]) -> None:
     )
     words = "the skill; to install: its archive, folder or git address"
     skills.add_argument("word", nargs="?", default="", metavar="NAME | SOURCE", help=words)
+
+
+def _add_audit(add: Callable[..., Any]) -> None:
+    audit = add("audit", "verify or export the audit, or print its head, to be kept elsewhere", commands.run_audit)
+    audit.add_argument("action", choices=("verify", "export", "head"))
+    audit.add_argument(
+        "--anchor", action="append", default=[], metavar="SEQ:HASH", help="verify: an earlier head; repeatable"
+    )
+    audit.add_argument("--since", default="", metavar="TIME", help="export: from this time on, such as 2026-11-23")
+    audit.add_argument("--who", default="", metavar="PERSON", help="export: what this platform id did")
+    audit.add_argument("--kind", default="", metavar="KIND", help="export: events of this kind, such as tool.call")
+    audit.add_argument("-o", dest="file", metavar="FILE", type=Path, help="export: the file; default: standard output")
 
 
 def _add_people_and_letters(add: Callable[..., Any]) -> None:

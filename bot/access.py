@@ -1,60 +1,135 @@
-"""Access rules: which people may talk, and which may act for others."""
+"""Access rules: who may talk, which role a person has where, and what that role lets them do.
+
+A role is looked up where something happens, in its transaction, so that a change holds from the next message, press and
+tool call on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from agent.messages import Message
+from agent.messages import Message, Thread
 from bot.config.schema import AccessConfig
-from bot.storage import people
+from bot.config.team import NOBODY, OPERATOR, OWNER, Right, RoleConfig, TeamConfig
+from bot.storage import people, person_roles
 from bot.storage.database import Execute
 from bot.storage.people import PersonRow
+from bot.storage.person_roles import PersonRoleRow
 from bot.storage.states import PairingState
+from catalogue import N_
 
 LOCAL_CHANNEL = "console"  # its person started the service
 
+CONFIGURED = N_("It comes from the configuration (`{setting}`).")
+GIVEN = N_("{by} gave it with `{command}`.")
+PAIRED = N_("It comes from pairing.")
+STARTED = N_("You have it because you use the terminal of the service.")
+BY_DEFAULT = N_("Everybody here has it.")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The role of a person in a place. `source` is the sentence that says where it comes from: the `setting`, or the
+    person `by` whom it was given. `personal` is False for a person who is let in because everybody there is."""
+
+    role: RoleConfig
+    source: str = ""
+    setting: str = ""
+    by: str = ""
+    personal: bool = True
+
+
+STRANGER = Standing(NOBODY)
+
 
 class AccessPolicy:
-    """The access rules of every channel, and the people whom pairing allowed."""
+    """The access rules of every channel, the roles, and the people whom pairing allowed."""
 
-    def __init__(self, rules: Mapping[str, AccessConfig]) -> None:
+    def __init__(self, rules: Mapping[str, AccessConfig], team: TeamConfig | None = None) -> None:
         self._rules = rules
+        self.team = team or TeamConfig()
+        self.roles = self.team.all_roles()
 
     def rules_for(self, channel: str) -> AccessConfig:
         """Return the rules of one channel; the strictest where none are configured."""
         return self._rules.get(channel, AccessConfig(pairing=False))
 
+    def may(self, execute: Execute, place: Thread, person: str, right: Right) -> bool:
+        """Return whether this person has the right in this place now."""
+        return right in self.role_of(execute, place, person).rights
+
+    def role_of(self, execute: Execute, place: Thread, person: str) -> RoleConfig:
+        """Return the role of a person in this place now; NOBODY for one who is not let in."""
+        return self.standing_of(execute, place, person).role
+
+    def standing_of(self, execute: Execute, place: Thread, person: str) -> Standing:
+        """Return the role of a person in this place, and where it comes from. The most specific assignment decides; of
+        equally specific ones that of the configuration."""
+        if not person:
+            return STRANGER
+        rule, known = self.rules_for(place.channel), people.find_person(execute, place.channel, person)
+        mine, around = person_roles.subjects_of(place, person)
+        given = person_roles.find_roles(execute, place.channel, (*mine, *around))
+        for subject in mine:
+            if found := self._assigned(place.channel, subject, given):
+                return found
+        if place.channel == LOCAL_CHANNEL and rule.open:
+            return Standing(OWNER, STARTED)
+        if known and known.operator:
+            return Standing(self.find_role(OPERATOR.name), PAIRED)
+        personal = person in rule.allow or bool(known and known.allowed == PairingState.ALLOWED)
+        if not (personal or rule.open or {place.chat, place.workspace} & {*rule.allow}):
+            return STRANGER
+        assigned = (self._assigned(place.channel, subject, given) for subject in around)
+        standing = next(filter(None, assigned), Standing(self.find_role(self.team.default_role), BY_DEFAULT))
+        return replace(standing, personal=personal)
+
+    def _assigned(self, channel: str, subject: str, given: Mapping[str, PersonRoleRow]) -> Standing | None:
+        """Return what the configuration, or else a person with `/access`, has assigned to exactly this subject."""
+        rule, setting = self.rules_for(channel), f"channels.{channel}.access"
+        if name := next((entry.role for entry in rule.roles if subject in entry.who), ""):
+            return Standing(self.find_role(name), CONFIGURED, setting=f"{setting}.roles")
+        if subject in rule.operators:
+            return Standing(self.find_role(OPERATOR.name), CONFIGURED, setting=f"{setting}.operators")
+        if row := given.get(subject):
+            return Standing(self.find_role(row.role), GIVEN, by=row.giver_name or row.giver)
+        return None
+
+    def find_role(self, name: str) -> RoleConfig:
+        """Return the role of this name. One that does not exist any more has no rights."""
+        return self.roles.get(name) or RoleConfig(name)
+
     def is_operator(self, execute: Execute, channel: str, person: str) -> bool:
-        """Return whether this person may act for others (stop their turns, accept pairings, …)."""
-        rule = self.rules_for(channel)
-        if person in rule.operators or (channel == LOCAL_CHANNEL and rule.open):
-            return True
-        known = people.find_person(execute, channel, person)
-        return bool(known and known.operator)
+        """Return whether this person may act for others wherever the channel is. Use `may` where a place is known."""
+        return self.may(execute, Thread(channel, "", ""), person, Right.OPERATE)
 
     def reachable_operators(self, execute: Execute, *, console: bool) -> list[PersonRow]:
         """Return the operators whose private chat with the bot is known; the terminal's while its `console` is open."""
-        named = [(channel, id) for channel, rule in self._rules.items() for id in rule.operators]
+        named = [(channel, id) for channel, rule in self._rules.items() for id in _people_in(rule)]
+        named += [(row.channel, row.subject.rpartition("/")[2]) for row in person_roles.list_roles(execute)]
         found = [people.find_person(execute, *each) for each in named] + people.list_operators(execute)
         if console and self.rules_for(LOCAL_CHANNEL).open:
             found += people.list_people(execute, LOCAL_CHANNEL)
-        return [*{(row.channel, row.person): row for row in found if row and row.thread}.values()]
+        rows = {(row.channel, row.person): row for row in found if row and row.thread}
+        return [row for row in rows.values() if self.may(execute, Thread.parse(row.thread), row.person, Right.OPERATE)]
 
-    def may_talk(self, execute: Execute, message: Message) -> bool:
-        """Return whether the author may talk to the bot in this chat.
+    def may_enter(self, execute: Execute, message: Message) -> bool:
+        """Return whether the author is let in here, with whatever role.
 
-        `allow` names people, chats or workspaces. A guest must be named, or the chat; a bot must be named.
+        `allow` and roles name people; `allow` also chats and workspaces. A guest must be named, or the chat; a bot must
+        be named.
         """
-        channel, author, place = message.thread.channel, message.author, message.thread
-        rule = self.rules_for(channel)
-        if author.id in {*rule.allow, *rule.operators}:
-            return True
-        if author.bot:
-            return False
-        if place.chat in rule.allow or (not author.guest and (rule.open or place.workspace in rule.allow)):
-            return True
-        person = people.find_person(execute, channel, author.id)
-        return bool(person and person.allowed == PairingState.ALLOWED)
+        place, author = message.thread, message.author
+        standing, rule = self.standing_of(execute, place, author.id), self.rules_for(place.channel)
+        if standing is STRANGER or standing.personal:
+            return standing is not STRANGER
+        return not author.bot and (not author.guest or place.chat in rule.allow)
+
+
+def _people_in(rule: AccessConfig) -> list[str]:
+    """Return the ids of the people whom the rules of a channel name."""
+    return [*rule.operators, *(each.rpartition("/")[2] for entry in rule.roles for each in entry.who)]
 
 
 def notify_after(execute: Execute, channel: str, person: str, default: float) -> float | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from bot.storage import agents
+from bot.storage.audit import AuditKind
 from bot.storage.languages import CHAT
 from catalogue import _
 
@@ -33,6 +34,7 @@ def run_agents_command(call: CommandCall) -> str:
         agents.choose_default_agent(call.execute, call.thread, person, wanted)
     else:
         agents.choose_agent(call.execute, call.conversation, wanted)
+    call.record(AuditKind.CHOICE, {"agent": wanted, "for": place or "conversation"})
     match place:
         case "me":
             return _("From your next message on, the agent `{name}` answers you by default.", name=wanted)

@@ -24,6 +24,7 @@ from agent.web.search import make_search
 from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
+from bot.audit import AUDIT_JOB, keep_audit, record_config
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.command_runner import CommandRunner
@@ -37,8 +38,12 @@ from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEM
 from bot.outbox import Outbox
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
+from bot.schedules.clock import ScheduleClock
+from bot.schedules.firing import WATCH_JOB, Fired
+from bot.schedules.watches import WatchJobs
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
+from bot.storage.audit import AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
@@ -95,6 +100,7 @@ class App:
         self._commands: CommandRunner
         self._jobs: JobWorker
         self._status: ServiceStatus
+        self._schedules: ScheduleClock
         self._host: ServiceConsoleHost
 
     async def run(self) -> int:
@@ -108,13 +114,14 @@ class App:
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
-            self._store, self._checkpoints = await _open_databases(config.data_dir, stack)
+            self._store, self._checkpoints = await _open_databases(config, stack)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
             self._jobs = JobWorker(store)
             self._outbox = Outbox(store, channels.get, self._current)
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
+            self._schedules = ScheduleClock(store, self._current, self._wake_fired)
             others = [name for name in self._reported if name != "console"]
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, others)
             service = CommandService(
@@ -126,10 +133,14 @@ class App:
                 channels.get,
                 lambda: [line for line, _ in self._status.describe_channels().values()],
                 self._jobs.wake,
+                self._schedules.wake,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
-            table = operations.Operations(store, config.data_dir, self._folders, wake_ups.wake_all).table()
+            custom_skills = Path(config.skills.custom)
+            table = operations.Operations(
+                store, config.data_dir, self._folders, custom_skills, wake_ups.wake_all
+            ).table()
             await stack.enter_async_context(
                 operations.serve_control_socket(
                     config.data_dir, {**table, "status": self._status.report}, self._attach_console
@@ -230,14 +241,16 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
+            fetcher = WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None
             services = ToolServices(
                 provider.runs_commands,
                 await self._start_preview(stack),
                 self._skills,
                 config.skills.evolution,
                 is_enabled(config),
-                WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None,
+                fetcher,
                 make_search(config.web.search),
+                config.schedules.per_person > 0,
             )
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
@@ -250,11 +263,13 @@ class App:
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+            jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
             memory = MemoryService(store, self._current)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
             if self.config.memory.embeddings.base_url:
                 jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
+            jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
             turns = TurnRunner(
                 store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
             )
@@ -263,9 +278,16 @@ class App:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scheduler.serve(turns), name="scheduler")
                 group.create_task(jobs.serve(), name="jobs")
+                group.create_task(self._schedules.serve(), name="schedules")
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 reap = partial(_reap_sandboxes, provider, self._current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
+
+    def _wake_fired(self, fired: Fired) -> None:
+        """Wake the parts that have new work after schedules fired."""
+        for is_needed, part in ((fired.runs, self._scheduler), (fired.said, self._outbox), (fired.jobs, self._jobs)):
+            if is_needed:
+                part.wake()
 
     async def _forget(self, conversation: str) -> None:
         await self._current.agent.forget(conversation)
@@ -289,24 +311,27 @@ class App:
             subagents=config.subagents,
             agents=config.agents,
             external_agents=config.external_agents,
+            calls=config.limits.of_calls,
         )
         return await build_agent(config.models, settings, self._checkpoints, services)
 
 
-async def _open_databases(data_dir: Path, stack: AsyncExitStack) -> tuple[Database, Database]:
+async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Database, Database]:
     """Open both databases, upgraded to this version's schema. Raises DatabaseFault."""
+    data_dir = config.data_dir
     if backup := await asyncio.to_thread(prepare_databases, data_dir):
         log.info("store.migrated backup=%s", backup.name)
     try:
         store = await stack.enter_async_context(Database(data_dir / "fawn.db"))
         checkpoints = await stack.enter_async_context(Database(data_dir / "checkpoints.db"))
-        await store.run(_release_previous_process)
+        await store.run(partial(_release_previous_process, config=config))
     except (sqlite3.Error, StorageError) as error:
         raise DatabaseFault.from_error(error) from error
     return store, checkpoints
 
 
-def _release_previous_process(execute: Execute) -> None:
+def _release_previous_process(execute: Execute, config: Config) -> None:
+    record_config(execute, config, AuditKind.SERVICE_STARTED)
     claims.release_stale_claims(execute)
     extend_bundle_wait(execute, time.time())
 

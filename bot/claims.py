@@ -19,8 +19,20 @@ from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import questions
 from bot.questions import Bound
-from bot.storage import agents, conversations, inbox, languages, outbox, runs, sent_messages, tool_calls
+from bot.storage import (
+    agents,
+    audit,
+    conversations,
+    inbox,
+    languages,
+    outbox,
+    runs,
+    sent_messages,
+    tool_calls,
+    usage,
+)
 from bot.storage import questions as stored_questions
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
@@ -57,6 +69,7 @@ class ClaimedRun:
     messages: tuple[Message, ...]
     answers: tuple[Answer, ...]
     model: str
+    effort: str  # of the model
     agent: str  # "" for the default one
     title: str
     first: bool  # no run of the conversation has ended yet
@@ -134,6 +147,7 @@ def bury_messages(execute: Execute, rows: Sequence[InboxRow], error: Exception, 
     for row in rows:
         log.error("inbox.damaged row=%d reason=%s", row.id, error)
         inbox.set_state(execute, row.id, InboxState.DEAD, repr(error))
+        audit.record(execute, AuditEvent(AuditKind.DEAD_LETTER, what={"id": f"in{row.id}", "kind": "message"}))
     if rows and (found := conversations.find_conversation(execute, rows[0].conversation)):
         outbox.enqueue_notice(execute, found.thread, _(DAMAGED), key=f"dead:in{rows[0].id}", now=now)
 
@@ -232,6 +246,7 @@ def _claimed_run(
         messages=messages,
         answers=questions.given_answers(execute, row.key) if row.state == ConversationState.WAITING else (),
         model=row.model,
+        effort=row.effort,
         agent=agents.agent_of(execute, row.agent, thread, run.requester),
         title=row.title,
         first=row.used == row.created,
@@ -296,6 +311,7 @@ def ask_at_once(execute: Execute, job: ClaimedRun, ask: Ask | Approve, now: floa
         return
     who, shown = questions.people_to_ask(ask, job.requester), ask.to_question()
     stored_questions.store_question(execute, ask, job.conversation, run=job.run, number=0, who=who, now=now)
+    questions.record_asked(execute, ask, job.conversation, job.run, who)
     outbox.enqueue_notice(
         execute,
         job.thread,
@@ -359,6 +375,10 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
         )
     inbox.finish_rows(execute, job.run)
     runs.finish_run(execute, job.run, ending.state, now)
+    used = usage.usage_of_run(execute, job.run)
+    what = {"attempt": job.attempt, "input": used.input, "output": used.output, "calls": used.calls}
+    event = AuditEvent(AuditKind.TURN_ENDED, job.thread, job.requester, run=job.run, what=what, result=ending.state)
+    audit.record(execute, event)
     tool_calls.forget_calls(execute, job.conversation)
     return conversations.refresh_pending(execute, job.conversation)
 

@@ -16,7 +16,8 @@ from bot import claims
 from bot.background import run_forever
 from bot.commands import REGISTRY, CommandCall, CommandService
 from bot.skills.commands import request_skill
-from bot.storage import inbox, languages, outbox
+from bot.storage import audit, inbox, languages, outbox
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
 from bot.storage.states import InboxState
@@ -76,14 +77,15 @@ class CommandRunner:
         name, _space, words = message.text.partition(" ")
         log.info("command name=%s key=%s", name, message.key)
         with languages.speak_to(execute, message.thread, message.author):
+            known = name
             call = CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
             if command := REGISTRY.get(name):
                 answer = command.run(call)
             elif (asked := request_skill(call, name)) is not None:
                 answer = asked
             else:
-                answer = _unknown_command(name)
-            _finish_command(execute, row, message, answer)
+                answer, known = _unknown_command(name), ""
+            _finish_command(execute, row, message, answer, known, "done" if known else "unknown")
         return after
 
 
@@ -102,12 +104,15 @@ def _unknown_command(name: str) -> str:
 def _report_fault(execute: Execute, row: InboxRow, message: Message, name: str) -> None:
     with languages.speak_to(execute, message.thread, message.author):
         words = _("`{command}` failed on my side. It's logged.", command=command_hint(name))
-        _finish_command(execute, row, message, words)
+        _finish_command(execute, row, message, words, name if name in REGISTRY else "", "failed")
 
 
-def _finish_command(execute: Execute, row: InboxRow, message: Message, words: str) -> None:
-    """Mark the command as done and enqueue its answer."""
+def _finish_command(execute: Execute, row: InboxRow, message: Message, words: str, name: str, outcome: str) -> None:
+    """Mark the command as done and enqueue its answer. The audit gets its `name`, "" for one that may be anything."""
     inbox.set_state(execute, row.id, InboxState.DONE)
+    what = {"name": name} if name else {}
+    event = AuditEvent(AuditKind.COMMAND, message.thread, message.author.id, what=what, result=outcome)
+    audit.record(execute, event)
     if words:
         key = f"in:{row.id}"
         outbox.enqueue_notice(execute, message.thread, words, key=key, now=time.time(), reply_to=message.id)

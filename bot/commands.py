@@ -17,12 +17,16 @@ from agent.messages import Kind, Message, Thread
 from agent.skills.skill import Skill
 from bot import access, questions
 from bot.agent_command import run_agents_command
+from bot.config.team import Right
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
+from bot.model_command import model_command, models_command
 from bot.permissions_command import permissions_command
+from bot.schedules.command import SCHEDULE_WORDS, schedule_command, zone_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import conversations, inbox, people, runs, transcripts
+from bot.storage import audit, conversations, inbox, people, runs, transcripts
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
@@ -57,6 +61,7 @@ class CommandService:
     channel: Callable[[str], Channel | None]
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
     wake_jobs: Callable[[], None] = lambda: None
+    wake_schedules: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,11 @@ class CommandCall:
 
     @property
     def is_operator(self) -> bool:
-        return self.current.access.is_operator(self.execute, self.thread.channel, self.message.author.id)
+        return self.may(Right.OPERATE)
+
+    def may(self, right: Right) -> bool:
+        """Return whether the person who sent the command has this right here."""
+        return self.current.access.may(self.execute, self.thread, self.message.author.id, right)
 
     @property
     def thread(self) -> Thread:
@@ -89,6 +98,10 @@ class CommandCall:
         if row is None:
             raise LookupError(f"there is no conversation {self.conversation}")
         return row
+
+    def record(self, kind: AuditKind, what: Mapping[str, int | str]) -> None:
+        """Note in the audit what the command does."""
+        audit.record(self.execute, AuditEvent(kind, self.thread, self.message.author.id, what=what))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,29 +244,6 @@ def _describe_work(call: CommandCall) -> str:
     return _("I'm ready for your next message.")
 
 
-def _model_command(call: CommandCall) -> str:
-    models = call.current.models
-    chosen = _chosen_model(call)
-    if not call.words:
-        label = models.get(chosen) or _("not configured any more")
-        return _("`{name}` ({label}) answers here.", name=chosen, label=label)
-    wanted = call.words.split()[0]
-    if wanted not in models:
-        return join_sentences(_("I have no model `{name}`.", name=wanted), _models_command(call))
-    conversations.choose_model(call.execute, call.conversation, wanted)
-    return _("From your next message on, `{name}` ({label}) answers here.", name=wanted, label=models[wanted])
-
-
-def _models_command(call: CommandCall) -> str:
-    chosen = _chosen_model(call)
-    lines = [
-        _("`{name}` ({label}, in use here)", name=name, label=label) if name == chosen else f"`{name}` ({label})"
-        for name, label in call.current.models.items()
-    ]
-    hint = _("`{command}` chooses one for this conversation.", command=command_hint("model NAME"))
-    return "\n".join([_("Models:"), *lines, hint])
-
-
 def _notify_command(call: CommandCall) -> str:
     """Set when the end of a turn pings this person, in every chat of this channel."""
     word = call.words.lower()
@@ -328,10 +318,6 @@ def _snippet(text: str, word: str) -> str:
     return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
 
 
-def _chosen_model(call: CommandCall) -> str:
-    return call.here.model or next(iter(call.current.models))
-
-
 COMMANDS = (
     Command("help", N_("what I can do"), _help_command),
     Command("new", N_("begin a new conversation here"), _new_command),
@@ -340,11 +326,13 @@ COMMANDS = (
     Command("plan", N_("make a plan first, and work when you agree"), partial(begin_in_mode, mode="plan"), "WORDS"),
     Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS"),
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
-    Command("model", N_("show or change the model here"), _model_command, "NAME"),
-    Command("models", N_("list the models"), _models_command),
+    Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default"),
+    Command("models", N_("list the models"), models_command),
     Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME"),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
+    Command("schedule", N_("work, reminders and watched pages at set times"), schedule_command, SCHEDULE_WORDS),
+    Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),

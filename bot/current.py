@@ -38,7 +38,7 @@ class Current:
     def access(self) -> AccessPolicy:
         """Who may talk on each channel; a person at this terminal could read everything anyway."""
         rules = {entry.name: entry.access for entry in self.config.channels}
-        return AccessPolicy({"console": AccessConfig(open=True), **rules})
+        return AccessPolicy({"console": AccessConfig(open=True), **rules}, self.config.team)
 
     @property
     def models(self) -> Mapping[str, str]:

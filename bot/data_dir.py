@@ -1,7 +1,8 @@
-"""Keep data_dir readable for the service only."""
+"""Keep data_dir readable for the service only, and name its folders."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from pathlib import Path
@@ -19,3 +20,8 @@ def close_to_others(data_dir: Path) -> None:
 def open_to_others(data_dir: Path) -> bool:
     """Whether other users of this machine may look into it."""
     return bool(data_dir.stat().st_mode & 0o077)
+
+
+def conversation_folder(data_dir: Path, conversation: str) -> Path:
+    """Return the folder of a conversation. Its name reveals nothing and needs no escaping."""
+    return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]

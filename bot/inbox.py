@@ -21,9 +21,13 @@ from agent.skills.library import SkillLibrary
 from bot import claims, pairing, questions
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
+from bot.config.team import Right
 from bot.current import Current
+from bot.schedules.proposals import decision_command as decide_schedule
+from bot.schedules.proposals import is_schedule_decision
 from bot.skills.decisions import decision_command, is_skill_decision
 from bot.storage import (
+    audit,
     conversations,
     feedback,
     inbox,
@@ -34,6 +38,7 @@ from bot.storage import (
     sent_messages,
     watermarks,
 )
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
 from catalogue import N_, _
@@ -146,13 +151,18 @@ class Inbox:
         if pairing.is_decision(event):
             return self._decide_pairing(execute, event, now, arrived)
         if is_skill_decision(event):
-            if not access.is_operator(execute, event.thread.channel, event.author.id):
+            if not access.may(execute, event.thread, event.author.id, Right.SKILLS):
                 return Receipt.IGNORED
             event = decision_command(event)
-        if not access.may_talk(execute, event):
+        if is_schedule_decision(event):
+            decided = decide_schedule(execute, event)
+            if isinstance(decided, Receipt):
+                return decided
+            event = decided
+        if not access.may_enter(execute, event):
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
-        if event.private and access.is_operator(execute, event.thread.channel, event.author.id):
+        if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
         conversation = _find_conversation(execute, event, now)
         if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, conversation, event, now)):
@@ -167,7 +177,7 @@ class Inbox:
 
     def _store_title(self, execute: Execute, event: Message, now: float) -> Receipt:
         """Record the name that a person gave a thread, so that no title replaces it."""
-        if not self._current.access.may_talk(execute, event):
+        if not self._current.access.may_enter(execute, event):
             return Receipt.IGNORED
         if event.private:  # the name of a new topic comes before its first message
             conversations.current_conversation(execute, event.thread, now)
@@ -176,7 +186,7 @@ class Inbox:
 
     def _store_feedback(self, execute: Execute, event: Message, run: int | None) -> Receipt:
         """Record what a person thinks of the answer of a run."""
-        if run is None or not self._current.access.may_talk(execute, event):
+        if run is None or not self._current.access.may_enter(execute, event):
             return Receipt.IGNORED
         record = feedback.record_feedback if event.kind is Kind.FEEDBACK else feedback.remove_feedback
         record(execute, run, event.author, event.text, event.time)
@@ -184,7 +194,7 @@ class Inbox:
 
     def _decide_pairing(self, execute: Execute, click: Message, now: float, arrived: Arrived) -> Receipt:
         """Do what an operator pressed under the question about a stranger."""
-        if not self._current.access.is_operator(execute, click.thread.channel, click.author.id):
+        if not self._current.access.may(execute, click.thread, click.author.id, Right.OPERATE):
             return Receipt.IGNORED
         decided = pairing.decide(execute, click, now)
         if decided is None:
@@ -209,6 +219,9 @@ class Inbox:
         row = inbox.store_message(execute, message, conversation, ready=ready, received=received, bundle=bundle)
         if row is None:
             return Receipt.DUPLICATE
+        if message.kind is not Kind.COMMAND:  # a command has its row when it is done
+            what = {"id": row, "kind": message.kind, "files": len(message.attachments)}
+            audit.record(execute, AuditEvent(AuditKind.MESSAGE, message.thread, message.author.id, what=what))
         if message.kind is Kind.UNSUPPORTED:
             _notify_author(execute, message, lambda: _(UNSUPPORTED, what=_(message.text)), f"in:{row}", now)
             inbox.set_state(execute, row, InboxState.DONE)
@@ -270,6 +283,8 @@ def _ignore_event(execute: Execute, event: Message, reason: str, now: float) -> 
     thread, or its author may be allowed."""
     if event.follow_up or event.addressed:
         inbox.store_ignored(execute, event.key, reason, now)
+        if reason == NOT_ALLOWED:
+            audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, event.thread, event.author.id))
     return Receipt.IGNORED
 
 
@@ -283,7 +298,10 @@ def _was_ignored(execute: Execute, event: Message) -> bool:
 
 
 def _store_unreadable(execute: Execute, event: Unreadable, now: float) -> Receipt:
-    return Receipt.DUPLICATE if inbox.store_unreadable(execute, event, now) is None else Receipt.IGNORED
+    if (row := inbox.store_unreadable(execute, event, now)) is None:
+        return Receipt.DUPLICATE
+    audit.record(execute, AuditEvent(AuditKind.DEAD_LETTER, what={"id": f"in{row}", "kind": "unreadable"}))
+    return Receipt.IGNORED
 
 
 def _apply_edit(execute: Execute, event: Message) -> Receipt:

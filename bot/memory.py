@@ -94,7 +94,8 @@ class MemoryService:
         if used:
             stored.record_uses(execute, used.recalled, now)
         messages = [*job.messages, *claims.steered_messages(execute, job)]
-        for author in {each.author.id: each.author for each in messages}.values():
+        said = [each for each in messages if each.mode != "scheduled"]  # the model wrote those
+        for author in {each.author.id: each.author for each in said}.values():
             if not author.bot and people.allows_memory(execute, job.thread.channel, author.id):
                 account = place_of(job.messages[0]).account
                 oldest = stored.queue_run(execute, QueuedRun(job.run, account, author.id, job.conversation, now))

@@ -25,7 +25,8 @@ from agent.messages import Thread
 from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
 from bot.current import Current
 from bot.spelled_reply import open_reply
-from bot.storage import outbox, sent_messages
+from bot.storage import audit, outbox, sent_messages
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.states import OutboxKind, OutboxState
@@ -277,6 +278,10 @@ class Outbox:
 
         def work(execute: Execute) -> None:
             outbox.end_row(execute, item.id, state, error)
+            if item.kind == OutboxKind.REPLY or state is OutboxState.DEAD:
+                kind = AuditKind.DEAD_LETTER if state is OutboxState.DEAD else AuditKind.DELIVERY
+                what: dict[str, int | str] = {"id": item.id, "kind": item.kind}
+                audit.record(execute, AuditEvent(kind, item.thread, run=item.run, what=what, result=state.name.lower()))
             if words:
                 outbox.enqueue_notice(
                     execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to

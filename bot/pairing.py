@@ -15,7 +15,8 @@ from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot.access import LOCAL_CHANNEL, AccessPolicy
-from bot.storage import conversations, inbox, languages, outbox, people
+from bot.storage import audit, conversations, inbox, languages, outbox, people
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.people import PersonRow
 from bot.storage.states import PairingState
@@ -76,6 +77,7 @@ def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: f
     _keep_message(execute, person, message)
     name = readable_name(person)
     log.info("pairing.asked channel=%s person=%s name=%r code=%s", channel, author.id, name, code)
+    audit.record(execute, AuditEvent(AuditKind.PAIRING_ASKED, message.thread, author.id))
     _answer_stranger(execute, message, CODE, code, now)
     if waiting < MAX_ANNOUNCED:
         _ask_operators(execute, access.reachable_operators(execute, console=console), person, now)
@@ -141,12 +143,12 @@ def decide(execute: Execute, click: Message, now: float) -> Paired | PersonRow |
     """Do what an operator pressed; None if it was decided before, or the code has expired."""
     code = click.target.removeprefix(_QUESTION_PREFIX)
     if click.text in every_translation(LET_IN):
-        return accept(execute, code, now, by=click.author.id)
-    return decline(execute, code, now, by=click.author.id) if click.text in every_translation(DECLINE) else None
+        return accept(execute, code, now, by=click)
+    return decline(execute, code, now, by=click) if click.text in every_translation(DECLINE) else None
 
 
 def accept(
-    execute: Execute, code: str, now: float, *, by: str = "", operator: bool = False, word: str = ""
+    execute: Execute, code: str, now: float, *, by: Message | None = None, operator: bool = False, word: str = ""
 ) -> Paired | None:
     """Allow the person with this code and hand over their message; None if the code is unknown, used or expired.
 
@@ -156,7 +158,7 @@ def accept(
     person = people.accept_code(execute, code, now, operator=operator)
     if kept is None or person is None:
         return None
-    log.info("pairing.accepted channel=%s person=%s by=%s", person.channel, person.person, by or "fawn pair")
+    _record_decision(execute, AuditKind.PAIRING_ACCEPTED, person, by)
     message = kept_message(kept)
     waiting = _hand_over(execute, message, now) if message and message.text != word else None
     _notify_person(execute, kept, WELCOME_ANSWER if waiting else WELCOME, f"paired:{code}:{now}", now)
@@ -177,15 +179,24 @@ def _hand_over(execute: Execute, message: Message, now: float) -> tuple[str, Mes
     return conversation, message
 
 
-def decline(execute: Execute, code: str, now: float, *, by: str = "") -> PersonRow | None:
+def decline(execute: Execute, code: str, now: float, *, by: Message | None = None) -> PersonRow | None:
     """Decline the person with this code and tell them once; None if the code is unknown, used or expired."""
     kept = people.find_code(execute, code, now)
     person = people.decline_code(execute, code, now)
     if kept is None or person is None:
         return None
-    log.info("pairing.declined channel=%s person=%s by=%s", person.channel, person.person, by or "fawn pair")
+    _record_decision(execute, AuditKind.PAIRING_DECLINED, person, by)
     _notify_person(execute, kept, DECLINED, f"declined:{code}:{now}", now)
     return person
+
+
+def _record_decision(execute: Execute, kind: AuditKind, person: PersonRow, click: Message | None) -> None:
+    """Log who decided, and note it in the audit: an operator who pressed a button, or the command line."""
+    by = click.author.id if click else ""
+    log.info("%s channel=%s person=%s by=%s", kind, person.channel, person.person, by or "fawn pair")
+    what = {"operator": person.operator} | ({} if click else audit.COMMAND_LINE)
+    subject = audit.person_name(person.channel, person.person)
+    audit.record(execute, AuditEvent(kind, click.thread if click else None, by, subject=subject, what=what))
 
 
 def _notify_person(execute: Execute, person: PersonRow, sentence: str, key: str, now: float) -> None:

@@ -9,11 +9,12 @@ from functools import lru_cache
 from agent.blocks import APPROVAL_OPTIONS, Approve
 from agent.demo.rules import DEMO_RULES
 from agent.permissions.defaults import OUTSIDE_RULES
-from agent.permissions.rules import Judgement, Rule, ToolUse, grant_for, hides, judge
+from agent.permissions.rules import GRANTED, Judgement, Rule, ToolUse, grant_for, hides, judge
 from agent.sections import PermissionConfig
 from bot.access import AccessPolicy
 from bot.claims import ClaimedRun
 from bot.config.schema import Config
+from bot.config.team import Right
 from bot.current import Current
 from bot.storage import grants
 from bot.storage.database import Database, Execute
@@ -32,7 +33,7 @@ class TurnPermissions:
         """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""
         judgement = judge(rules_in_force(self._current.config), use)
         if judgement.verdict == "ask" and await self._store.run(lambda execute: self._is_granted(execute, use)):
-            return Judgement("allow", "granted")
+            return Judgement("allow", GRANTED)
         return judgement
 
     def hides(self, tool: str) -> bool:
@@ -46,8 +47,9 @@ class TurnPermissions:
     async def complete(self, approve: Approve) -> Approve:
         """Return the approval with all options that the requester has: only operators may allow a call everywhere."""
         job, access = self._job, self._current.access
-        channel = job.thread.channel
-        if not approve.grant or not await self._store.run(lambda ex: access.is_operator(ex, channel, job.requester)):
+        if not approve.grant or not await self._store.run(
+            lambda execute: access.may(execute, job.thread, job.requester, Right.OPERATE)
+        ):
             return approve
         return replace(approve, option_count=len(APPROVAL_OPTIONS))
 

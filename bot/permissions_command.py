@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from agent.blocks import command_hint
 from agent.permissions.rules import Rule, Verdict
 from bot.permissions import is_in_force, rules_in_force
+from bot.questions import describe_grant
 from bot.storage import grants
+from bot.storage.audit import AuditKind
 from bot.storage.grants import GrantRow
 from catalogue import N_, _, list_items
 from channels.shared.texts import shorten
@@ -41,6 +43,7 @@ def permissions_command(call: CommandCall) -> str:
     if row.conversation == grants.EVERYWHERE and not call.is_operator:
         return _("Only an operator can revoke what is allowed everywhere.")
     grants.revoke_grant(call.execute, row.id)
+    call.record(AuditKind.GRANT_REVOKED, describe_grant(row.tool, row.subject))
     return _("Revoked. From now on I ask before {call}.", call=_describe_call(row))
 
 

@@ -11,8 +11,9 @@ from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVAL_OPTIONS, Approve, As
 from agent.context import NO_ANSWER, Answer
 from agent.messages import Author, Kind, Message, Thread
 from agent.permissions.rules import Grant
-from bot.storage import conversations, grants, inbox, languages, outbox, runs, sent_messages
+from bot.storage import audit, conversations, grants, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState, RunState
@@ -136,6 +137,7 @@ def record_answers(execute: Execute, conversation: str, messages: Collection[Mes
     for question, text, message in bound.answers:
         stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
         if question.kind == QuestionKind.APPROVE:  # everybody in the chat sees who decided
+            _record_decision(execute, question, text, message)
             _store_grant(execute, question, text, message, now)
             key = f"answered:{question.id}:{message.key}"
             with languages.speak_to(execute, message.thread, message.author):
@@ -152,6 +154,36 @@ def _store_grant(execute: Execute, question: QuestionRow, answer: str, message: 
     if scope is not None and question.grant_tool:
         grant = Grant(question.grant_tool, question.grant_subject)
         grants.store_grant(execute, scope, grant, message.thread.channel, message.author, now)
+        what = describe_grant(grant.tool, grant.subject) | {"scope": "conversation" if scope else "everywhere"}
+        audit.record(execute, AuditEvent(AuditKind.GRANT_GIVEN, message.thread, message.author.id, what=what))
+
+
+def describe_grant(tool: str, subject: str) -> dict[str, str]:
+    """Return what the audit holds of a grant: a subject may contain anything, so its digest."""
+    return {"tool": tool} | ({"subject": audit.digest(subject)} if subject else {})
+
+
+def record_asked(execute: Execute, ask: Ask | Approve, conversation: str, run: int, who: str) -> None:
+    """Note in the audit that an approval was asked. Its digest is that of the exact call."""
+    row = conversations.find_conversation(execute, conversation) if isinstance(ask, Approve) else None
+    if row and isinstance(ask, Approve):
+        thread = Thread.parse(row.thread)
+        subject = audit.person_name(thread.channel, who) if who else ""
+        event = AuditEvent(AuditKind.APPROVAL_ASKED, thread, subject=subject, run=run, what={"call": ask.call_hash})
+        audit.record(execute, event)
+
+
+def _record_decision(execute: Execute, question: QuestionRow, answer: str, message: Message) -> None:
+    decision = _agent_answer(question, answer)
+    event = AuditEvent(
+        AuditKind.APPROVAL_ANSWERED,
+        message.thread,
+        message.author.id,
+        run=question.run,
+        what={"call": audit.digest(question.call)},
+        result=decision.lower() if decision in APPROVAL_OPTIONS else "other",
+    )
+    audit.record(execute, event)
 
 
 def can_click(execute: Execute, conversation: str, click: Message, pending: Collection[Message]) -> bool | None:
@@ -221,6 +253,8 @@ def replace_questions(
         shown = number if len(asks) > 1 else old.number if old else 0
         who = old.who if old else people_to_ask(ask, requester)
         stored.store_question(execute, ask, conversation, run=run, number=shown, who=who, now=now)
+        if not old:
+            record_asked(execute, ask, conversation, run, who)
 
 
 def close_open_questions(execute: Execute, conversation: str, now: float) -> bool:
@@ -244,6 +278,10 @@ def close_expired_questions(execute: Execute, conversation: str, now: float) -> 
             continue
         key = f"expired:{question.id}:{question.run}"
         stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now)
+        if row and question.kind == QuestionKind.APPROVE:
+            what = {"call": audit.digest(question.call)}
+            thread = Thread.parse(row.thread)
+            audit.record(execute, AuditEvent(AuditKind.APPROVAL_EXPIRED, thread, run=question.run, what=what))
         if row and run:
             nobody = Author(run.requester, "", language=run.language)
             thread = Thread.parse(row.thread)

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from bot.data_dir import conversation_folder
 from bot.storage import retention
 from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
 from bot.task_sandboxes import remove_task_folders
-from bot.turn_runner import conversation_folder
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.removal import remove_tree

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from agent.blocks import NOTED_STEP, Failed, Step, command_hint
-from agent.context import LedgerEntry, Meter, T, UserInput
+from agent.context import CallNote, LedgerEntry, Meter, T, Turn, UserInput
 from agent.messages import Kind, Message
 from bot import claims
 from bot.attachments import Attachments
@@ -17,7 +17,8 @@ from bot.claims import ClaimedRun
 from bot.config.schema import ServiceLimits
 from bot.feed import RunFeed
 from bot.inbox import longest_wait
-from bot.storage import tool_calls, usage
+from bot.storage import audit, tool_calls, usage
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from catalogue import _, ngettext, use_language
 from channels.base import Channel, Reply
@@ -72,27 +73,59 @@ class RunningTurn:
             self.work.cancel()
 
 
+def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_seconds: float) -> Turn:
+    """Return what the agent must do for a run."""
+    return Turn(
+        conversation=job.conversation,
+        inputs=inputs,
+        model=job.model,
+        effort=job.effort,
+        agent=job.agent,
+        answers=job.answers,
+        fresh=job.fresh,
+        merge_window_seconds=merge_window_seconds,
+    )
+
+
 class Account:
-    """The database as a running turn uses it: each commit also records the usage since the last one."""
+    """The database as a running turn uses it: each commit also records usage and tool calls since the last one."""
 
     def __init__(self, store: Database, job: ClaimedRun, meter: Meter) -> None:
         self._store = store
         self._job = job
         self.meter = meter
+        self.notes: list[CallNote] = []  # for the audit
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
-        """Run `work` and record the usage since the last commit, in one transaction."""
-        calls = self.meter.take_unrecorded()
+        """Run `work` and record usage and tool calls since the last commit, in one transaction."""
+        calls, notes = self.meter.take_unrecorded(), [*self.notes]
+        self.notes.clear()
 
         def both(execute: Execute) -> T:
             usage.record_calls(execute, self._job.run, self._job.conversation, calls)
+            for note in notes:
+                audit.record(execute, self._event_of(note))
             return work(execute)
 
         try:
             return await self._store.run(both)
-        except Exception:  # whatever the error: the next commit records this usage
+        except Exception:  # whatever the error: the next commit records them
             self.meter.put_back(calls)
+            self.notes[:0] = notes
             raise
+
+    def drop_unrecorded(self) -> None:
+        """Forget what the end of a run could not record; the log has it."""
+        self.meter.take_unrecorded()
+        self.notes.clear()
+
+    def _event_of(self, note: CallNote) -> AuditEvent:
+        kind = AuditKind.TOOL_CALL if note.kind == "call" else AuditKind.TOOL_RESULT
+        what = {"tool": note.tool, "arguments": note.arguments, "approval": note.approval, "by": note.by}
+        what = {name: value for name, value in what.items() if value}
+        return AuditEvent(
+            kind, self._job.thread, self._job.requester, run=self._job.run, what=what, result=note.outcome
+        )
 
 
 class StoredSteering:

@@ -14,6 +14,7 @@ from agent.memory.words import content_words, find_grounds, own_words
 from agent.messages import Author
 from bot import claims
 from bot.claims import ClaimedRun
+from bot.config.team import Right
 from bot.current import Current
 from bot.memory_facts import NewFact, statement_of, store_fact
 from bot.storage import memory as stored
@@ -83,10 +84,9 @@ class TurnMemory:
             return "Not saved: a note is one short sentence, without passwords and keys."
 
         def work(execute: Execute) -> str:
-            channel = self._place.thread.channel
-            if scope is MemoryScope.WORKSPACE and (
-                self._place.private or not self._current.access.is_operator(execute, channel, self._person.id)
-            ):
+            place, may = self._place, self._current.access.may
+            shared = not place.private and may(execute, place.thread, self._person.id, Right.OPERATE)
+            if scope is MemoryScope.WORKSPACE and not shared:
                 return "Not saved: only an operator can save a note for the whole workspace, in a shared chat."
             statements = {each.text: each for each in self._statements(execute)}
             ground = find_grounds(text, quote, statements)

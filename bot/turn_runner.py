@@ -6,7 +6,6 @@ A turn that is not suspended ends in one transaction: messages done, run finishe
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.blocks import Approve, Ask, Done, Failed, Final, Step, Usage, View, command_hint, internal_fault
-from agent.context import Turn, TurnContext, UserInput
+from agent.context import TurnContext, UserInput
 from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
@@ -24,6 +23,7 @@ from bot.background import until_stored
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
+from bot.data_dir import conversation_folder
 from bot.feed import Feed
 from bot.live_questions import StoredLiveQuestions
 from bot.log import run_var, thread_var
@@ -31,7 +31,8 @@ from bot.memory import MemoryService
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
-from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
+from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
+from bot.schedules.turns import TurnSchedules, is_scheduled, is_silent
 from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
@@ -128,7 +129,7 @@ class TurnRunner:
     def make_reply(self, job: ClaimedRun) -> Reply:
         """Return the reply that shows this run and continues what is visible of it already."""
         channel = self._channel(job.thread.channel)
-        if channel is None:
+        if channel is None or is_scheduled(job):  # nobody waits: the result is one new message
             return NullReply()
         posts = StoredSentMessages(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
         try:
@@ -196,18 +197,12 @@ class TurnRunner:
         work.memory = await self._memory.recall(job)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
-        context.meter, context.questions = work.account.meter, work.questions
+        context.meter, context.notes, context.questions = work.account.meter, work.account.notes, work.questions
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
+        context.schedules = TurnSchedules(self._store, self._current, job, self._outbox.wake)
         await add_skills(context, self._current, self._store, self._outbox.wake, job)
-        turn = Turn(
-            conversation=job.conversation,
-            inputs=await self._make_inputs(job, channel, work),
-            model=job.model,
-            agent=job.agent,
-            answers=job.answers,
-            fresh=job.fresh,
-            merge_window_seconds=channel.window if channel else 0.2,
-        )
+        inputs = await self._make_inputs(job, channel, work)
+        turn = make_turn(job, inputs, channel.window if channel else 0.2)
         if not job.title:
             work.title = work.agent.title_at_once(job.messages[0].text)
             work.title_text = "" if work.title else job.messages[0].text
@@ -307,7 +302,7 @@ class TurnRunner:
         return RunResult(RunEnding(RunState.FAILED, clean=False), view.final())
 
     async def _least(self, job: ClaimedRun, work: TurnState) -> RunResult:
-        work.account.meter.take_unrecorded()  # not even its usage, which the log has
+        work.account.drop_unrecorded()  # not even its usage, which the log has
         return RunResult(RunEnding(RunState.FAILED, clean=False), View(failed=internal_fault()).final())
 
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
@@ -321,7 +316,7 @@ class TurnRunner:
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             used = usage.usage_of_run(execute, job.run)
             final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
-            rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
+            rows = [] if is_silent(job, work.view, collected) else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
             if ping := self._make_ping(execute, job, ending.state, collected, now):
@@ -332,7 +327,8 @@ class TurnRunner:
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
             return items, used
 
-        self._outbox.adopt_reply(job.run, live.reply)
+        if not is_scheduled(job):
+            self._outbox.adopt_reply(job.run, live.reply)
         try:
             items, used = await until_stored("turn", partial(work.account.commit, record))
         except ClaimLost:
@@ -358,7 +354,9 @@ class TurnRunner:
         """After a long run, make a short new message for the requester: an edit does not notify them."""
         channel, seconds = self._channel(job.thread.channel), now - job.started
         after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
-        if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
+        if state is RunState.STOPPED or after is None or seconds < after or is_scheduled(job):
+            return None
+        if channel and channel.limits.edits_notify:
             return None
         took = format_duration(seconds)
         if collected.files:
@@ -389,11 +387,6 @@ class TurnRunner:
             note = _("The files in outputs/ could not be collected: {reason}.", reason=reason)
             collected = Artifacts(before, notes=(note,))
         return collected, before
-
-
-def conversation_folder(data_dir: Path, conversation: str) -> Path:
-    """Return the folder of a conversation. Its name reveals nothing and needs no escaping."""
-    return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
 
 
 def _run_state(view: View) -> RunState:

@@ -16,7 +16,7 @@ from agent.memory.visibility import HABITS, Memory, MemoryKind, MemoryScope
 from agent.memory.words import is_grounded
 
 if TYPE_CHECKING:  # the bot imports this module before the agent stack is loaded
-    from langchain_core.language_models import BaseChatModel
+    from agent.models.loader import LoadedModel
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Fact:
 class FactExtractor:
     """Extracts facts with a model, the one of the role `memory`."""
 
-    def __init__(self, model: BaseChatModel) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         self._model = model
 
     async def extract_facts(
@@ -102,7 +102,7 @@ class FactExtractor:
             known="\n".join(f"#{memory.id} {memory.line}" for memory in known) or "(none)",
             messages="\n".join(_format_statement(number, each) for number, each in enumerate(statements, 1)),
         )
-        answer = await ask_model(self._model, prompt, meter, "memory")
+        answer = await ask_model(self._model, prompt, meter, "memory", background=True)
         allowed = {memory.id for memory in known}
         return parse_facts(answer, statements, allowed)
 

@@ -10,6 +10,8 @@ from langchain_core.messages.ai import UsageMetadata
 from langgraph.constants import TAG_NOSTREAM
 
 from agent.context import Meter, ModelCall
+from agent.models.loader import LoadedModel
+from agent.models.traffic import model_call
 from agent.text_cleaning import clean_message
 
 LEAD = "lead"  # the agent that answers the person
@@ -34,9 +36,13 @@ def record_answer(
     meter.add(call)
 
 
-async def ask_model(model: BaseChatModel, prompt: str, meter: Meter, kind: str) -> str:
-    """Return the text of the answer, for a summary or a title. It is counted, but not streamed to people."""
-    began = time.monotonic()
-    message = await model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]})
-    record_answer(message, meter, model, began, kind)
+async def ask_model(entry: LoadedModel, prompt: str, meter: Meter, kind: str, *, background: bool = False) -> str:
+    """Return the text of the answer, for a summary or a title. It is counted, but not streamed to people.
+
+    While places are scarce, a call in the `background` lets the calls of turns go first.
+    """
+    async with model_call(entry, meter.root, background=background):
+        began = time.monotonic()
+        message = await entry.model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]})
+    record_answer(message, meter, entry.model, began, kind)
     return message.text.strip()

@@ -37,6 +37,7 @@ class ErrorVerdict:
     what: str
     what_to_do: str = ""
     retry_after_seconds: float | None = None  # None: the server asked for no delay
+    is_outage: bool = False  # the server does not work, whatever the request
 
 
 CONNECT_ERRORS = (httpx2.ConnectError, aiohttp.ClientConnectorError)
@@ -77,12 +78,13 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
     if status is not None:
         return _classify_status(error, status)
     if isinstance(error, NETWORK_ERRORS):
-        return ErrorVerdict("retry", _describe_network_error(error), _try_later())
+        return ErrorVerdict("retry", _describe_network_error(error), _try_later(), is_outage=True)
     if isinstance(error, openai.APIError):  # an error event in the stream, without an HTTP status
-        return ErrorVerdict("retry", _("My model reported an error in the middle of its answer."), _try_later())
+        what = _("My model reported an error in the middle of its answer.")
+        return ErrorVerdict("retry", what, _try_later(), is_outage=True)
     if isinstance(error, ModelError):
         if error.is_retryable:
-            return ErrorVerdict("retry", _("My model reported an error."), _try_later())
+            return ErrorVerdict("retry", _("My model reported an error."), _try_later(), is_outage=True)
         return ErrorVerdict("fail", _("My model reported an error."), _tell_operator())
     return None
 
@@ -103,7 +105,7 @@ def _classify_status(error: Exception, status: int) -> ErrorVerdict:
         what = (
             N_("My model's server has a problem ({status}).") if status >= 500 else N_("My model is busy ({status}).")
         )
-        return ErrorVerdict("retry", _(what, status=status), _try_later(), _retry_after_seconds(error))
+        return ErrorVerdict("retry", _(what, status=status), _try_later(), _retry_after_seconds(error), status >= 500)
     if status in (401, 403):
         what = _("My model refused its key ({status}), so I can't think right now.", status=status)
         return ErrorVerdict("fail", what, _tell_operator())

@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 
+from agent.fair_slots import SlotGroups
+from agent.models.effort import with_effort
 from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import AgentConfigError, ModelSettings
+from agent.models.traffic import Endpoint, ModelTraffic
 from agent.near_misses import suggest
 
 CHAT_OPENAI_CLASS_PATH = "langchain_openai:ChatOpenAI"
@@ -42,11 +45,26 @@ class ModelTrouble:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A chat model and its settings."""
+    """A chat model, its settings, and what its calls share with those of other models."""
 
     settings: ModelSettings
     model: BaseChatModel
+    traffic: ModelTraffic = field(default_factory=ModelTraffic, compare=False)
     trouble: ModelTrouble = field(default_factory=ModelTrouble, compare=False)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The server of the model."""
+        return self.traffic.endpoint_of(self.settings)
+
+    @property
+    def groups(self) -> SlotGroups:
+        """The limits that its calls count against."""
+        return self.traffic.groups_of(self.settings)
+
+    def with_effort(self, effort: str) -> LoadedModel:
+        """Return it with this reasoning effort; itself if the model has no such effort."""
+        return replace(self, model=with_effort(self.model, self.settings, effort))
 
     @property
     def wants_json_schemas(self) -> bool:

@@ -34,6 +34,7 @@ class ModelSettings:
     vision: bool | None = setting(
         None, "whether the model sees pictures; empty: what langchain knows about it, which is nothing of local models"
     )
+    calls: int = setting(0, "calls of this model at once, shared fairly among conversations; 0: no limit", ge=0)
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "more arguments of the class, such as `temperature`"}
     )
@@ -42,6 +43,15 @@ class ModelSettings:
     def label(self) -> str:
         """The name that `/models` shows."""
         return self.display_name or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """The limits of all model calls, set in `limits:`."""
+
+    model_calls: int = 0
+    endpoint_failures: int = 5
+    endpoint_seconds: float = 30.0
 
 
 class AgentConfigError(Exception):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from hashlib import sha256
 
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
@@ -10,7 +12,8 @@ from langchain_core.tools import BaseTool
 from langgraph.types import Interrupt
 
 from agent.blocks import APPROVAL_OPTIONS, DENY
-from agent.permissions.rules import Judgement, PermissionGate, ToolUse, permission_question
+from agent.context import CallNote
+from agent.permissions.rules import GRANTED, Judgement, PermissionGate, ToolUse, describe_call, permission_question
 from agent.policies.base import (
     ModelCallHandler,
     ModelCallRequest,
@@ -53,6 +56,7 @@ class PermissionPolicy:
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the call if it is allowed or approved; otherwise tell the model why not."""
         if request.state.get("planning") and not _may_plan_with(request):
+            _note(request, "denied", by="plan")
             return _refusal(request, DENIED_WHILE_PLANNING)
         if request.tool is None:  # the model invented a name, and is told so
             return await handler(request)
@@ -60,19 +64,27 @@ class PermissionPolicy:
         traits = traits_of(request.tool)
         use = ToolUse(call["name"], call["args"], traits.subject, traits.permission)
         if (judgement := await _judge_safely(context.permissions, use)) is None:
+            _note(request, "denied", by="fault")
             return _refusal(request, NOT_JUDGED)
         asked = bool(context.asked) and _interrupt_id(request) in context.asked
         if judgement.verdict == "deny" and not asked:
+            _note(request, "denied", by="rule")
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule or "the default for this tool"))
         if judgement.verdict == "allow" and not asked:
+            _note(request, "granted" if judgement.rule == GRANTED else "allowed")
             return await handler(request)
         answer = await ask_person(context, permission_question(use))
+        approval = sha256(describe_call(use.name, use.args).encode()).hexdigest()
         if answer not in APPROVED:
+            _note(request, "denied", by="person", approval=approval)
             return _refusal(request, DENIED_BY_PERSON.format(answer=answer))
         if (judgement := await _judge_safely(context.permissions, use)) is None:
+            _note(request, "denied", by="fault", approval=approval)
             return _refusal(request, NOT_JUDGED)
         if judgement.verdict == "deny":  # the rule came after the question
+            _note(request, "denied", by="rule", approval=approval)
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule))
+        _note(request, "approved", approval=approval)
         return await handler(request)
 
 
@@ -94,6 +106,13 @@ async def _judge_safely(gate: PermissionGate, use: ToolUse) -> Judgement | None:
 def _interrupt_id(request: ToolCallRequest) -> str:
     """Return the id that the first interrupt of this call's task has."""
     return Interrupt.from_ns(None, request.runtime.config["configurable"]["checkpoint_ns"]).id
+
+
+def _note(request: ToolCallRequest, outcome: str, by: str = "", approval: str = "") -> None:
+    """Note for the audit what was decided about a call, without its arguments."""
+    name, args = request.tool_call["name"], request.tool_call["args"]
+    arguments = sha256(json.dumps(args, sort_keys=True, default=str).encode()).hexdigest()
+    turn_context_of(request).notes.append(CallNote("call", name, outcome, arguments, approval, by))
 
 
 def _refusal(request: ToolCallRequest, text: str) -> ToolMessage:

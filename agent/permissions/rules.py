@@ -70,6 +70,9 @@ class Judgement:
     rule: str = ""
 
 
+GRANTED = "granted"  # in place of a rule: a person has allowed such calls
+
+
 class PermissionGate(Protocol):
     """Decides about the calls of one turn. The bot gives it the rules and rights that are in force."""
 
@@ -145,6 +148,13 @@ def permission_question(use: ToolUse) -> dict[str, Any]:
     grant, argument = grant_for(use), use.subject.argument if use.subject else ""
     told = {"permission": True, "grant": [grant.tool, grant.subject], "argument": argument}
     return {"kind": "approve", "name": use.name, "args": dict(use.args), **told}
+
+
+def describe_call(name: str, args: Mapping[str, Any]) -> str:
+    """Return the exact call as text. Characters that a reader cannot see are escaped."""
+    text = f"{name}\n{json.dumps(args, ensure_ascii=False, indent=2, sort_keys=True, default=str)}"
+    text = text.replace("```", r"\u0060" * 3)  # platforms would end the block of code there; it is the same JSON
+    return "".join(each if each.isprintable() or each == "\n" else f"\\u{ord(each):04x}" for each in text)
 
 
 def hides(rules: Iterable[Rule], tool: str) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from langchain_core.language_models import BaseChatModel
-
 from agent.models.answers import LEAD
+from agent.models.loader import LoadedModel
 from agent.permissions.policy import PermissionPolicy
 from agent.policies.accounting import AccountingPolicy
 from agent.policies.base import PolicyChain
@@ -26,6 +25,7 @@ from agent.policies.steering import SteeringPolicy
 from agent.policies.summarization import SummarizationPolicy
 from agent.policies.tool_errors import ToolErrorPolicy
 from agent.policies.tool_log import ToolLogPolicy
+from agent.policies.traffic import TrafficPolicy
 from agent.policies.truncation import TruncationPolicy
 from agent.sections import AgentSettings
 from agent.subagents.board import TaskPolicy
@@ -34,8 +34,8 @@ from agent.user_message import MessageFormatter
 
 def lead_policies(
     settings: AgentSettings,
-    summary_model: BaseChatModel | None,
-    evaluator: BaseChatModel | None,
+    summary_model: LoadedModel | None,
+    evaluator: LoadedModel | None,
     formatter: MessageFormatter,
     agent: str = LEAD,
 ) -> PolicyChain:
@@ -49,7 +49,7 @@ def lead_policies(
 
 
 def worker_policies(
-    settings: AgentSettings, summary_model: BaseChatModel | None, agent: str, max_tokens: int = 0
+    settings: AgentSettings, summary_model: LoadedModel | None, agent: str, max_tokens: int = 0
 ) -> PolicyChain:
     """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
     loop_detection, permission = LoopDetectionPolicy(), PermissionPolicy()
@@ -65,6 +65,7 @@ def worker_policies(
             PicturePolicy(),  # each model of the route gets what it can use
             EmptyResponsePolicy(),  # retries a call that succeeded without content
             RetryPolicy(settings.retry_seconds),
+            TrafficPolicy(),  # every attempt waits for its place
             AccountingPolicy(agent),  # counts every attempt
         ),
         tool=(

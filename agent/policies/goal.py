@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain.agents.middleware.types import ToolCallRequest
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage, get_buffer_string
 from langgraph.types import Command
 
@@ -19,6 +18,7 @@ from agent.blocks import Notice, command_hint
 from agent.context import TurnContext
 from agent.models.answers import ask_model
 from agent.models.errors import classify_error
+from agent.models.loader import LoadedModel
 from agent.policies.base import (
     ModelCallHandler,
     ModelCallRequest,
@@ -69,7 +69,7 @@ class Verdict:
 class GoalPolicy:
     """Judge each answer of a turn that has a goal. `model` is the evaluator (None: the model in use)."""
 
-    def __init__(self, model: BaseChatModel | None, limits: GoalConfig) -> None:
+    def __init__(self, model: LoadedModel | None, limits: GoalConfig) -> None:
         self._model = model
         self._limits = limits
 
@@ -127,9 +127,7 @@ class GoalPolicy:
         record = get_buffer_string([*request.messages, answer], format="xml")[-MAX_TRANSCRIPT_CHARS:]
         context = request.runtime.context
         prompt = EVALUATION_PROMPT.format(goal=goal, record=record)
-        return parse_verdict(
-            await ask_model(self._model or context.route[0].model, prompt, context.meter, "evaluation")
-        )
+        return parse_verdict(await ask_model(self._model or context.route[0], prompt, context.meter, "evaluation"))
 
 
 def parse_verdict(text: str) -> Verdict:

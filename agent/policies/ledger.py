@@ -6,7 +6,7 @@ import orjson
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 
-from agent.context import LedgerEntry
+from agent.context import CallNote, LedgerEntry
 from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
 from agent.policies.loop_detection import FINGERPRINT_KEY
 from agent.tools.tool import traits_of
@@ -25,11 +25,15 @@ class LedgerPolicy:
         """Run the tool at most once."""
         if traits_of(request.tool).effect_of(request.tool_call["args"]) != "once":
             return await handler(request)
-        ledger = turn_context_of(request).ledger
+        context, tool = turn_context_of(request), request.tool_call["name"]
+        ledger = context.ledger
         key = call_key(request.state["messages"], request.tool_call["id"])
         if entry := await ledger.begin(key):
+            context.notes.append(CallNote("result", tool, "replayed" if entry.result else "unknown"))
             return _replayed_result(request, entry)
         result = await handler(request)
+        status = result.status if isinstance(result, ToolMessage) else "success"
+        context.notes.append(CallNote("result", tool, status))
         await ledger.end(key, _dump_result(result) if isinstance(result, ToolMessage) else "")
         return result
 

@@ -24,7 +24,7 @@ class PicturePolicy:
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call the model with the pictures that its messages name."""
-        if not any(map(_paths, request.messages)):
+        if not any(map(picture_paths, request.messages)):
             return await handler(request)
         context = request.runtime.context
         if context.route and context.route[0].sees_pictures:
@@ -34,14 +34,15 @@ class PicturePolicy:
         return await handler(change_request(request, messages=messages))
 
 
-def _paths(message: AnyMessage) -> Sequence[str]:
+def picture_paths(message: AnyMessage) -> Sequence[str]:
+    """Return the pictures that a message shows."""
     holder = message.artifact if isinstance(message, ToolMessage) else message.additional_kwargs
     paths: Sequence[str] = holder.get(PICTURES_KEY, ()) if isinstance(holder, dict) else ()
     return paths
 
 
 def _with_note(message: AnyMessage) -> AnyMessage:
-    if not (paths := _paths(message)) or not isinstance(message, HumanMessage):
+    if not (paths := picture_paths(message)) or not isinstance(message, HumanMessage):
         return message
     count = f"{len(paths)} picture{'s' * (len(paths) != 1)}"
     return message.model_copy(update={"content": f"{message.text}\n{BLIND.format(count=count)}"})
@@ -50,7 +51,7 @@ def _with_note(message: AnyMessage) -> AnyMessage:
 async def _with_pictures(messages: Sequence[AnyMessage], context: TurnContext) -> list[AnyMessage]:
     """Return the messages with the newest pictures. Those of tools follow as a message of their own, because few
     providers accept pictures in a tool's result."""
-    hidden = sum(len(_paths(message)) for message in messages) - MAX_PICTURES
+    hidden = sum(len(picture_paths(message)) for message in messages) - MAX_PICTURES
     result: list[AnyMessage] = []
     of_tools: list[dict[str, Any]] = []
     for message in messages:
@@ -58,7 +59,7 @@ async def _with_pictures(messages: Sequence[AnyMessage], context: TurnContext) -
             result.append(HumanMessage(list(of_tools)))
             of_tools.clear()
         blocks = []
-        for path in _paths(message):
+        for path in picture_paths(message):
             hidden -= 1
             blocks.append({"type": "text", "text": GONE} if hidden >= 0 else await _picture_block(path, context))
         if blocks and isinstance(message, HumanMessage):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from agent.backoff import backoff_seconds
 from agent.blocks import Notice
 from agent.models.errors import ModelFailure, classify_error
+from agent.models.loader import LoadedModel
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack
 from catalogue import _
 
@@ -45,7 +47,7 @@ class RetryPolicy:
                     raise ContextOverflow(verdict.what) from error
                 if verdict.action == "fail":
                     raise ModelFailure(verdict.what, verdict.what_to_do) from error
-                if attempt == retries:
+                if attempt == retries or _should_hand_over(request.runtime.context.route):
                     raise ModelFailure(verdict.what, verdict.what_to_do, attempt + 1) from error
                 wait = self._wait_seconds(attempt, verdict.retry_after_seconds)
             text = _(
@@ -63,6 +65,11 @@ class RetryPolicy:
         """Return what the server asks for plus a little jitter, or the backoff."""
         backoff = backoff_seconds(attempt + 1, self._max_seconds / 2, self._first_seconds)
         return backoff if retry_after is None else min(retry_after, self._max_seconds) + backoff / 10
+
+
+def _should_hand_over(route: Sequence[LoadedModel]) -> bool:
+    """Return whether the first server is down, so that waiting is no use, and another one is not."""
+    return route[0].endpoint.is_down and not all(entry.endpoint.is_down for entry in route[1:])
 
 
 def _describe_for_operator(error: Exception) -> str:

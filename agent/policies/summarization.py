@@ -11,7 +11,6 @@ import re
 import uuid
 from collections.abc import Iterable, Sequence
 
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
@@ -28,6 +27,7 @@ from agent.blocks import Notice
 from agent.exact_values import lost_values
 from agent.models.answers import ask_model
 from agent.models.errors import ModelFailure, classify_error, too_long
+from agent.models.loader import LoadedModel
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.retry import ContextOverflow
 from agent.sections import ContextConfig
@@ -62,7 +62,7 @@ class SummarizationPolicy:
     `model` writes the summaries (None: the model in use); the last `keep_messages` messages stay.
     """
 
-    def __init__(self, model: BaseChatModel | None, limits: ContextConfig) -> None:
+    def __init__(self, model: LoadedModel | None, limits: ContextConfig) -> None:
         self._model = model
         self._max_tokens = limits.trigger_tokens
         self._max_messages = limits.trigger_messages
@@ -125,7 +125,7 @@ class SummarizationPolicy:
             conversation = f"{conversation[: max_chars // 4]}\n[… left out …]\n{conversation[-max_chars * 3 // 4 :]}"
         prompt = SUMMARY_PROMPT.format(conversation=conversation, plan=plan)
         context = request.runtime.context
-        return await ask_model(self._model or context.route[0].model, prompt, context.meter, "summary")
+        return await ask_model(self._model or context.route[0], prompt, context.meter, "summary")
 
 
 def estimated_tokens(messages: Sequence[AnyMessage]) -> int:

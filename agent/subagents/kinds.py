@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from langchain.agents import create_agent
-from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 from langgraph.graph.state import CompiledStateGraph
 
@@ -34,7 +33,7 @@ class SubagentKinds:
         self,
         settings: AgentSettings,
         models: Mapping[str, LoadedModel],
-        summary_model: BaseChatModel | None,
+        summary_model: LoadedModel | None,
         tools: Sequence[BaseTool],
     ) -> None:
         self.settings = settings.subagents
@@ -65,7 +64,7 @@ class SubagentKinds:
         if not kind.model:
             return route
         own = self._models[kind.model]
-        return [own, *(entry for entry in route if entry is not own)]
+        return [own, *(entry for entry in route if entry.settings.name != kind.model)]
 
     async def graph(self, kind: KindSettings, *, checks: bool = False) -> WorkerGraph:
         """Return the graph that works on tasks, or that `checks` results."""

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
+from collections.abc import Hashable
+
+from agent.fair_slots import FairSlots, SlotGroups
+
+ALL_TURNS = "all turns"
 
 
 class TaskSlots:
-    """Grant at most `per_turn` places to each turn and `live` to all. The turn with the fewest places goes first."""
+    """Grant at most `per_turn` places to each turn and `live` to all."""
 
     def __init__(self, per_turn: int, live: int) -> None:
         self._per_turn, self._live = per_turn, live
-        self._used: Counter[object] = Counter()
-        self._waiting: list[tuple[object, asyncio.Future[None]]] = []
+        self._slots = FairSlots()
 
-    def has_room(self, turn: object) -> bool:
+    def has_room(self, turn: Hashable) -> bool:
         """Return whether this turn may get a place without waiting for one of its own tasks."""
-        return self._used[turn] < self._per_turn
+        return self._slots.has_room({turn: self._per_turn})
 
-    async def acquire(self, turn: object) -> None:
+    async def acquire(self, turn: Hashable) -> None:
         """Wait for a place."""
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, place))
-        self._grant()
-        try:
-            await place
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled():  # granted and cancelled in the same step
-                self.release(turn)
-            self._waiting = [each for each in self._waiting if each[1] is not place]
-            raise
+        await self._slots.acquire(turn, self._groups(turn))
 
-    def release(self, turn: object) -> None:
+    def release(self, turn: Hashable) -> None:
         """Return a place."""
-        self._used[turn] -= 1
-        if not self._used[turn]:
-            del self._used[turn]
-        self._grant()
+        self._slots.release(turn, self._groups(turn))
 
-    def _grant(self) -> None:
-        while self._used.total() < self._live:
-            allowed = [each for each in self._waiting if self.has_room(each[0]) and not each[1].done()]
-            if not allowed:
-                return
-            chosen = min(allowed, key=lambda each: self._used[each[0]])  # the first one of equal turns
-            self._waiting.remove(chosen)
-            self._used[chosen[0]] += 1
-            chosen[1].set_result(None)
+    def _groups(self, turn: Hashable) -> SlotGroups:
+        return {turn: self._per_turn, ALL_TURNS: self._live}

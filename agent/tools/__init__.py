@@ -19,6 +19,7 @@ from agent.tools import (
     propose_skill,
     read_file,
     run_skill,
+    schedule,
     str_replace,
     view_image,
     web_fetch,
@@ -47,6 +48,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     propose_skill.make,
     ask_clarification.make,
     memory.make,
+    schedule.make,
     task.make,
     invoke_agent.make,
 )

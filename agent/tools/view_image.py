@@ -36,11 +36,11 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
     ) -> tuple[str, dict[str, Any]]:
         """Look at a picture of your sandbox, such as a plot that you made. Pictures that people send are shown to you
         without this tool."""
-        route = runtime.context.route
-        if not (route and route[0].sees_pictures):
+        context = runtime.context
+        if not (context.vision or (context.route and context.route[0].sees_pictures)):
             raise ToolException("You cannot see pictures. A program can inspect the file; or ask the person.")
         path = absolute_path(path)
-        sandbox = await runtime.context.sandbox.get()
+        sandbox = await context.sandbox.get()
         data = b""
         while chunk := await sandbox.read(path, offset=len(data), limit=CHUNK_BYTES):
             data += chunk

@@ -64,11 +64,11 @@ class WebFetcher:
         self._parser = ParserProcess()
         self._kept: dict[URL, tuple[float, WebPage]] = {}
 
-    async def fetch(self, text: str) -> WebPage:
-        """Return the page of a URL. Raises WebError."""
+    async def fetch(self, text: str, *, max_age_seconds: float = KEEP_SECONDS) -> WebPage:
+        """Return the page of a URL, read at most so long ago. Raises WebError."""
         url = self._guard.check_url(text)
         kept_at, page = self._kept.get(url, (0.0, None))
-        if page and time.monotonic() - kept_at < KEEP_SECONDS:
+        if page and time.monotonic() - kept_at < max_age_seconds:
             return page
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):

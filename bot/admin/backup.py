@@ -1,4 +1,4 @@
-"""`fawn backup`: consistent copies of the databases and every conversation's folder, in one archive."""
+"""`fawn backup`: consistent copies of the databases, the folders of conversations and the skills, in one archive."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 
+CUSTOM_SKILLS = "custom-skills"  # in the archive: the folder itself may be anywhere
 LINES = 60  # about what is left out, of all conversations
 
 
-async def back_up(data_dir: Path, folders: ConversationFolders, target: Path) -> dict[str, Any]:
+async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: Path, target: Path) -> dict[str, Any]:
     """Write `target`. A conversation that cannot be copied is named in `left_out`; it stops nobody else's."""
     left_out: list[str] = []
     archive = await run_file_work(Archive, target)
@@ -29,6 +30,9 @@ async def back_up(data_dir: Path, folders: ConversationFolders, target: Path) ->
             except SandboxError as error:
                 left_out.append(f"{name}: {error}")
             await folders.release_folder(folder)
+        for folder, name in ((data_dir / "skills", "skills"), (custom_skills, CUSTOM_SKILLS)):
+            if folder.is_dir():
+                left_out += await run_file_work(archive.add_folder, folder, name)
         size = await run_file_work(archive.finish)
     except BaseException:
         await run_file_work(archive.abandon)

@@ -10,6 +10,7 @@ from typing import Any
 
 from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_service
 from bot.admin.transcript_format import render_entry
+from bot.config.schema import Config
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from sandbox.disk.loop_images import conversation_folders
@@ -24,7 +25,7 @@ OPERATION_ARGUMENTS = {
 }
 
 
-async def run_operation(data_dir: Path, group: str, action: str, words: Sequence[str]) -> int:
+async def run_operation(config: Config, group: str, action: str, words: Sequence[str]) -> int:
     """Run one operation and print its outcome; return the exit code."""
     operation = f"{group}.{action}" if group else action
     names = OPERATION_ARGUMENTS.get(operation, ())
@@ -33,7 +34,7 @@ async def run_operation(data_dir: Path, group: str, action: str, words: Sequence
         print(usage, file=sys.stderr)
         return 2
     try:
-        answer = await _ask(data_dir, operation, dict(zip(names, words, strict=True)))
+        answer = await _ask(config, operation, dict(zip(names, words, strict=True)))
     except OperationFailed as error:
         print(f"fawn: {error}", file=sys.stderr)
         return 1
@@ -45,12 +46,12 @@ class OperationFailed(Exception):
     """An operation failed; the text says why."""
 
 
-async def render_thread(data_dir: Path, thread: str, form: str) -> str:
+async def render_thread(config: Config, thread: str, form: str) -> str:
     """Return the transcript of a thread as Markdown (`form` md) or JSON lines. Raises OperationFailed."""
     arguments: dict[str, Any] = {"thread": thread, "after": 0}
     chunks: list[str] = []
     conversation = ""
-    while entries := (answer := await _ask(data_dir, "export", arguments))["entries"]:
+    while entries := (answer := await _ask(config, "export", arguments))["entries"]:
         for entry in entries:
             if form == "md" and entry["conversation"] != conversation:
                 conversation = entry["conversation"]
@@ -60,13 +61,13 @@ async def render_thread(data_dir: Path, thread: str, form: str) -> str:
     return "".join([f"# {answer['thread']}\n\n" * (form == "md"), *chunks])
 
 
-async def _ask(data_dir: Path, operation: str, arguments: dict[str, Any]) -> Answer:
+async def _ask(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:
     """Run an operation in the service or, if none runs, on the database. Raises OperationFailed."""
     try:
         try:
-            answer = await call_service(data_dir, operation, arguments)
+            answer = await call_service(config.data_dir, operation, arguments)
         except NotRunning:
-            answer = await _run_directly(data_dir, operation, arguments)
+            answer = await _run_directly(config, operation, arguments)
     except (DataDirLocked, DatabaseFault, NotFound) as error:
         raise OperationFailed(error) from error
     if "error" in answer:
@@ -74,7 +75,8 @@ async def _ask(data_dir: Path, operation: str, arguments: dict[str, Any]) -> Ans
     return answer
 
 
-async def _run_directly(data_dir: Path, operation: str, arguments: dict[str, Any]) -> Answer:
+async def _run_directly(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:
+    data_dir = config.data_dir
     database = data_dir / "fawn.db"
     if not database.exists():
         raise NotFound(
@@ -84,7 +86,9 @@ async def _run_directly(data_dir: Path, operation: str, arguments: dict[str, Any
         prepare_databases(data_dir)
         async with Database(database) as store:
             folders = conversation_folders(data_dir / "threads", 0, images=False)
-            return await Operations(store, data_dir, folders).table()[operation](**arguments)
+            return await Operations(store, data_dir, folders, Path(config.skills.custom)).table()[operation](
+                **arguments
+            )
 
 
 def _describe_outcome(operation: str, answer: Answer) -> str:

@@ -50,6 +50,9 @@ def print_status(arguments: argparse.Namespace, config: Config) -> int:
     print(f"model: {report['model']}")
     if trouble := report["model_error"]:
         print(f"last model error, {trouble['age']:.0f} s ago: {trouble['model']}: {trouble['text']}")
+    for server in report["model_servers"]:
+        if server["down"]:
+            print(f"down: the server of {', '.join(server['models'])} ({server['failures']} failures in a row)")
     print(report["sandbox"])
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
@@ -99,7 +102,7 @@ def run_operation(arguments: argparse.Namespace, config: Config) -> int:
     words = arguments.words
     if arguments.action == "backup":  # the service can have another working directory
         words = [str(Path(words[0]).absolute())]
-    return asyncio.run(cli.run_operation(config.data_dir, arguments.group, arguments.action, words))
+    return asyncio.run(cli.run_operation(config, arguments.group, arguments.action, words))
 
 
 def run_skills(arguments: argparse.Namespace, config: Config) -> int:
@@ -114,12 +117,19 @@ def run_skills(arguments: argparse.Namespace, config: Config) -> int:
     return OK
 
 
+def run_audit(arguments: argparse.Namespace, config: Config) -> int:
+    """Verify or export the audit, or print its head. Return the exit code."""
+    from bot.admin import audit_cli
+
+    return audit_cli.run_audit(arguments, config)
+
+
 def export_thread(arguments: argparse.Namespace, config: Config) -> int:
     """Write the transcript of a thread. Return the exit code."""
     from bot.admin import cli
 
     try:
-        text = asyncio.run(cli.render_thread(config.data_dir, arguments.thread, arguments.format))
+        text = asyncio.run(cli.render_thread(config, arguments.thread, arguments.format))
         if arguments.file is None:
             print(text, end="")
         else:

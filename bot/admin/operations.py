@@ -24,7 +24,8 @@ from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
 from bot import pairing
 from bot.admin.backup import back_up
-from bot.storage import conversations, dead_letters, people, transcripts
+from bot.storage import audit, conversations, dead_letters, people, transcripts
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
 from bot.storage.people import PersonRow
@@ -56,11 +57,17 @@ class Operations:
     """What an operator can do, with the service running or not. `changed` wakes the running parts."""
 
     def __init__(
-        self, store: Database, data_dir: Path, folders: ConversationFolders, changed: Callable[[], None] = lambda: None
+        self,
+        store: Database,
+        data_dir: Path,
+        folders: ConversationFolders,
+        custom_skills: Path,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
         self._folders = folders
+        self._custom_skills = custom_skills
         self._changed = changed
         self._backing_up = asyncio.Lock()
 
@@ -84,15 +91,23 @@ class Operations:
 
     async def dead_requeue(self, id: str) -> Answer:
         """Deliver a dead reply again."""
-        return await self._change_dead(id, dead_letters.requeue_dead)
+        return await self._change_dead(id, dead_letters.requeue_dead, AuditKind.DEAD_REQUEUED)
 
     async def dead_drop(self, id: str) -> Answer:
         """Forget a dead letter."""
         drop = dead_letters.drop_event if id.startswith(EVENT_PREFIX) else dead_letters.drop_delivery
-        return await self._change_dead(id.removeprefix(EVENT_PREFIX), drop)
+        return await self._change_dead(id, drop, AuditKind.DEAD_DROPPED)
 
-    async def _change_dead(self, id: str, change: Callable[[Execute, int], bool]) -> Answer:
-        if not id.isdigit() or not await self._store.run(lambda execute: change(execute, int(id))):
+    async def _change_dead(self, id: str, change: Callable[[Execute, int], bool], kind: AuditKind) -> Answer:
+        number = id.removeprefix(EVENT_PREFIX) if kind is AuditKind.DEAD_DROPPED else id
+
+        def work(execute: Execute) -> bool:
+            changed = number.isdigit() and change(execute, int(number))
+            if changed:
+                audit.record(execute, AuditEvent(kind, what=audit.COMMAND_LINE | {"id": id}))
+            return changed
+
+        if not await self._store.run(work):
             raise NotFound(f"there is no dead letter {id}: see `fawn dead list`")
         self._changed()
         return {"id": id}
@@ -124,14 +139,22 @@ class Operations:
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
         """Revoke what pairing allowed."""
-        if not await self._store.run(lambda execute: people.revoke_pairing(execute, channel, person)):
+
+        def revoke(execute: Execute) -> bool:
+            revoked = people.revoke_pairing(execute, channel, person)
+            if revoked:
+                subject = audit.person_name(channel, person)
+                audit.record(execute, AuditEvent(AuditKind.PAIRING_REVOKED, subject=subject, what=audit.COMMAND_LINE))
+            return revoked
+
+        if not await self._store.run(revoke):
             raise NotFound(f"nobody with the id {person} was let in on {channel}: see `fawn pair list`")
         return {"channel": channel, "person": person}
 
     async def backup(self, file: str) -> Answer:
-        """Write consistent copies of the databases, and the folders of conversations, into a .tar.gz."""
+        """Write consistent copies of the databases, and the folders of conversations and skills, into a .tar.gz."""
         async with self._backing_up:
-            return await back_up(self._data_dir, self._folders, Path(file))
+            return await back_up(self._data_dir, self._folders, self._custom_skills, Path(file))
 
     async def export(self, thread: str, after: int = 0) -> Answer:
         """Return the entries of a thread's transcript that follow the id `after`. `thread` may be its beginning."""

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bot.current import Current
 from bot.scheduler import Scheduler
@@ -16,8 +16,11 @@ from bot.storage.feedback import FEEDBACK_DAYS, count_feedback
 from bot.storage.jobs import count_jobs
 from bot.storage.states import OutboxState
 from bot.version import VERSION
-from catalogue import _, ngettext
+from catalogue import _, list_items, ngettext
 from channels.base import Channel, Health
+
+if TYPE_CHECKING:  # it imports the agent stack
+    from agent.models.traffic import EndpointState
 
 START_SECONDS = 10.0  # in which a channel may not have begun to connect
 CHANNEL_READY = "{name}: connected."
@@ -53,8 +56,38 @@ class ServiceStatus:
         up = _format_seconds(time.monotonic() - self._started)
         running = ngettext("{n} turn running", "{n} turns running", live)
         lines = [_("Fawn {version}, up for {time}, {turns}.", version=VERSION, time=up, turns=running)]
-        lines += [_("Model: {model}.", model=model), self.sandbox]
+        lines += [_("Model: {model}.", model=model), *self._describe_traffic(), self.sandbox]
         return "\n".join(lines)
+
+    def _describe_traffic(self) -> list[str]:
+        """Return a sentence for each server of models that does not answer now, and one about scarce places."""
+        lines = []
+        for state in self._model_servers():
+            models = list_items(state.models)
+            if state.down:
+                text = _(
+                    "The server of {models} failed {count} times in a row. Other models answer where they can. I try it"
+                    " again in {seconds} s.",
+                    models=models,
+                    count=state.failures,
+                    seconds=state.retry_in,
+                )
+                lines.append(text)
+            if state.paused:
+                text = _(
+                    "The server of {models} asked for a pause of {seconds} s.", models=models, seconds=state.paused
+                )
+                lines.append(text)
+        slots = self._current.agent.traffic.slots if self.is_ready else None
+        if slots and slots.waiting:
+            lines.append(_("Model calls: {used} running, {waiting} waiting.", used=slots.used, waiting=slots.waiting))
+        return lines
+
+    def _model_servers(self) -> list[EndpointState]:
+        if not self.is_ready:
+            return []
+        agent = self._current.agent
+        return agent.traffic.states(entry.settings for entry in agent.models.values())
 
     def health(self) -> Health:
         """Return READY where the agent is loaded and every configured channel is connected."""
@@ -77,6 +110,7 @@ class ServiceStatus:
             "config": self._current.config.source,
             "model": next(iter(self._current.models.values())),
             "model_error": self._last_model_error(),
+            "model_servers": [asdict(state) for state in self._model_servers()],
             "sandbox": self.sandbox,
             "channels": channels,
             "live": len(self._scheduler.running_turns),

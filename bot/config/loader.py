@@ -25,6 +25,7 @@ from agent.setting import Secret
 from bot.config.decoder import describe, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
+from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
@@ -104,7 +105,9 @@ def _without_accounts(document: Document, sections: dict[str, Any] | None) -> di
     document.faults[:] = [
         fault
         for fault in document.faults
-        if fault.file == document.file and re.split(r"[.\[]", fault.place)[0] not in named
+        if fault.file == document.file
+        and re.split(r"[.\[]", fault.place)[0] not in named
+        and fault.place != "audit.key"
     ]
     document.environ = {}
     return {name: value for name, value in sections.items() if name not in named} if sections is not None else None
@@ -151,6 +154,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
     if config is None:
         return None
     values = {field.name: getattr(config, field.name) for field in fields(config)}
+    check_team(document, config.team, entries)
     source = document.file or "built-in defaults"
     return Config(
         **values,

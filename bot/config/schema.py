@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.acp.settings import ExternalAgentSettings
-from agent.models.settings import ModelSettings
+from agent.models.settings import CallLimits, ModelSettings
 from agent.sections import (
     ContextConfig,
     EmbeddingsConfig,
@@ -19,11 +19,12 @@ from agent.sections import (
     PromptConfig,
     VoiceConfig,
 )
-from agent.setting import setting
+from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.team import RoleAssignment, TeamConfig
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
 
@@ -44,6 +45,9 @@ class AccessConfig:
     pairing: bool = setting(
         True,
         "an unknown person who writes privately gets a code and waits for an operator",
+    )
+    roles: tuple[RoleAssignment, ...] = setting(
+        (), "roles of people, chats and workspaces here (docs/team.md), described below; a person named here may talk"
     )
 
 
@@ -110,6 +114,13 @@ class ServiceLimits:
     """Limits of the service."""
 
     live_turns: int = setting(400, "turns that run at once; more are queued, and their requesters are told", ge=1)
+    model_calls: int = setting(
+        0, "model calls at once, shared fairly among conversations; more of them wait; 0: no limit", ge=0
+    )
+    endpoint_failures: int = setting(
+        5, "failures in a row after which a model's server is skipped where another model can answer; 0: never", ge=0
+    )
+    endpoint_seconds: float = setting(30.0, "a skipped server gets one call each time after so many seconds", ge=0.1)
     turn_seconds: float = setting(7200.0, "timeout of one turn", ge=1)
     attempts: int = setting(3, "attempts of a run that crashes interrupt; then the requester is told", ge=1)
     flood_messages: int = setting(20, "messages that one person may send …", ge=1)
@@ -125,6 +136,11 @@ class ServiceLimits:
     earlier_messages: int = setting(
         30, "earlier messages of a thread that the bot reads as context when somebody first mentions it there", ge=0
     )
+
+    @property
+    def of_calls(self) -> CallLimits:
+        """The limits of model calls."""
+        return CallLimits(self.model_calls, self.endpoint_failures, self.endpoint_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +171,25 @@ class MemoryConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """The audit: a tamper-evident log of who did what (docs/team.md)."""
+
+    days: int = setting(365, "rows of the audit that are older are deleted; 0: they are kept", ge=0)
+    key: Secret | None = setting(None, "signs the head of the audit, which is logged every hour")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleConfig:
+    """Work, reminders and watched pages at set times (docs/schedules.md)."""
+
+    per_person: int = setting(20, "schedules that one person may have; 0: no schedules", ge=0)
+    least_minutes: float = setting(5.0, "shortest time between two fires of a schedule", ge=0)
+    grace_minutes: float = setting(
+        60.0, "a fire that was missed is made up for unless it is older, where the schedule's rule is `once`", ge=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """What is logged, and how."""
 
@@ -179,6 +214,7 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
+    team: TeamConfig = setting(TeamConfig(), "the roles of people, and whose approval calls need")
     web: WebConfig = WebConfig()
     voice: VoiceConfig = VoiceConfig()
     subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
@@ -198,6 +234,7 @@ class FileConfig:
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()
+    schedules: ScheduleConfig = ScheduleConfig()
     goal: GoalConfig = GoalConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
@@ -206,6 +243,7 @@ class FileConfig:
         "language of the bot's own sentences for people and chats that chose none with `/language`; `auto`: the one"
         " that the platform reports, otherwise English",
     )
+    audit: AuditConfig = AuditConfig()
     log: LogConfig = LogConfig()
 
 

@@ -10,6 +10,7 @@ from agent.messages import Kind
 from agent.skills.library import InstalledSkill, SkillSet, SkillState
 from agent.skills.skill import SkillError
 from bot.config.schema import Config
+from bot.config.team import Right
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
 from bot.storage.states import ConversationState
@@ -40,7 +41,7 @@ def skills_command(call: CommandCall) -> str:
     action, *words = call.words.split()[:3] or [""]
     if not action:
         return _describe_skills(call)
-    if not call.is_operator:
+    if not call.may(Right.SKILLS):
         return _("Only an operator can change skills. `{command}` lists them.", command=command_hint("skills"))
     if action == "install" and (words or call.message.attachments):
         enqueue_change(call, action, words[0] if words else "")
@@ -69,7 +70,7 @@ def _describe_skills(call: CommandCall) -> str:
     lines = [_("Skills:"), *(_describe_skill(each) for each in shown)]
     if shown:
         lines += ["", _("`{command}` uses one.", command=command_hint(f"{shown[0].skill.name} REQUEST"))]
-    if call.is_operator:
+    if call.may(Right.SKILLS):
         lines += ["", *_describe_problems(shown, current)]
     return "\n".join(lines).strip()
 

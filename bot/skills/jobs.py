@@ -21,7 +21,8 @@ from agent.skills.library import SkillLibrary
 from agent.skills.skill import SkillError
 from agent.skills.tree import MAX_TREE_BYTES
 from bot.skills.decisions import enqueue_question, render_diff
-from bot.storage import languages, outbox
+from bot.storage import audit, languages, outbox
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from catalogue import N_, _
@@ -70,10 +71,21 @@ class SkillJobs:
         """Make the change and enqueue its answer. A failure that another try may mend raises."""
         message = Message.load(job.arguments["message"])
         try:
-            outcome = await self._change(job.arguments, message)
+            outcome, result = await self._change(job.arguments, message), "done"
         except (SkillError, Refused) as error:
-            outcome = partial(_, FAILED, reason=str(error).rstrip("."))
-        await self._store.run(lambda execute: _enqueue_answer(execute, message, outcome))
+            outcome, result = partial(_, FAILED, reason=str(error).rstrip(".")), "failed"
+        if isinstance(outcome, SkillChange):
+            result = "asked"
+        action, word = job.arguments["action"], job.arguments["word"]
+        what = {"action": action, "skill": word if self._library.current.find(word) else audit.digest(word)}
+
+        def work(execute: Execute) -> None:
+            _enqueue_answer(execute, message, outcome)
+            if action != "diff":
+                event = AuditEvent(AuditKind.SKILL, message.thread, message.author.id, what=what, result=result)
+                audit.record(execute, event)
+
+        await self._store.run(work)
         self._wake_outbox()
 
     async def _change(self, arguments: dict[str, str], message: Message) -> Answer | SkillChange:

@@ -26,6 +26,7 @@ class ConversationRow:
     thread: str
     title: str
     model: str
+    effort: str
     agent: str
     state: str
     fence: int
@@ -78,13 +79,19 @@ def begin_conversation(execute: Execute, thread: Thread, now: float) -> str:
     return key
 
 
+def place_conversation(execute: Execute, key: str, thread: Thread, title: str, now: float) -> None:
+    """Let a conversation of no address post at this one; begin it if there is none."""
+    values = {"key": key, "thread": str(thread), "title": title, "created": now, "used": now}
+    insert_row(execute, "conversations", "key", values, update=("thread",))
+
+
 def is_first_conversation(key: str) -> bool:
     """Return whether this is the first conversation at its address: `/new` was not used."""
     return key.endswith("#1")
 
 
 def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
-    """Move the conversations, sent messages and undelivered replies of a chat to its new address."""
+    """Move the conversations, schedules, sent messages and undelivered replies of a chat to its new address."""
     values = {"old": str(old), "new": str(new)}
     execute(
         "INSERT INTO addresses(thread, conversation, count)"
@@ -94,6 +101,7 @@ def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
     )
     execute("UPDATE posts SET thread=:new WHERE thread=:old", values)
     execute("UPDATE conversations SET thread=:new WHERE thread=:old", values)
+    execute("UPDATE schedules SET thread=:new WHERE thread=:old", values)
     execute(
         f"UPDATE outbox SET thread=:new WHERE thread=:old AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})",
         values,
@@ -117,9 +125,10 @@ def replace_title(execute: Execute, thread: Thread, title: str) -> None:
     execute(sql, {"thread": str(thread), "title": title})
 
 
-def choose_model(execute: Execute, key: str, model: str) -> None:
-    """Record which model answers from the next turn on."""
-    execute("UPDATE conversations SET model=:model WHERE key=:key", {"key": key, "model": model})
+def choose_model(execute: Execute, key: str, model: str, effort: str) -> None:
+    """Record which model answers from the next turn on, with which reasoning effort; "" means the configured one."""
+    sql = "UPDATE conversations SET model=:model, effort=:effort WHERE key=:key"
+    execute(sql, {"key": key, "model": model, "effort": effort})
 
 
 # ------------------------------------------------------------ what is pending

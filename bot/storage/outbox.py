@@ -55,9 +55,10 @@ def enqueue_notice(
     reply_to: str = "",
     asks: tuple[Ask, ...] = (),
     conversation: str = "",
+    mention: str = "",
 ) -> None:
     """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued."""
-    payload = Final(text, asks).dump()
+    payload = Final(text, asks, mention).dump()
     values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": payload, "reply_to": reply_to}
     values["conversation"] = conversation
     insert_row(execute, "outbox", "key", {"key": key, "created": now, "language": current_language()} | values)

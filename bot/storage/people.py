@@ -18,7 +18,7 @@ _GOOD_CODE = "code=:code AND code<>'' AND until>:now"
 @dataclass(frozen=True, slots=True)
 class PersonRow:
     """A person on one channel. `code` is good until `until`; `notify` overrides after how many seconds a ping comes.
-    `memory` is 0 for a person who switched memory off.
+    `memory` is 0 for a person who switched memory off, and `zone` the time zone that they gave.
 
     `thread` is their private chat with the bot, where it is known, and `message` what they wrote while they wait.
     """
@@ -34,6 +34,7 @@ class PersonRow:
     operator: int
     message: bytes
     memory: int
+    zone: str
 
 
 def find_person(execute: Execute, channel: str, person: str) -> PersonRow | None:
@@ -129,6 +130,17 @@ def set_notify(execute: Execute, message: Message, seconds: float) -> None:
 def set_memory(execute: Execute, message: Message, *, on: bool) -> None:
     """Store whether the bot keeps memories of what the message's author says."""
     insert_row(execute, "people", _KEY, _identity(message) | {"memory": int(on)}, update=("memory",))
+
+
+def set_zone(execute: Execute, channel: str, person: str, name: str, zone: str) -> None:
+    """Store the time zone of a person."""
+    insert_row(execute, "people", _KEY, {"channel": channel, "person": person, "name": name, "zone": zone}, ("zone",))
+
+
+def zone_of(execute: Execute, channel: str, person: str) -> str:
+    """Return the time zone of a person; "" if it is unknown."""
+    row = find_person(execute, channel, person)
+    return row.zone if row else ""
 
 
 def allows_memory(execute: Execute, channel: str, person: str) -> bool:

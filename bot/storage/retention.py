@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
-from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, PairingState, QuestionState
+from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, PairingState, QuestionState, ScheduleState
 
 FINISHED = {
     "inbox": f"state<>{InboxState.NEW} AND received<:before",
@@ -13,11 +13,15 @@ FINISHED = {
     "runs": "finished IS NOT NULL AND finished<:before",
     "transcript": "at<:before",
     "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
-    "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1",
+    "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1"
+    " AND zone=''",
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
     "usage": "at<:before",
     "feedback": "at<:before",
+    "schedules": f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ENDED}') AND created<:before"
+    " AND coalesce(next_at, 0)<:before",
+    "schedule_fires": "at<:before",
     "memory_queue": "at<:before",
 }
 """Table → the rows of it that may be deleted."""

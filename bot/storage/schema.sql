@@ -47,6 +47,7 @@ CREATE TABLE conversations (
     created FLOAT NOT NULL,
     used FLOAT NOT NULL,
     agent TEXT DEFAULT '' NOT NULL,
+    effort TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY ("key")
 );
 CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NULL;
@@ -75,6 +76,7 @@ CREATE TABLE runs (
     started FLOAT NOT NULL,
     finished FLOAT,
     language TEXT DEFAULT '' NOT NULL,
+    people TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX runs_conversation ON runs (conversation, id);
@@ -105,6 +107,9 @@ CREATE TABLE questions (
     answered_at FLOAT,
     grant_tool TEXT DEFAULT '' NOT NULL,
     grant_subject TEXT DEFAULT '' NOT NULL,
+    requester TEXT DEFAULT '' NOT NULL,
+    approvers TEXT DEFAULT '' NOT NULL,
+    asked_in TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (conversation, id)
 );
 CREATE INDEX questions_asked ON questions (asked);
@@ -214,6 +219,7 @@ CREATE TABLE people (
     operator INTEGER DEFAULT '0' NOT NULL,
     message BLOB DEFAULT '' NOT NULL,
     memory INTEGER DEFAULT '1' NOT NULL,
+    zone TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (channel, person)
 );
 CREATE INDEX people_code ON people (code);
@@ -286,6 +292,7 @@ CREATE TABLE permission_grants (
     person TEXT NOT NULL,
     name TEXT NOT NULL,
     given FLOAT NOT NULL,
+    place TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id),
     UNIQUE (conversation, tool, subject)
 );
@@ -338,6 +345,80 @@ CREATE TABLE memory_vectors (
     vector BLOB NOT NULL,
     PRIMARY KEY (memory)
 );
+
+-- The audit: hash = SHA-256(hash of the row before || seq as 8 bytes || body). `audit_anchors` has the last row that
+-- retention deleted. `audit_names`: pseudonym (`alias`, a hash of salt and name) -> address of a person or thread, and the
+-- last row that used it. Who is forgotten loses this row only, so that the chain stays valid.
+CREATE TABLE audit (
+    seq INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+
+CREATE TABLE audit_anchors (
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+
+CREATE TABLE audit_names (
+    name TEXT NOT NULL,
+    alias TEXT NOT NULL,
+    salt BLOB NOT NULL,
+    used INTEGER NOT NULL,
+    PRIMARY KEY (name)
+);
+
+CREATE TABLE person_roles (
+    channel TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    role TEXT NOT NULL,
+    name TEXT NOT NULL,
+    giver TEXT NOT NULL,
+    giver_name TEXT NOT NULL,
+    given FLOAT NOT NULL,
+    PRIMARY KEY (channel, subject)
+);
+
+CREATE TABLE schedule_fires (
+    schedule INTEGER NOT NULL,
+    due FLOAT NOT NULL,
+    at FLOAT NOT NULL,
+    result TEXT NOT NULL,
+    message INTEGER,
+    PRIMARY KEY (schedule, due)
+);
+CREATE INDEX schedule_fires_at ON schedule_fires (at);
+
+CREATE TABLE schedules (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    channel TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    language TEXT NOT NULL,
+    guest INTEGER NOT NULL,
+    private INTEGER NOT NULL,
+    thread TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    what TEXT NOT NULL,
+    url TEXT NOT NULL,
+    form TEXT NOT NULL,
+    expression TEXT NOT NULL,
+    zone TEXT NOT NULL,
+    since FLOAT NOT NULL,
+    missed TEXT NOT NULL,
+    state TEXT NOT NULL,
+    next_at FLOAT,
+    changes INTEGER DEFAULT '0' NOT NULL,
+    created FLOAT NOT NULL,
+    seen TEXT DEFAULT '' NOT NULL,
+    failures INTEGER DEFAULT '0' NOT NULL
+);
+CREATE INDEX schedules_created ON schedules (created);
+CREATE INDEX schedules_due ON schedules (next_at) WHERE state='active';
+CREATE INDEX schedules_owner ON schedules (channel, owner);
+CREATE INDEX schedules_thread ON schedules (thread);
 
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,

@@ -93,3 +93,23 @@ class QuestionState(StrEnum):
 
 OPEN_RUN = f"state IN ('{RunState.QUEUED}', '{RunState.RUNNING}')"
 """The condition of the partial index `runs_open`."""
+
+
+class ScheduleState(StrEnum):
+    """The state of a schedule."""
+
+    PROPOSED = "proposed"  # its owner has not confirmed it
+    ACTIVE = "active"
+    PAUSED = "paused"
+    ENDED = "ended"  # it has no further time, or was declined
+
+
+class FireResult(StrEnum):
+    """What a fire of a schedule led to."""
+
+    RUN = "run"  # a message for the agent, with a run of its own
+    SENT = "sent"  # a reminder
+    CHECKING = "checking"  # a job looks at the page
+    UNCHANGED = "unchanged"  # the page is as it was
+    UNREADABLE = "unreadable"  # the page could not be read
+    MISSED = "missed"  # the service did not run, and the rule skips it

@@ -70,8 +70,8 @@ async def test_bombs_and_damaged_pictures_are_refused(data: bytes | str, reason:
         await scale_picture(ParserProcess(), data)
 
 
-async def make_bench(make: Workshop, model: FakeModel, vision: bool, **more: Any) -> Bench:
-    entry = ModelSettings("main", base_url=f"{model.base_url}/v1", vision=vision)
+async def make_bench(make: Workshop, model: FakeModel, sees: bool, **more: Any) -> Bench:
+    entry = ModelSettings("main", base_url=f"{model.base_url}/v1", vision=sees)
     tool = make_view_image(AgentSettings(), ToolServices(True))
     assert tool is not None
     bench = await make(settings=(entry, *more.pop("others", ())), tools=[tool], **more)
@@ -173,3 +173,28 @@ async def test_a_picture_that_was_deleted_is_named(make: Workshop, model: FakeMo
     await bench.run(say("Look", uploads=[gone]))
     sent = model.requests()[-1].messages[-1]
     assert sent["content"][1]["text"].startswith("[A picture is not shown")
+
+
+async def test_the_vision_model_takes_over_a_turn_with_a_picture(make: Workshop, model: FakeModel) -> None:
+    async with FakeModel(script=lambda body: Answer("a gradient")) as seeing:
+        vision = ModelSettings("eyes", base_url=f"{seeing.base_url}/v1", vision=True)
+        bench = await make_bench(make, model, False, others=(vision,), vision="eyes")
+        model.script = lambda body: Answer("blind")
+        blocks = await bench.run(say("What is this?", uploads=[UPLOAD]))
+        assert view(blocks).final().text == "a gradient\n\n_main can't see pictures. eyes answers instead._"
+        assert not model.requests()
+        assert view(await bench.run(say("And now?", "m2"))).text == "blind", "only pictures of the turn count"
+        model.script = lambda body: Answer(calls=(ToolCall("view_image", json.dumps({"path": STORED})),))
+        assert "a gradient" in view(await bench.run(say("Look again.", "m3"))).text
+        assert shown(seeing.requests()[-1].messages[-1]) == [DATA_URL]
+
+
+async def test_a_vision_model_that_fails_leaves_the_turn_to_the_others(make: Workshop, model: FakeModel) -> None:
+    async with FakeModel(script=lambda body: Answer(status=401)) as seeing:
+        vision = ModelSettings("eyes", base_url=f"{seeing.base_url}/v1", vision=True)
+        bench = await make_bench(make, model, False, others=(vision,), vision="eyes")
+        answers = iter([Answer(calls=(ToolCall("look", '{"text": "a"}'),)), Answer("I can't see it")])
+        model.script = lambda body: next(answers)
+        blocks = await bench.run(say("What is this?", uploads=[UPLOAD]))
+        assert view(blocks).text == "I can't see it"
+        assert len(seeing.requests()) == 1, "it is asked once in a turn"

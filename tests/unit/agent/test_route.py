@@ -19,6 +19,7 @@ from agent.policies.chains import worker_policies
 from agent.sections import AgentSettings
 from agent.tools.tool import AgentTool
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
+from tests.fakes.server import Json
 from tests.support.agent_tools import TOOLS
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, view
@@ -164,3 +165,21 @@ async def test_a_policy_chooses_the_tools_of_each_call(
     look = next(tool for tool in TOOLS if tool.name == "look")
     assert isinstance(look, AgentTool)
     assert look.json_schema is look.json_schema, "a schema is made once"
+
+
+async def test_the_effort_belongs_to_the_model_that_people_chose(
+    make: Workshop, entries: tuple[ModelSettings, ...], model: FakeModel, backup: FakeModel
+) -> None:
+    bench = await make(settings=entries, fallback=("main",))
+    efforts: list[object] = []
+
+    def script(body: Json) -> Answer:
+        efforts.append(body.get("reasoning_effort"))
+        return Answer("done", status=401 if len(efforts) == 2 else 200)
+
+    model.script = backup.script = script
+    await bench.run(say("hello"), model="backup", effort="high")
+    await bench.run(say("hello", "m2"), model="backup", effort="low")
+    await bench.run(say("hello", "m3"), model="backup", effort="loud")
+    await bench.run(say("hello", "m4"), model="backup")
+    assert efforts == ["high", "low", None, None, None]

@@ -44,7 +44,7 @@ def work(data: Path) -> Path:
 @pytest.fixture
 async def backup(data: Path, tmp_path: Path) -> AsyncIterator[Backup]:
     async with Database(data / "fawn.db") as store:
-        operations = Operations(store, data, LoopImageFolders(data / "threads", 0, make=False))
+        operations = Operations(store, data, LoopImageFolders(data / "threads", 0, make=False), tmp_path / "mine")
         yield lambda name="saved.tar.gz": operations.backup(str(tmp_path / name))
 
 
@@ -53,6 +53,19 @@ def restored(tmp_path: Path) -> Path:
     (tmp_path / "restored").mkdir()
     subprocess.run(["tar", "-xzf", tmp_path / "saved.tar.gz", "-C", tmp_path / "restored"], check=True)
     return tmp_path / "restored"
+
+
+async def test_a_backup_contains_the_skills_and_what_operators_decided_about_them(
+    backup: Backup, data: Path, tmp_path: Path
+) -> None:
+    for folder in (data / "skills", tmp_path / "mine" / "minutes"):
+        folder.mkdir(parents=True)
+    (data / "skills" / "pins.json").write_text("{}")
+    (tmp_path / "mine" / "minutes" / "SKILL.md").write_text("---\nname: minutes\n---\n")
+    assert (await backup())["left_out"] == []
+    back = restored(tmp_path)
+    assert (back / "skills" / "pins.json").read_text() == "{}"
+    assert (back / "custom-skills" / "minutes" / "SKILL.md").read_text().startswith("---")
 
 
 async def test_a_restored_backup_equals_the_original(backup: Backup, work: Path, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from agent.messages import Author, Message, Thread
 from bot import claims
 from bot.claims import RunEnding
 from bot.config.schema import AccessConfig
+from bot.data_dir import conversation_folder
 from bot.inbox import Inbox
 from bot.retention import Retention
 from bot.storage import conversations
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
-from bot.turn_runner import conversation_folder
 from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener

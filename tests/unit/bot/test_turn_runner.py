@@ -21,13 +21,14 @@ from agent.messages import Author, Message, Thread
 from agent.sections import AgentSettings
 from bot import claims
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.data_dir import conversation_folder
 from bot.inbox import Arrived, Inbox
 from bot.jobs import JobWorker
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
-from bot.turn_runner import TurnRunner, conversation_folder
+from bot.turn_runner import TurnRunner
 from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders

@@ -1,0 +1,180 @@
+"""Calls to the servers of models: places at once, the pause that a server asks for, and servers that are down."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.backoff import jitter
+from agent.blocks import Notice
+from agent.fair_slots import FairSlots, SlotGroups
+from agent.models.errors import ErrorVerdict, classify_error
+from agent.models.settings import CallLimits, ModelSettings
+from catalogue import _
+
+if TYPE_CHECKING:  # it imports this module
+    from agent.models.loader import LoadedModel
+
+MAX_PAUSE_SECONDS = 60.0
+NOTICE_SECONDS = 2.0  # a call that waits for longer tells people
+ALL_CALLS = "all calls"
+
+
+@dataclass(eq=False, slots=True)
+class Endpoint:
+    """One server, and what the calls of all its models learned about it. Times are time.monotonic().
+
+    After `max_failures` in a row (0: never) it is down. A call then goes to it only if no other model can answer, and
+    one call every `skip_seconds` finds out whether it has recovered.
+    """
+
+    max_failures: int = 0
+    skip_seconds: float = 0.0
+    failures: int = 0
+    _skipped_until: float = 0.0
+    _paused_until: float = 0.0
+
+    @property
+    def is_down(self) -> bool:
+        """Whether its last calls failed."""
+        return 0 < self.max_failures <= self.failures
+
+    @property
+    def seconds_to_next_try(self) -> float:
+        """How long calls skip it, while it is down."""
+        return max(0.0, self._skipped_until - time.monotonic()) if self.is_down else 0.0
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long calls must wait because the server asked for it."""
+        return max(0.0, self._paused_until - time.monotonic()) if self._paused_until else 0.0
+
+    def admits_call(self) -> bool:
+        """Return whether a call should go to it now. A call that finds out about a recovery counts as begun."""
+        if not self.is_down:
+            return True
+        if self.seconds_to_next_try:
+            return False
+        self._skipped_until = time.monotonic() + self.skip_seconds  # a cancelled try needs no clean-up
+        return True
+
+    def record_answer(self) -> None:
+        """Note that it works."""
+        self.failures, self._skipped_until = 0, 0.0
+
+    def record_failure(self, verdict: ErrorVerdict) -> None:
+        """Note an error. One that concerns only the request proves that the server works."""
+        if verdict.retry_after_seconds:
+            pause = min(verdict.retry_after_seconds, MAX_PAUSE_SECONDS)
+            self._paused_until = max(self._paused_until, time.monotonic() + pause)
+        if not verdict.is_outage:
+            self.record_answer()
+            return
+        self.failures += 1
+        if self.is_down:
+            self._skipped_until = time.monotonic() + self.skip_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointState:
+    """What operators see of a server: the labels of its models, and whole seconds."""
+
+    models: tuple[str, ...]
+    down: bool
+    failures: int
+    retry_in: int
+    paused: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTraffic:
+    """The endpoints and places that the models of one configuration share."""
+
+    limits: CallLimits = field(default_factory=CallLimits)
+    slots: FairSlots = field(default_factory=FairSlots)
+    _endpoints: dict[str, Endpoint] = field(default_factory=dict)
+
+    def endpoint_of(self, settings: ModelSettings) -> Endpoint:
+        """Return the server of a model: the one at its URL, or else the provider's own."""
+        key = settings.base_url.rstrip("/") or settings.use
+        if key not in self._endpoints:
+            self._endpoints[key] = Endpoint(self.limits.endpoint_failures, self.limits.endpoint_seconds)
+        return self._endpoints[key]
+
+    def states(self, models: Iterable[ModelSettings]) -> list[EndpointState]:
+        """Return the state of each server of these models."""
+        labels: dict[Endpoint, list[str]] = {}
+        for settings in models:
+            labels.setdefault(self.endpoint_of(settings), []).append(settings.label)
+        return [
+            EndpointState(
+                models=tuple(names),
+                down=endpoint.is_down,
+                failures=endpoint.failures,
+                retry_in=math.ceil(endpoint.seconds_to_next_try),
+                paused=math.ceil(endpoint.pause_seconds),
+            )
+            for endpoint, names in labels.items()
+        ]
+
+    def groups_of(self, settings: ModelSettings) -> SlotGroups:
+        """Return the limits that a call of a model counts against."""
+        limits: Mapping[Hashable, int] = {ALL_CALLS: self.limits.model_calls, ("model", settings.name): settings.calls}
+        return {group: limit for group, limit in limits.items() if limit}
+
+
+@asynccontextmanager
+async def model_call(
+    entry: LoadedModel,
+    owner: Hashable,
+    *,
+    background: bool = False,
+    emit: Callable[[Any], object] | None = None,
+) -> AsyncIterator[None]:
+    """Hold a place for a call, and note how the call ended. `owner` is whose calls share the places fairly.
+
+    Waits for the end of a pause first, without a place, so that one slow provider delays only its own calls.
+    """
+    endpoint, slots, groups = entry.endpoint, entry.traffic.slots, entry.groups
+    while True:
+        if wait := endpoint.pause_seconds:
+            if emit and wait >= NOTICE_SECONDS:
+                text = _("My model's server asked for a pause. I continue in {seconds} s.", seconds=round(wait))
+                emit(Notice("pause", text))
+            await asyncio.sleep(wait + jitter(wait / 10))
+        if not groups:
+            break
+        await _wait_for_place(slots, owner, groups, background, emit)
+        if not endpoint.pause_seconds:
+            break
+        slots.release(owner, groups)
+    try:
+        yield
+    except Exception as error:
+        if verdict := classify_error(error):
+            endpoint.record_failure(verdict)
+        raise
+    else:
+        endpoint.record_answer()
+    finally:
+        if groups:
+            slots.release(owner, groups)
+
+
+async def _wait_for_place(
+    slots: FairSlots, owner: Hashable, groups: SlotGroups, background: bool, emit: Callable[[Any], object] | None
+) -> None:
+    if emit is None or slots.has_room(groups):
+        await slots.acquire(owner, groups, background=background)
+        return
+    notice = Notice("place", _("All places for model calls are in use. I continue when one is free."))
+    timer = asyncio.get_running_loop().call_later(NOTICE_SECONDS, emit, notice)
+    try:
+        await slots.acquire(owner, groups, background=background)
+    finally:
+        timer.cancel()

@@ -1,0 +1,137 @@
+"""`fawn audit`: verify and export the audit, and print its head. It only reads, beside a running service or without."""
+
+from __future__ import annotations
+
+import argparse
+import hmac
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
+from functools import partial
+from typing import BinaryIO
+
+import orjson
+
+from bot.admin.commands import FAULT, OK, fail
+from bot.audit import sign_anchor
+from bot.config.schema import AuditConfig, Config
+from bot.storage import audit
+from bot.storage.audit import AuditKind
+from bot.storage.audit_check import read_rows, verify_chain
+from bot.storage.database import Execute
+
+PEOPLE_AND_PLACES = ("who", "subject", "where")
+
+
+class AuditCommandFailed(Exception):
+    """The command failed; the text says why."""
+
+
+def run_audit(arguments: argparse.Namespace, config: Config) -> int:
+    """Run one command and return the exit code: 1 if the audit was tampered with."""
+    database = config.data_dir / "fawn.db"
+    if not database.exists():
+        return fail(f"{config.data_dir} does not contain a database: check `data_dir` or --config", FAULT)
+    address = f"{database.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        try:
+            return ACTIONS[arguments.action](connection, arguments, config.audit)
+        except AuditCommandFailed as error:
+            return fail(error, FAULT)
+
+
+def _verify(connection: sqlite3.Connection, arguments: argparse.Namespace, settings: AuditConfig) -> int:
+    anchors = dict(_parse_anchor(text, settings) for text in arguments.anchor)
+    connection.execute("BEGIN")  # one state of the database, whatever the service writes meanwhile
+    report = verify_chain(_execute_on(connection), anchors)
+    if report.fault:
+        print(f"TAMPERED: {report.fault}. The {report.rows} rows before are valid.")
+        return FAULT
+    for seq in report.deleted:
+        print(f"Row {seq} of an anchor was not compared: retention has deleted it.")
+    print(f"The audit is valid: {report.rows} rows, head {report.seq}:{report.hash.hex()}")
+    return OK
+
+
+def _export(connection: sqlite3.Connection, arguments: argparse.Namespace, settings: AuditConfig) -> int:
+    lines = _export_lines(_execute_on(connection), arguments)
+    if arguments.file is None:
+        _write_lines(lines, sys.stdout.buffer)
+        return OK
+    with open(arguments.file, "wb", opener=partial(os.open, mode=0o600)) as file:
+        _write_lines(lines, file)
+    return OK
+
+
+def _head(connection: sqlite3.Connection, arguments: argparse.Namespace, settings: AuditConfig) -> int:
+    seq, head = audit.read_head(_execute_on(connection))
+    print(sign_anchor(f"{seq}:{head.hex()}", settings))
+    return OK
+
+
+ACTIONS = {"verify": _verify, "export": _export, "head": _head}
+
+
+def _execute_on(connection: sqlite3.Connection) -> Execute:
+    return lambda sql, values: connection.execute(sql, values).fetchall()
+
+
+def _parse_anchor(text: str, settings: AuditConfig) -> tuple[int, bytes]:
+    """Return number and hash of SEQ:HASH or SEQ:HASH:HMAC. Raises AuditCommandFailed."""
+    seq, _, rest = text.partition(":")
+    head, _, signature = rest.partition(":")
+    try:
+        number, data = int(seq), bytes.fromhex(head)
+    except ValueError:
+        raise AuditCommandFailed(f"{text} is not an anchor: SEQ:HASH, as `fawn audit head` prints it") from None
+    if signature and not settings.key:
+        raise AuditCommandFailed("this anchor is signed: set `audit.key`, or leave out what follows the hash")
+    if signature and not hmac.compare_digest(sign_anchor(f"{seq}:{head}", settings), text):
+        raise AuditCommandFailed(
+            f"the signature of anchor {seq} is wrong: it was forged, or `audit.key` is another one"
+        )
+    return number, data
+
+
+def _export_lines(execute: Execute, arguments: argparse.Namespace) -> Iterator[bytes]:
+    """Yield the wanted rows as JSON lines. `event` has the stored bytes, `names` who its pseudonyms are."""
+    since = _parse_since(arguments.since)
+    if arguments.kind not in ("", *AuditKind):
+        raise AuditCommandFailed(f"{arguments.kind} is not a kind of event: {', '.join(AuditKind)}")
+    names = audit.read_names(execute)
+    for row in read_rows(execute):
+        event = row.event
+        aliases = [event[field] for field in PEOPLE_AND_PLACES if field in event]
+        if any(alias not in names for alias in aliases):
+            names = dict.fromkeys(aliases, ("", b"")) | names | audit.read_names(execute)  # new, or forgotten
+        known = {alias: names[alias][0] for alias in aliases if names[alias][0]}
+        if event["at"] < since or arguments.kind not in ("", event["kind"]):
+            continue
+        if arguments.who and not _is_named(arguments.who, event, known):
+            continue
+        values = (row.seq, row.hash.hex().encode(), orjson.dumps(known), row.body)
+        yield b'{"seq":%d,"hash":"%b","names":%b,"event":%b}\n' % values
+
+
+def _is_named(wanted: str, event: dict[str, str], known: dict[str, str]) -> bool:
+    """Return whether a person did this or is concerned: a platform id, with its channel or not, or a pseudonym."""
+    aliases = [event[field] for field in ("who", "subject") if field in event]
+    return any(wanted in (alias, known.get(alias), known.get(alias, "").partition(":")[2]) for alias in aliases)
+
+
+def _parse_since(text: str) -> float:
+    """Return a time in milliseconds. Raises AuditCommandFailed."""
+    try:
+        return datetime.fromisoformat(text).timestamp() * 1000 if text else 0.0
+    except ValueError:
+        raise AuditCommandFailed(f"{text} is not a time such as 2026-11-23 or 2026-11-23T14:00") from None
+
+
+def _write_lines(lines: Iterator[bytes], file: BinaryIO) -> None:
+    for line in lines:
+        file.write(line)
+    file.flush()

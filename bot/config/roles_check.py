@@ -1,0 +1,41 @@
+"""Check that the section `team:` and the assignments of roles name roles and chats that can exist."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from agent.messages import Thread
+from agent.near_misses import suggest
+from bot.config.document import Document
+from bot.config.excerpt import Location
+from bot.config.schema import ChannelConfig
+from bot.config.team import ApprovalRule, TeamConfig
+
+
+def check_team(document: Document, team: TeamConfig, entries: Sequence[ChannelConfig]) -> None:
+    """Report each role that does not exist, and each address of a chat that is none."""
+    known = team.all_roles()
+    _check_role(document, ("team", "default_role"), team.default_role, known)
+    for i, rule in enumerate(team.approvals):
+        for role in rule.roles:
+            _check_role(document, ("team", "approvals", i, "roles"), role, known)
+        if rule.chat and chat_of(rule) is None:
+            fix = "write it as CHANNEL/WORKSPACE/CHAT; `/whoami` shows it in that chat"
+            document.fault(("team", "approvals", i, "chat"), "is not the address of a chat", fix)
+    for entry in entries:
+        for i, assignment in enumerate(entry.access.roles):
+            at = ("channels", entry.name, "access", "roles", i, "role")
+            _check_role(document, at, assignment.role, known)
+
+
+def chat_of(rule: ApprovalRule) -> Thread | None:
+    """Return the chat that is asked, too; None for none."""
+    try:
+        return Thread.parse(rule.chat if rule.chat.count("/") == 3 else f"{rule.chat}/")
+    except ValueError:
+        return None
+
+
+def _check_role(document: Document, at: Location, role: str, known: Collection[str]) -> None:
+    if role not in known:
+        document.fault(at, "no role has this name", suggest(role, known))

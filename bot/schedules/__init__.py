@@ -1,0 +1,1 @@
+"""Schedules: work, reminders and watched pages at set times (docs/schedules.md)."""

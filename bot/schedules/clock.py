@@ -1,0 +1,65 @@
+"""The clock of the schedules: it looks when the next one is due, and when it is woken.
+
+The rows are the truth (`bot/storage/schedules.py`). APScheduler only keeps the time of the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bot.background import run_forever
+from bot.current import Current
+from bot.schedules.firing import Fired, fire_due
+from bot.storage.database import Database
+
+if TYPE_CHECKING:
+    from apscheduler.job import Job  # type: ignore[import-untyped]  # it has no stubs
+
+LOOK_SECONDS = 30.0  # between looks without a wake-up; a clock that was set, and a busy schedule, are noticed then
+
+
+class ScheduleClock:
+    """Fires schedules. `wake_parts` is called after a commit with what follows from it."""
+
+    def __init__(self, store: Database, current: Current, wake_parts: Callable[[Fired], None]) -> None:
+        self._store = store
+        self._current = current
+        self._wake_parts = wake_parts
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look at once: a schedule has changed."""
+        self._wake.set()
+
+    async def serve(self) -> None:
+        """Fire until cancelled."""
+        logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it logs every look
+        module = await asyncio.to_thread(importlib.import_module, "apscheduler.schedulers.asyncio")
+        clock = module.AsyncIOScheduler(timezone=UTC)
+        clock.start()
+        job = clock.add_job(self._tick, "interval", seconds=LOOK_SECONDS, coalesce=True, misfire_grace_time=None)
+        try:
+            await run_forever("schedules", partial(self._look, job))
+        finally:
+            clock.shutdown(wait=False)
+
+    async def _tick(self) -> None:
+        self._wake.set()
+
+    async def _look(self, job: Job) -> None:
+        self._wake.clear()
+        now = time.time()
+        grace = self._current.config.schedules.grace_minutes * 60
+        look = partial(fire_due, access=self._current.access, now=now, grace_seconds=grace)
+        fired = await self._store.run(look)
+        self._wake_parts(fired)
+        if fired.next_at is not None and fired.next_at < now + LOOK_SECONDS:
+            job.modify(next_run_time=datetime.fromtimestamp(max(fired.next_at, now), UTC))
+        await self._wake.wait()

@@ -1,0 +1,169 @@
+"""Fire schedules that are due: in one transaction, store what follows and move the next time.
+
+A fire of `work` is a message of the schedule's owner, in a conversation of the schedule's own: the run that answers it
+has the owner's rights of that moment. Its key contains the time, so that each time fires once, whoever looks.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from itertools import islice
+
+from agent.blocks import command_hint
+from agent.messages import Author, Message, Quote
+from agent.schedules import MissedRule, ScheduleKind
+from bot import questions
+from bot.access import AccessPolicy
+from bot.config.team import Right
+from bot.schedules.timing import TimingError, local_time, next_time, times_until
+from bot.schedules.words import format_times
+from bot.storage import conversations, inbox, languages, outbox, schedules
+from bot.storage.database import Execute
+from bot.storage.jobs import enqueue_job
+from bot.storage.schedules import ScheduleRow
+from bot.storage.states import FireResult, ScheduleState
+from bot.work_commands import without_formatting
+from catalogue import N_, _
+from channels.shared.texts import shorten
+
+log = logging.getLogger(__name__)
+
+WATCH_JOB = "watch"
+BATCH = 100  # schedules fired in one transaction
+ON_TIME_SECONDS = 60.0  # a fire that is later was missed
+MAX_MADE_UP = 24  # missed times of a schedule that makes up for all
+MAX_TITLE_CHARS = 60
+NO_ACCESS = N_(
+    "⏸ I paused schedule {number} (“{what}”): {name} may no longer write to me here. An operator can give them access;"
+    " `{command}` then continues."
+)
+BROKEN = N_("⏸ I paused schedule {number} (“{what}”): its times can't be computed any more ({reason}).")
+MISSED = N_("⏰ I missed schedule {number} (“{what}”), which was due {time}: I was not running then.")
+
+
+@dataclass(slots=True)
+class Fired:
+    """What a look did: which parts have new work, and when the next schedule is due."""
+
+    runs: bool = False
+    said: bool = False
+    jobs: bool = False
+    next_at: float | None = None
+
+
+def fire_due(execute: Execute, access: AccessPolicy, now: float, grace_seconds: float) -> Fired:
+    """Fire every schedule that is due, up to a limit."""
+    fired = Fired()
+    for row in schedules.due_schedules(execute, now, BATCH):
+        try:
+            with languages.speak_to(execute, row.place, owner_of(row)):
+                _fire_in_time(execute, access, row, now, grace_seconds, fired)
+        except (TimingError, ValueError) as error:  # it must not block the others
+            log.error("schedule.broken id=%d reason=%s", row.id, error)  # noqa: TRY400 — the reason is enough
+            pause_and_say(execute, access, row, short_words(row, BROKEN, reason=str(error)), now)
+            fired.said = True
+    fired.next_at = schedules.earliest_fire(execute, now)
+    return fired
+
+
+def _fire_in_time(
+    execute: Execute, access: AccessPolicy, row: ScheduleRow, now: float, grace_seconds: float, fired: Fired
+) -> None:
+    """Fire a schedule, by its rule about missed times, and move its next time."""
+    timing, due, after = row.timing, row.next_at or now, now
+    is_made_up = True
+    if now - due > ON_TIME_SECONDS:
+        latest = list(islice(times_until(timing, now), MAX_MADE_UP))
+        if row.missed == MissedRule.ALL:
+            due = after = max(due, latest[-1]) if latest else due
+        else:
+            due = max(due, latest[0]) if latest else due
+            is_made_up = now - due <= (grace_seconds if row.missed == MissedRule.ONCE else ON_TIME_SECONDS)
+    elif row.missed == MissedRule.ALL:
+        after = due
+    schedules.move_next(execute, row, next_time(timing, after))
+    if is_made_up:
+        fire(execute, access, row, due, now, fired)
+    elif schedules.record_fire(execute, row.id, due, now, FireResult.MISSED):
+        words = short_words(row, MISSED, time=format_times(timing, [due]))
+        _say(execute, row, words, f"sched:{row.id}:missed:{due:.0f}", now)
+        fired.said = True
+
+
+def fire(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, now: float, fired: Fired) -> None:
+    """Fire a schedule for one time, once. Without access of its owner, it is paused. Speaks the current language."""
+    message = make_message(row, due, now)
+    if not (access.may_enter(execute, message) and access.may(execute, message.thread, row.owner, Right.SCHEDULE)):
+        command = command_hint(f"schedule resume {row.id}")
+        words = short_words(row, NO_ACCESS, name=row.name or row.owner, command=command)
+        pause_and_say(execute, access, row, words, now)
+        fired.said = True
+        return
+    result = {ScheduleKind.REMINDER: FireResult.SENT, ScheduleKind.WATCH: FireResult.CHECKING}
+    kind = ScheduleKind(row.kind)
+    if not schedules.record_fire(execute, row.id, due, now, result.get(kind, FireResult.RUN)):
+        return
+    log.info("schedule.fired id=%d kind=%s late=%.1f", row.id, kind, now - due)
+    match kind:
+        case ScheduleKind.REMINDER:
+            _say(execute, row, f"⏰ {row.what}", f"sched:{row.id}:{due:.3f}", now)
+            fired.said = True
+        case ScheduleKind.WATCH:
+            enqueue_check(execute, row, due)
+            fired.jobs = True
+        case ScheduleKind.WORK:
+            begin_run(execute, row, due, now)
+            fired.runs = True
+
+
+def enqueue_check(execute: Execute, row: ScheduleRow, due: float) -> None:
+    """Have a worker look at the watched page."""
+    enqueue_job(execute, key=row.watch_job, kind=WATCH_JOB, payload={"schedule": row.id, "due": due})
+
+
+def begin_run(execute: Execute, row: ScheduleRow, due: float, now: float, quotes: tuple[Quote, ...] = ()) -> None:
+    """Store the message that a run of the schedule answers. What the last run still waits for is closed."""
+    title = shorten(without_formatting(row.what), MAX_TITLE_CHARS)
+    conversations.place_conversation(execute, row.conversation, row.place, title, now)
+    questions.close_open_questions(execute, row.conversation, now)
+    message = make_message(row, due, now, quotes)
+    stored = inbox.store_message(execute, message, row.conversation, ready=now, received=now)
+    schedules.set_fire_result(execute, row.id, due, FireResult.RUN, stored)
+    conversations.refresh_pending(execute, row.conversation)
+
+
+def make_message(row: ScheduleRow, due: float, now: float, quotes: tuple[Quote, ...] = ()) -> Message:
+    """Return the message of a fire: the owner's, at the address where the schedule posts."""
+    author = Author(row.owner, row.name, guest=bool(row.guest), language=row.language)
+    when = f"{local_time(due, row.zone):%Y-%m-%d %H:%M} {row.zone}"
+    text = f"{row.what}\n\n[Schedule {row.id}, due {when}]"
+    key = f"sched:{row.id}:{due:.3f}"
+    return Message(row.place, key, "", author, text, now, private=bool(row.private), mode="scheduled", quotes=quotes)
+
+
+def pause_and_say(execute: Execute, access: AccessPolicy, row: ScheduleRow, words: str, now: float) -> None:
+    """Pause a schedule, and say so where it posts and to the operators."""
+    schedules.set_schedule_state(execute, row.id, ScheduleState.PAUSED)
+    key = f"sched:{row.id}:paused:{math.floor(now)}"
+    _say(execute, row, words, key, now)
+    for person in access.reachable_operators(execute, console=False):
+        if person.thread != row.thread:
+            outbox.enqueue_notice(execute, person.thread, words, key=f"{key}:{person.person}", now=now)
+
+
+def owner_of(row: ScheduleRow) -> Author:
+    """Return the owner as an author."""
+    return Author(row.owner, row.name, guest=bool(row.guest), language=row.language)
+
+
+def short_words(row: ScheduleRow, sentence: str, **values: object) -> str:
+    """Return a sentence about a schedule."""
+    what = shorten(without_formatting(row.what), MAX_TITLE_CHARS)
+    return _(sentence, number=row.id, what=what, **values)
+
+
+def _say(execute: Execute, row: ScheduleRow, words: str, key: str, now: float) -> None:
+    """Post a text where the schedule posts, and mention its owner."""
+    outbox.enqueue_notice(execute, row.thread, words, key=key, now=now, mention=row.owner)

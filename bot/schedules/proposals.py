@@ -1,0 +1,178 @@
+"""Propose schedules, and do what their owner decides. A schedule fires only after its owner has confirmed it.
+
+A press on a button is a command, `schedule confirm NUMBER`, so that one place says what happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agent.blocks import Ask
+from agent.messages import Author, Kind, Message, Thread
+from agent.permissions.rules import Subject, ToolUse, judge
+from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingForm
+from bot.config.schema import Config
+from bot.current import Current
+from bot.permissions import rules_in_force
+from bot.schedules.timing import TimingError, find_zone, next_time, parse_timing, shortest_interval
+from bot.schedules.words import confirmation_text
+from bot.storage import languages, outbox, people, schedules
+from bot.storage.database import Execute
+from bot.storage.schedules import ScheduleRow
+from bot.storage.states import ScheduleState
+from catalogue import N_, _, every_translation
+from channels.base import Receipt
+
+MAX_WHAT_CHARS = 1500  # which the question shows as a whole
+YES, NO = N_("Yes"), N_("No")
+_QUESTION_PREFIX = "schedule:"  # of the id of a question, before the number of the proposal
+
+
+class ProposalRefused(Exception):
+    """A schedule that cannot be; the message is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposer:
+    """The person for whom a schedule is proposed, and where they are."""
+
+    person: Author
+    thread: Thread
+    private: bool
+
+
+def propose_schedule(
+    execute: Execute, current: Current, who: Proposer, request: ScheduleRequest, now: float
+) -> ScheduleRow:
+    """Store a new or changed schedule as a proposal, and ask its owner. Raises ProposalRefused."""
+    channel, config = who.thread.channel, current.config
+    old = find_own(execute, who, request.number) if request.number else None
+    if not old and schedules.count_schedules(execute, channel, who.person.id) >= config.schedules.per_person:
+        raise ProposalRefused(
+            f"the person has {config.schedules.per_person} schedules already, which is the limit. They can delete one."
+        )
+    try:
+        values = _new_values(execute, config, who, request, old, now)
+        number = schedules.add_schedule(execute, values)
+        row = schedules.find_schedule(execute, number)
+        assert row is not None  # noqa: S101 — stored in this transaction
+        ask_owner(execute, row, now)
+    except TimingError as error:
+        raise ProposalRefused(f"{error}.") from error
+    return row
+
+
+def find_own(execute: Execute, who: Proposer, number: int) -> ScheduleRow:
+    """Return a schedule of a person. Raises ProposalRefused."""
+    row = schedules.find_schedule(execute, number)
+    if row is None or (row.channel, row.owner) != (who.thread.channel, who.person.id):
+        raise ProposalRefused(f"{who.person.name or 'the person'} has no schedule {number}.")
+    return row
+
+
+def _new_values(
+    execute: Execute, config: Config, who: Proposer, request: ScheduleRequest, old: ScheduleRow | None, now: float
+) -> dict[str, object]:
+    """Return the columns of a proposal. Raises ProposalRefused and TimingError."""
+    kind = request.kind or (old.kind if old else ScheduleKind.WORK)
+    what = request.what.strip() or (old.what if old else "")
+    url = (request.url.strip() or (old.url if old else "")) if kind == ScheduleKind.WATCH else ""
+    if not what or len(what) > MAX_WHAT_CHARS:
+        raise ProposalRefused(f"`what` must have 1 to {MAX_WHAT_CHARS} characters.")
+    if kind == ScheduleKind.WATCH and not may_read_page(config, url):
+        raise ProposalRefused("a watch needs the `url` of a page that web_fetch may read.")
+    if old and not (request.cron or request.at or request.every_minutes):
+        timing = replace(old.timing, zone=request.time_zone or old.zone)
+    else:
+        zone = _choose_zone(execute, config, who, request, old)
+        timing = parse_timing(request, zone, now)
+    least = config.schedules.least_minutes * 60
+    if shortest_interval(timing, now) < least:
+        raise ProposalRefused(f"the shortest interval of a schedule is {least / 60:g} minutes.")
+    return {
+        "channel": who.thread.channel,
+        "owner": who.person.id,
+        "name": who.person.name,
+        "language": who.person.language,
+        "guest": int(who.person.guest),
+        "private": int(who.private),
+        "thread": old.thread if old else str(who.thread),
+        "kind": kind,
+        "what": what,
+        "url": url,
+        "form": timing.form,
+        "expression": timing.expression,
+        "zone": timing.zone,
+        "since": now,
+        "missed": request.missed or (old.missed if old else MissedRule.ONCE),
+        "state": ScheduleState.PROPOSED,
+        "next_at": None,
+        "changes": old.id if old else 0,
+        "created": now,
+    }
+
+
+def _choose_zone(
+    execute: Execute, config: Config, who: Proposer, request: ScheduleRequest, old: ScheduleRow | None
+) -> str:
+    """Return the zone that was named, the schedule's, the person's, or the configured one; never the machine's."""
+    known = people.zone_of(execute, who.thread.channel, who.person.id)
+    zone = request.time_zone.strip() or (old.zone if old else "") or known or config.time_zone
+    if zone:
+        find_zone(zone)
+    elif request.cron or request.at:
+        raise ProposalRefused("the person's time zone is unknown. Ask for it, then give it as `time_zone`.")
+    return zone or "UTC"
+
+
+def may_read_page(config: Config, url: str) -> bool:
+    """Return whether the rules let the agent read a page without a question."""
+    use = ToolUse("web_fetch", {"url": url}, Subject("url"), "allow")
+    return config.web.fetch and bool(url) and judge(rules_in_force(config), use).verdict == "allow"
+
+
+def ask_owner(execute: Execute, row: ScheduleRow, now: float) -> None:
+    """Enqueue the question whether a proposal is right, in the owner's language. Raises TimingError."""
+    with languages.speak_to(execute, row.place, Author(row.owner, row.name, language=row.language)):
+        text = confirmation_text(row, now)
+        ask = Ask(f"{_QUESTION_PREFIX}{row.id}", text, (_(YES), _(NO)), free_text=False)
+        outbox.enqueue_notice(execute, row.thread, text, key=f"sched:{row.id}:ask", now=now, asks=(ask,))
+
+
+# ------------------------------------------------------------ the decision
+
+
+def is_schedule_decision(click: Message) -> bool:
+    """Return whether this click answers the question about a schedule."""
+    return click.kind is Kind.CLICK and click.target.startswith(_QUESTION_PREFIX)
+
+
+def decision_command(execute: Execute, click: Message) -> Message | Receipt:
+    """Return the command that the owner's press stands for; the receipt of a press without effect."""
+    number = click.target.removeprefix(_QUESTION_PREFIX)
+    row = schedules.find_schedule(execute, int(number)) if number.isdecimal() else None
+    if row is None or row.state != ScheduleState.PROPOSED:
+        return Receipt.DUPLICATE
+    if (row.channel, row.owner) != (click.thread.channel, click.author.id):
+        return Receipt.IGNORED
+    verb = "confirm" if click.text in every_translation(YES) else "decline"
+    return replace(click, kind=Kind.COMMAND, text=f"schedule {verb} {number}", target="")
+
+
+def confirm(execute: Execute, row: ScheduleRow, now: float) -> ScheduleRow | None:
+    """Activate a proposal, or apply the change; return the schedule, None if its time has passed meanwhile.
+
+    `every` counts from now. The zone that its owner confirmed becomes theirs, if none is known.
+    """
+    schedules.begin_counting(execute, row.id, now)
+    timing = replace(row.timing, since=now)
+    at = next_time(timing, now)
+    if at is None:
+        return None
+    if timing.form != TimingForm.EVERY and not people.zone_of(execute, row.channel, row.owner):
+        people.set_zone(execute, row.channel, row.owner, row.name, row.zone)
+    if row.changes:
+        schedules.apply_change(execute, row)
+    number = row.changes or row.id
+    schedules.set_schedule_state(execute, number, ScheduleState.ACTIVE, at)
+    return schedules.find_schedule(execute, number)

@@ -1,0 +1,106 @@
+"""The schedules of a turn: what its tool does for the requester, and how a scheduled run ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from agent.blocks import View
+from agent.messages import Author
+from agent.schedules import NOTHING_NEW, ScheduleRequest
+from bot.artifacts import Artifacts
+from bot.claims import ClaimedRun
+from bot.current import Current
+from bot.schedules.proposals import ProposalRefused, Proposer, find_own, propose_schedule
+from bot.schedules.words import describe_line, describe_next
+from bot.storage import schedules
+from bot.storage.database import Database, Execute
+from bot.storage.states import ScheduleState
+from catalogue import use_language
+
+
+def is_scheduled(job: ClaimedRun) -> bool:
+    """Return whether a schedule began this run."""
+    return any(message.mode == "scheduled" for message in job.messages)
+
+
+def is_silent(job: ClaimedRun, view: View, collected: Artifacts) -> bool:
+    """Return whether a scheduled run ended with nothing to report: its answer is the marker, and nothing else."""
+    is_done = view.done is not None and view.done.state == "done" and not view.failed
+    return is_scheduled(job) and is_done and not collected.files and view.text.strip() == NOTHING_NEW
+
+
+class TurnSchedules:
+    """`agent.schedules.Schedules` of one turn. It acts for the requester, and in their place only."""
+
+    def __init__(self, store: Database, current: Current, job: ClaimedRun, wake_outbox: Callable[[], None]) -> None:
+        self._store = store
+        self._current = current
+        self._wake_outbox = wake_outbox
+        said = [message for message in job.messages if message.author.id == job.requester]
+        person = said[0].author if said else Author(job.requester, "", language=job.language)
+        self._who = Proposer(person, job.thread, any(message.private for message in said))
+        self._is_scheduled = is_scheduled(job)
+
+    async def list_schedules(self) -> str:
+        """Return the schedules of the requester: in a shared chat, those that post there."""
+        return await self._store.run(self._list)
+
+    def _list(self, execute: Execute) -> str:
+        place, person = self._who.thread, self._who.person
+        rows = schedules.list_owned(execute, place.channel, person.id)
+        if not self._who.private:
+            rows = [row for row in rows if row.place.chat == place.chat]
+        with use_language("en"):
+            lines = [
+                f"{describe_line(row, with_owner=False)} {describe_next(row.timing, time.time())}".strip()
+                for row in rows
+            ]
+        return "\n".join(lines) or "The person has no schedules here."
+
+    async def propose(self, request: ScheduleRequest) -> str:
+        """Ask the requester to confirm a new or changed schedule."""
+        now = time.time()
+        try:
+            row = await self._store.run(
+                lambda execute: propose_schedule(execute, self._current, self._who, request, now)
+            )
+        except ProposalRefused as error:
+            return f"Not possible: {error}"
+        self._wake_outbox()
+        with use_language("en"):
+            shown = describe_next(row.timing, now)
+        return (
+            f"Proposed as schedule {row.changes or row.id}. {shown} They now see it in words, with the buttons Yes"
+            " and No; it is not active before they press Yes. Do not wait, and do not repeat what the question says."
+        )
+
+    async def pause(self, number: int) -> str:
+        """Pause a schedule of the requester."""
+
+        def work(execute: Execute) -> str:
+            row = find_own(execute, self._who, number)
+            if row.state != ScheduleState.ACTIVE:
+                return f"Schedule {number} is not active."
+            schedules.set_schedule_state(execute, number, ScheduleState.PAUSED)
+            return f"Schedule {number} is paused. The command `schedule resume {number}` continues it."
+
+        return await self._change(work)
+
+    async def delete(self, number: int) -> str:
+        """Delete a schedule of the requester; a scheduled run, which may have read anything, cannot."""
+
+        def work(execute: Execute) -> str:
+            row = find_own(execute, self._who, number)
+            if self._is_scheduled:
+                return "A scheduled run cannot delete schedules; it can pause them."
+            schedules.delete_schedule(execute, row.id)
+            return f"Schedule {number} is deleted."
+
+        return await self._change(work)
+
+    async def _change(self, work: Callable[[Execute], str]) -> str:
+        try:
+            return await self._store.run(work)
+        except ProposalRefused as error:
+            return f"Not possible: {error}"

@@ -1,0 +1,201 @@
+"""The audit: who did what, where and when, as a hash chain. It holds neither texts nor secrets.
+
+`hash = SHA-256(hash of the row before ‖ seq ‖ body)`, over the stored bytes. A row is written by the transaction that
+does the deed. People and chats are pseudonyms: `forget_person` deletes who one is, and the chain stays valid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import takewhile
+from typing import Any
+
+import orjson
+
+from agent.messages import Thread
+from bot.storage.database import Execute
+from bot.storage.rows import insert_row
+
+EMPTY = bytes(32)  # the hash before the first row
+ALIAS_BYTES, SALT_BYTES = 16, 16
+COMMAND_LINE = {"via": "command line"}  # in place of a person
+
+
+class AuditKind(StrEnum):
+    """What happened."""
+
+    SERVICE_STARTED = "service.started"  # with digests of the rules in force
+    CONFIG_CHANGED = "config.changed"
+    MESSAGE = "message"
+    TURN_ENDED = "turn.ended"
+    TOOL_CALL = "tool.call"
+    TOOL_RESULT = "tool.result"
+    APPROVAL_ASKED = "approval.asked"
+    APPROVAL_ANSWERED = "approval.answered"
+    APPROVAL_EXPIRED = "approval.expired"
+    GRANT_GIVEN = "grant.given"
+    GRANT_REVOKED = "grant.revoked"
+    COMMAND = "command"
+    CHOICE = "choice"  # of a model or an agent
+    SKILL = "skill"
+    PAIRING_ASKED = "pairing.asked"
+    PAIRING_ACCEPTED = "pairing.accepted"
+    PAIRING_DECLINED = "pairing.declined"
+    PAIRING_REVOKED = "pairing.revoked"
+    ACCESS_CHANGED = "access.changed"
+    ACCESS_DENIED = "access.denied"
+    BUDGET_REFUSED = "budget.refused"
+    BUDGET_CHANGED = "budget.changed"
+    SCHEDULE_CHANGED = "schedule.changed"
+    SCHEDULE_FIRED = "schedule.fired"
+    TASK_CHANGED = "task.changed"
+    DELIVERY = "delivery"
+    DEAD_LETTER = "dead.letter"
+    DEAD_REQUEUED = "dead.requeued"
+    DEAD_DROPPED = "dead.dropped"
+    PERSON_FORGOTTEN = "person.forgotten"
+    PRUNED = "audit.pruned"  # older rows were deleted, up to `seq` with `hash`
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """One deed. `who`, a platform id on the thread's channel, did it; it concerns `subject`, a `person_name`.
+
+    `what` has short names of Fawn's own, numbers and digests, never a text that a person or a model wrote. `cost` is in
+    millionths of the currency.
+    """
+
+    kind: AuditKind
+    thread: Thread | None = None
+    who: str = ""
+    channel: str = ""  # of `who`; "": the thread's
+    subject: str = ""
+    run: int | None = None
+    what: Mapping[str, int | str] = field(default_factory=dict)
+    result: str = ""
+    cost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """A stored row. The hash covers `body` as it is stored."""
+
+    seq: int
+    body: bytes
+    hash: bytes
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """What the body says. Raises ValueError for one that was damaged."""
+        event: dict[str, Any] = orjson.loads(self.body)
+        return event
+
+
+def digest(data: str | bytes) -> str:
+    """Return the SHA-256 of a text that the audit itself must not hold."""
+    return hashlib.sha256(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def chain_hash(before: bytes, seq: int, body: bytes) -> bytes:
+    """Return the hash of a row."""
+    return hashlib.sha256(before + seq.to_bytes(8, "big") + body).digest()
+
+
+def record(execute: Execute, event: AuditEvent) -> None:
+    """Append a row, in the transaction that does the deed."""
+    last, before = read_head(execute)
+    seq, channel = last + 1, event.channel or (event.thread.channel if event.thread else "")
+    names = {
+        "who": person_name(channel, event.who) if event.who else "",
+        "subject": event.subject,
+        "where": str(event.thread) if event.thread else "",
+    }
+    fields = {"run": event.run, "what": event.what, "result": event.result, "cost": event.cost}
+    fields |= {key: _alias(execute, name, seq) for key, name in names.items() if name}
+    body = {"v": 1, "at": time.time_ns() // 1_000_000, "kind": event.kind}
+    stored = orjson.dumps(body | {key: value for key, value in fields.items() if value}, option=orjson.OPT_SORT_KEYS)
+    values = {"seq": seq, "body": stored, "hash": chain_hash(before, seq, stored)}
+    execute("INSERT INTO audit(seq, body, hash) VALUES (:seq, :body, :hash)", values)
+
+
+def read_head(execute: Execute) -> tuple[int, bytes]:
+    """Return number and hash of the last row."""
+    rows = execute("SELECT seq, hash FROM audit WHERE seq=(SELECT max(seq) FROM audit)", {})
+    return (int(rows[0]["seq"]), bytes(rows[0]["hash"])) if rows else read_anchor(execute)
+
+
+def read_anchor(execute: Execute) -> tuple[int, bytes]:
+    """Return number and hash of the row before the first one that is kept."""
+    rows = execute("SELECT seq, hash FROM audit_anchors WHERE seq=(SELECT max(seq) FROM audit_anchors)", {})
+    return (int(rows[0]["seq"]), bytes(rows[0]["hash"])) if rows else (0, EMPTY)
+
+
+def read_page(execute: Execute, after: int, limit: int) -> Sequence[AuditRow]:
+    """Return the rows that follow a number, in order."""
+    sql = "SELECT seq, body, hash FROM audit WHERE seq>:after ORDER BY seq LIMIT :limit"
+    return [AuditRow(*row) for row in execute(sql, {"after": after, "limit": limit})]
+
+
+def prune_rows(execute: Execute, before: float, limit: int) -> int:
+    """Delete up to `limit` rows that are older than this unix time; return how many.
+
+    The anchor keeps the hash that the next row continues. A row of the chain confirms it: moving the anchor alone does
+    not hide a cut.
+    """
+    rows = read_page(execute, read_anchor(execute)[0], limit)
+    old = [*takewhile(lambda row: row.event["at"] < before * 1000, rows)]
+    if not old:
+        return 0
+    after, last = old[-1].seq, old[-1].hash
+    record(execute, AuditEvent(AuditKind.PRUNED, what={"seq": after, "hash": last.hex()}))
+    execute("DELETE FROM audit_anchors", {})
+    execute("INSERT INTO audit_anchors(seq, hash) VALUES (:seq, :hash)", {"seq": after, "hash": last})
+    execute("DELETE FROM audit WHERE seq<=:seq", {"seq": after})
+    execute("DELETE FROM audit_names WHERE used<=:seq", {"seq": after})
+    return len(old)
+
+
+# ------------------------------------------------------------ pseudonyms
+
+
+def person_name(channel: str, person: str) -> str:
+    """Return what the pseudonym of a person stands for."""
+    return f"{channel}:{person}"
+
+
+def make_alias(name: str, salt: bytes) -> str:
+    """Return the pseudonym of a name. Without the salt nobody can compute it, and nobody can claim it for another."""
+    return hashlib.sha256(salt + name.encode("utf-8", "surrogatepass")).digest()[:ALIAS_BYTES].hex()
+
+
+def _alias(execute: Execute, name: str, seq: int) -> str:
+    """Return the pseudonym of a name that row `seq` uses."""
+    values = {"name": name, "used": seq}
+    if rows := execute("UPDATE audit_names SET used=:used WHERE name=:name RETURNING alias", values):
+        return str(rows[0]["alias"])
+    salt = secrets.token_bytes(SALT_BYTES)
+    alias = make_alias(name, salt)
+    insert_row(execute, "audit_names", "name", {**values, "alias": alias, "salt": salt})
+    return alias
+
+
+def read_names(execute: Execute) -> dict[str, tuple[str, bytes]]:
+    """Return pseudonym → name and salt."""
+    rows = execute("SELECT alias, name, salt FROM audit_names", {})
+    return {str(row["alias"]): (str(row["name"]), bytes(row["salt"])) for row in rows}
+
+
+def forget_person(execute: Execute, channel: str, person: str, chats: Sequence[Thread] = ()) -> None:
+    """Delete who a pseudonym is, and which `chats` (private ones, whose address names the person) others are.
+
+    The rows and the chain stay. A person who returns gets another pseudonym.
+    """
+    execute("DELETE FROM audit_names WHERE name=:name", {"name": person_name(channel, person)})
+    for chat in chats:
+        address = str(replace(chat, topic=""))  # and all its topics
+        execute("DELETE FROM audit_names WHERE name>=:first AND name<=:first || '~'", {"first": address})

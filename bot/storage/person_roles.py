@@ -1,0 +1,56 @@
+"""Roles that people gave with `/access`. A subject is a person, or a chat or workspace for everybody in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from agent.messages import Author, Thread
+from bot.storage.database import Execute
+from bot.storage.rows import insert_row, read_rows
+
+
+@dataclass(frozen=True, slots=True)
+class PersonRoleRow:
+    """A role, whom it was given to (`name`, where it is known), and who gave it."""
+
+    channel: str
+    subject: str
+    role: str
+    name: str
+    giver: str
+    giver_name: str
+    given: float
+
+
+def subjects_of(place: Thread, person: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what assignments can name: the person in three ways, and the chat and workspace; most specific first."""
+    return (f"{place.chat}/{person}", f"{place.workspace}/{person}", person), (place.chat, place.workspace)
+
+
+def find_roles(execute: Execute, channel: str, subjects: Iterable[str]) -> Mapping[str, PersonRoleRow]:
+    """Return the roles of these subjects."""
+    sql = "SELECT * FROM person_roles WHERE channel=:channel AND subject IN (SELECT value FROM json_each(:subjects))"
+    values = {"channel": channel, "subjects": orjson.dumps([*subjects]).decode()}
+    return {row.subject: row for row in read_rows(execute, PersonRoleRow, sql, **values)}
+
+
+def list_roles(execute: Execute) -> list[PersonRoleRow]:
+    """Return all roles that were given."""
+    return read_rows(execute, PersonRoleRow, "SELECT * FROM person_roles ORDER BY channel, role, name, subject")
+
+
+def store_role(execute: Execute, place: Thread, subject: str, role: str, *, name: str, by: Author, now: float) -> None:
+    """Store the role of a subject, in place of its earlier one."""
+    values = {"role": role, "name": name, "giver": by.id, "giver_name": by.name, "given": now}
+    insert_row(
+        execute, "person_roles", "channel, subject", {"channel": place.channel, "subject": subject} | values, [*values]
+    )
+
+
+def delete_role(execute: Execute, channel: str, subject: str) -> None:
+    """Delete the role of a subject."""
+    values = {"channel": channel, "subject": subject}
+    execute("DELETE FROM person_roles WHERE channel=:channel AND subject=:subject", values)

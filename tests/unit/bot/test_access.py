@@ -1,0 +1,141 @@
+"""Which role a person has where, and what it lets them do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.messages import Author, Message, Thread
+from agent.permissions.rules import RuleText
+from bot.access import AccessPolicy
+from bot.config.schema import AccessConfig
+from bot.config.team import BUILTIN_ROLES, Right, RoleAssignment, RoleConfig, TeamConfig
+from bot.storage import people, person_roles
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import migrate_database
+
+HERE = Thread("slack", "T1", "C1", "9")
+BY = Author("U9", "Ann")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as made:
+        yield made
+
+
+def assigned(**who: str) -> AccessConfig:
+    roles = tuple(RoleAssignment(role, tuple(ids.split())) for role, ids in who.items())
+    return AccessConfig(open=True, roles=roles)
+
+
+@pytest.mark.parametrize(
+    ("rules", "given", "role"),
+    [
+        (AccessConfig(), {}, ""),
+        (AccessConfig(open=True), {}, "member"),
+        (AccessConfig(allow=("U1",)), {}, "member"),
+        (AccessConfig(allow=("C1",)), {}, "member"),
+        (AccessConfig(allow=("T1",)), {}, "member"),
+        (AccessConfig(operators=("U1",)), {}, "operator"),
+        (AccessConfig(roles=(RoleAssignment("viewer", ("C1",)),)), {}, ""),  # a role of a chat lets nobody in
+        (AccessConfig(roles=(RoleAssignment("viewer", ("U1",)),)), {}, "viewer"),
+        (AccessConfig(roles=(RoleAssignment("owner", ("T1/U1",)),)), {}, "owner"),
+        (AccessConfig(roles=(RoleAssignment("owner", ("T2/U1",)),)), {}, ""),
+        (assigned(viewer="T1", operator="C1"), {}, "operator"),
+        (assigned(viewer="T1", operator="T1/U1"), {}, "operator"),
+        (assigned(operator="U1", viewer="C1/U1"), {}, "viewer"),
+        (assigned(operator="C2/U1"), {}, "member"),
+        (AccessConfig(), {"T1/U1": "operator"}, "operator"),
+        (assigned(viewer="T1/U1"), {"T1/U1": "operator"}, "viewer"),  # the configuration wins
+        (assigned(viewer="C1"), {"T1/U1": "operator"}, "operator"),
+        (AccessConfig(open=True), {"C1": "viewer"}, "viewer"),
+        (AccessConfig(open=True), {"T1/U1": "unknown"}, "unknown"),
+    ],
+)
+async def test_the_most_specific_assignment_decides(
+    store: Database, rules: AccessConfig, given: Mapping[str, str], role: str
+) -> None:
+    def look(execute: Execute) -> RoleConfig:
+        for subject, name in given.items():
+            person_roles.store_role(execute, HERE, subject, name, name="", by=BY, now=1.0)
+        return AccessPolicy({"slack": rules}).role_of(execute, HERE, "U1")
+
+    found = await store.run(look)
+    assert found.name == role
+    assert found.rights == (BUILTIN_ROLES[role].rights if role in BUILTIN_ROLES else ())
+
+
+@pytest.mark.parametrize(
+    ("author", "rules", "enters"),
+    [
+        (Author("U1", "Eve"), AccessConfig(open=True), True),
+        (Author("U1", "Eve", guest=True), AccessConfig(open=True), False),
+        (Author("U1", "Eve", guest=True), AccessConfig(allow=("T1",)), False),
+        (Author("U1", "Eve", guest=True), AccessConfig(allow=("C1",)), True),
+        (Author("U1", "Eve", guest=True), assigned(viewer="U1"), True),
+        (Author("U1", "Bot", bot=True), AccessConfig(allow=("C1",)), False),
+        (Author("U1", "Bot", bot=True), AccessConfig(allow=("U1",)), True),
+        (Author("U1", "Bot", bot=True), assigned(member="C1"), False),
+    ],
+)
+async def test_who_is_let_in(store: Database, author: Author, rules: AccessConfig, enters: bool) -> None:
+    message = Message(HERE, "k", "1", author, "hi", 1.0)
+    assert await store.run(lambda execute: AccessPolicy({"slack": rules}).may_enter(execute, message)) is enters
+
+
+async def test_pairing_gives_the_default_role_and_can_make_an_operator(store: Database) -> None:
+    place = Thread("slack", "T1", "D1")
+
+    def pair(execute: Execute) -> list[str]:
+        for person, operator in (("U1", False), ("U2", True)):
+            message = Message(place, f"k{person}", "1", Author(person, person), "hi", 1.0, private=True)
+            people.store_code(execute, message, f"CODE{person}", time.time() + 60)
+            people.accept_code(execute, f"CODE{person}", time.time(), operator=operator)
+        team = TeamConfig(default_role="viewer")
+        policy = AccessPolicy({"slack": AccessConfig()}, team)
+        return [policy.role_of(execute, place, person).name for person in ("U1", "U2", "U3")]
+
+    assert await store.run(pair) == ["viewer", "operator", ""]
+
+
+async def test_operators_are_found_by_role(store: Database) -> None:
+    def find(execute: Execute) -> list[str]:
+        for person in ("U1", "U2", "U3", "U4"):
+            message = Message(Thread("slack", "T1", f"D{person}"), person, "1", Author(person, person), "", 1.0)
+            people.store_address(execute, message)
+        person_roles.store_role(execute, HERE, "T1/U3", "operator", name="", by=BY, now=1.0)
+        rules = AccessConfig(
+            operators=("U1",), roles=(RoleAssignment("owner", ("T1/U2",)), RoleAssignment("member", ("U4",)))
+        )
+        found = AccessPolicy({"slack": rules}).reachable_operators(execute, console=False)
+        return [row.person for row in found]
+
+    assert await store.run(find) == ["U1", "U2", "U3"]
+
+
+BASH = (RuleText("bash"),)
+MEMBER, OPERATOR, OWNER = BUILTIN_ROLES["member"], BUILTIN_ROLES["operator"], BUILTIN_ROLES["owner"]
+CAREFUL = RoleConfig("careful", MEMBER.rights, deny=BASH, models=("small",))
+
+
+@pytest.mark.parametrize(
+    ("giver", "role", "covered"),
+    [
+        (OPERATOR, MEMBER, True),
+        (OPERATOR, OPERATOR, True),
+        (OPERATOR, OWNER, False),
+        (OWNER, OPERATOR, True),
+        (OPERATOR, CAREFUL, True),
+        (CAREFUL, MEMBER, False),
+        (CAREFUL, CAREFUL, True),
+        (RoleConfig("a", (Right.ACCESS,)), RoleConfig("b", allow=BASH), False),
+        (RoleConfig("a", ask=BASH), RoleConfig("b", deny=BASH), True),
+    ],
+)
+def test_nobody_gives_more_than_they_have(giver: RoleConfig, role: RoleConfig, covered: bool) -> None:
+    assert giver.covers(role) is covered

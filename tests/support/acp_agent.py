@@ -63,7 +63,7 @@ class SdkAgent:
     async def do_run(self, command: str) -> str:
         if not await self.permitted("execute", f"Run {command}", {"command": command}):
             return "I was not allowed to."
-        return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout  # noqa: S602
+        return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout  # noqa: S602  it is a shell line
 
     async def do_read(self, path: str) -> str:
         try:

@@ -18,6 +18,7 @@ from agent.messages import Message
 from agent.permissions.rules import PermissionGate, RulePermissions
 from agent.schedules import Schedules
 from agent.skills.library import SkillLibrary, TurnSkills
+from agent.spending import SpendingGate
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # they import the model classes and an HTTP client
@@ -156,10 +157,14 @@ class ModelCall:
 
 @dataclass(eq=False, slots=True)
 class Meter:
-    """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`."""
+    """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`.
+
+    `gate` are the budgets that apply; None: no budget is configured.
+    """
 
     total: Usage = field(default_factory=Usage)
     whole: Meter | None = None
+    gate: SpendingGate | None = None
     _unrecorded: list[ModelCall] = field(default_factory=list, init=False)
 
     @property
@@ -167,15 +172,20 @@ class Meter:
         """The meter of the whole turn, which identifies it."""
         return self.whole.root if self.whole else self
 
-    def add(self, call: ModelCall) -> None:
-        """Count a call."""
+    def add(self, call: ModelCall, *, recorded: bool = False) -> None:
+        """Count a call. Unless it is `recorded` already, `take_unrecorded` returns it."""
         names = ("input", "output", "cached", "reasoning")
         sums = {name: getattr(self.total, name) + getattr(call, name) for name in names}
         self.total = Usage(**sums, calls=self.total.calls + 1)
         if self.whole:
-            self.whole.add(call)
-        else:
+            self.whole.add(call, recorded=recorded)
+        elif not recorded:
             self._unrecorded.append(call)
+
+    @property
+    def unrecorded(self) -> Sequence[ModelCall]:
+        """The calls that `take_unrecorded` would return."""
+        return tuple(self._unrecorded)
 
     def take_unrecorded(self) -> list[ModelCall]:
         """Return the calls since the last call of this method; the caller records them."""
@@ -208,6 +218,13 @@ class MemoryNotes(Protocol):
 
     async def forget(self, number: int, quote: str) -> str:
         """Delete a memory of the requester, who asked for it in the words `quote`."""
+
+
+class ToolRates(Protocol):
+    """How often tools may be called."""
+
+    def take(self, tool: str) -> float | None:
+        """Count a call and return None, or return the unix time when the tool may be called again."""
 
 
 class LiveQuestions(Protocol):
@@ -254,6 +271,7 @@ class TurnContext:
     pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path
     counted_tokens: int = 0  # of the meter: the goal in the state includes them
     skills: TurnSkills | None = None
+    tool_rates: ToolRates | None = None
     schedules: Schedules | None = None
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None

@@ -110,6 +110,8 @@ class Agent:
             # A fresh next turn does not check the state.
             await self.repair(turn.conversation, steering=context.taken_steering)
             yield failed
+        for warning in context.meter.gate.take_warnings() if context.meter.gate else ():
+            yield Notice("budget", warning, kept=True)
         yield Done("failed" if failed else "waiting" if mapper.asks else "done", context.meter.total)
 
     async def _run_graph(self, turn: Turn, context: TurnContext, mapper: EventMapper) -> AsyncGenerator[Block, None]:

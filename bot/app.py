@@ -44,6 +44,7 @@ from bot.schedules.watches import WatchJobs
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
 from bot.storage.audit import AuditKind
+from bot.storage.budgets import release_stale_holds
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
@@ -259,20 +260,20 @@ class App:
             store, channel = self._store, self._supervisor.channels.get
             jobs = self._jobs
             jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, self._outbox.wake).run)
-            jobs.register(TITLE_JOB, partial(make_title, self._current))
+            turns = TurnRunner(
+                store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
+            )
+            jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
             jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
-            memory = MemoryService(store, self._current)
+            memory = MemoryService(store, self._current, turns.budgets)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
             if self.config.memory.embeddings.base_url:
                 jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
             jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
-            turns = TurnRunner(
-                store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
-            )
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
@@ -333,6 +334,7 @@ async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Databa
 def _release_previous_process(execute: Execute, config: Config) -> None:
     record_config(execute, config, AuditKind.SERVICE_STARTED)
     claims.release_stale_claims(execute)
+    release_stale_holds(execute)
     extend_bundle_wait(execute, time.time())
 
 

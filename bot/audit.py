@@ -28,22 +28,25 @@ def record_config(execute: Execute, config: Config, kind: AuditKind) -> None:
         "version": VERSION,
         "permissions": audit.digest(repr(config.permissions)),
         "access": audit.digest(repr(access)),
+        "team": audit.digest(repr(config.team)),
         "network": audit.digest(repr(config.sandbox.network)),
     }
     audit.record(execute, AuditEvent(kind, what=what))
 
 
 async def keep_audit(store: Database, settings: AuditConfig, job: BackgroundJob) -> None:
-    """Handle the recurring job: delete the rows that are too old, then log the head, to be compared later."""
+    """Handle the recurring job: log the head, to be compared later, and delete rows that are too old."""
+    seq, head = await store.run(audit.read_head)
+    anchor = f"{seq}:{head.hex()}"
+    log.info("audit.head anchor=%s", sign_anchor(anchor, settings))
     rows = 0
     if settings.days:
         before = time.time() - settings.days * 86400
         while deleted := await store.run(lambda execute: audit.prune_rows(execute, before, BATCH_ROWS)):
             rows += deleted
             await asyncio.sleep(0.05)  # others write in between
-    seq, head = await store.run(audit.read_head)
-    anchor = f"{seq}:{head.hex()}"
-    log.info("audit.head anchor=%s deleted=%d", sign_anchor(anchor, settings), rows)
+    if rows:
+        log.info("audit.pruned rows=%d", rows)
 
 
 def sign_anchor(anchor: str, settings: AuditConfig) -> str:

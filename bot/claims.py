@@ -91,7 +91,7 @@ class RunEnding:
 
 
 def claim_conversations(execute: Execute, owner: str, now: float, longest: float, free: int) -> list[ClaimedRun]:
-    """Claim up to `free` conversations that have work, oldest first, and take the messages that are ready.
+    """Claim up to `free` conversations that have work, in turn by person, and take the messages that are ready.
 
     `longest` is the longest time (seconds) that a message may have to wait until it is ready.
     """

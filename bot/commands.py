@@ -32,6 +32,7 @@ from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
+from bot.usage_command import usage_command
 from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line, without_formatting
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo, Health
@@ -334,6 +335,7 @@ COMMANDS = (
     Command("schedule", N_("work, reminders and watched pages at set times"), schedule_command, SCHEDULE_WORDS),
     Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
+    Command("usage", N_("what my models have cost"), usage_command, "chat | team"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),

@@ -23,6 +23,7 @@ from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
+from bot.rates import ToolAndMessageRates
 from bot.schedules.proposals import decision_command as decide_schedule
 from bot.schedules.proposals import is_schedule_decision
 from bot.skills.decisions import decision_command, is_skill_decision
@@ -84,6 +85,7 @@ class Inbox:
         self._current = current
         self._next = next
         self._console_open = console_open
+        self._rates = ToolAndMessageRates(current)
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; return one receipt each, in order, after the commit. Raises NotStored: nothing is stored."""
@@ -207,13 +209,10 @@ class Inbox:
     def _store_message(
         self, execute: Execute, message: Message, conversation: str, now: float, arrived: Arrived
     ) -> Receipt:
-        bundle = ""
+        bundle = continues = ""
         if message.kind is Kind.CHAT:
-            bundle = (
-                _album_bundle(message)
-                or _open_bundle(execute, message)
-                or (_paste_bundle(message) if message.long else "")
-            )
+            continues = _open_bundle(execute, message)
+            bundle = _album_bundle(message) or continues or (_paste_bundle(message) if message.long else "")
         ready = now + GATHER_SECONDS if bundle else now
         received = min(now, message.time)  # messages that a catch-up reads all at once are not a flood
         row = inbox.store_message(execute, message, conversation, ready=ready, received=received, bundle=bundle)
@@ -229,9 +228,22 @@ class Inbox:
         elif message.kind in TURN_KINDS:
             if bundle:  # every piece waits for the last one
                 inbox.delay_bundle(execute, conversation, bundle, ready)
+            if message.kind is Kind.CHAT and not continues and self._refuse(execute, message, row, received, arrived):
+                return Receipt.IGNORED
             self._limit_flood(execute, message, row, now, arrived)
             conversations.refresh_pending(execute, conversation)
         return Receipt.ACCEPTED
+
+    def _refuse(self, execute: Execute, message: Message, row: int, received: float, arrived: Arrived) -> bool:
+        """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
+        refused = self._rates.take_message(message, received)
+        if refused is None:
+            return False
+        inbox.set_state(execute, row, InboxState.DONE, "rate limit")
+        notice = partial(refused.sentence, self._current.config.time_zone)
+        _notify_author(execute, message, notice, f"rate:{refused.key}:{refused.until:.0f}", received)
+        arrived.said = True
+        return True
 
     def _limit_flood(self, execute: Execute, message: Message, row: int, now: float, arrived: Arrived) -> None:
         """Delay messages above the limit of a person, and enqueue one notice about it."""

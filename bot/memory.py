@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from agent.context import Meter
 from agent.memory.embeddings import BATCH_SECONDS, MAX_BATCH_TEXTS, Embedder
 from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import Memory, Place
@@ -16,6 +15,7 @@ from agent.memory.words import content_words, own_words
 from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import claims
+from bot.budgets import Budgets
 from bot.claims import ClaimedRun
 from bot.config.schema import Config
 from bot.current import Current
@@ -28,6 +28,7 @@ from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.memory import QueuedRun
 from bot.storage.memory_vectors import memories_without_vector, store_vectors
 from bot.storage.states import InboxState
+from bot.storage.usage import Payer
 from bot.turn_memory import TurnMemory
 
 log = logging.getLogger(__name__)
@@ -56,10 +57,11 @@ class Reading:
 class MemoryService:
     """Recalls memories for turns, and runs the jobs that extract and forget them."""
 
-    def __init__(self, store: Database, current: Current) -> None:
+    def __init__(self, store: Database, current: Current, budgets: Budgets) -> None:
         self._store = store
         self._current = current
         self._embedder = Embedder(lambda: current.config.memory.embeddings)
+        self._budgets = budgets
 
     @property
     def enabled(self) -> bool:
@@ -117,7 +119,9 @@ class MemoryService:
         reading = await self._store.run(partial(_load_reading, account=account, owner=owner))
         if reading is None:
             return None
-        facts, meter = [], Meter()
+        facts, last = [], reading.queued[-1]
+        payer = Payer(last.run, last.conversation, reading.place.thread, owner)
+        meter = self._budgets.meter(payer)
         words = content_words("\n".join(each.text for each in reading.statements))
         if self.enabled and len(words) >= MIN_WORDS:
             async with self._current.use_agent() as agent:
@@ -125,8 +129,7 @@ class MemoryService:
 
         def record(execute: Execute) -> None:
             still_queued = [stored.remove_queued(execute, each) for each in reading.queued]
-            last = reading.queued[-1]
-            usage.record_calls(execute, last.run, last.conversation, meter.take_unrecorded())
+            usage.record_calls(execute, payer, map(self._budgets.price, meter.take_unrecorded()))
             if all(still_queued) and people.allows_memory(execute, reading.place.thread.channel, owner):
                 store_facts(execute, reading, facts)
             if rest := stored.queued_runs(execute, account, owner, 1):

@@ -13,6 +13,7 @@ from agent.context import CallNote, LedgerEntry, Meter, T, Turn, UserInput
 from agent.messages import Kind, Message
 from bot import claims
 from bot.attachments import Attachments
+from bot.budgets import Budgets
 from bot.claims import ClaimedRun
 from bot.config.schema import ServiceLimits
 from bot.feed import RunFeed
@@ -20,6 +21,7 @@ from bot.inbox import longest_wait
 from bot.storage import audit, tool_calls, usage
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
+from bot.storage.usage import Payer
 from catalogue import _, ngettext, use_language
 from channels.base import Channel, Reply
 
@@ -90,19 +92,23 @@ def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_secon
 class Account:
     """The database as a running turn uses it: each commit also records usage and tool calls since the last one."""
 
-    def __init__(self, store: Database, job: ClaimedRun, meter: Meter) -> None:
+    def __init__(self, store: Database, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
         self._store = store
-        self._job = job
+        self._budgets = budgets
+        self._payer = Payer(job.run, job.conversation, job.thread, job.requester)
         self.meter = meter
         self.notes: list[CallNote] = []  # for the audit
+        meter.gate = budgets.gate(self._payer)
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """Run `work` and record usage and tool calls since the last commit, in one transaction."""
+        for model in {call.model for call in self.meter.unrecorded}:
+            await self._budgets.load_prices(model)
         calls, notes = self.meter.take_unrecorded(), [*self.notes]
         self.notes.clear()
 
         def both(execute: Execute) -> T:
-            usage.record_calls(execute, self._job.run, self._job.conversation, calls)
+            usage.record_calls(execute, self._payer, map(self._budgets.price, calls))
             for note in notes:
                 audit.record(execute, self._event_of(note))
             return work(execute)
@@ -123,9 +129,8 @@ class Account:
         kind = AuditKind.TOOL_CALL if note.kind == "call" else AuditKind.TOOL_RESULT
         what = {"tool": note.tool, "arguments": note.arguments, "approval": note.approval, "by": note.by}
         what = {name: value for name, value in what.items() if value}
-        return AuditEvent(
-            kind, self._job.thread, self._job.requester, run=self._job.run, what=what, result=note.outcome
-        )
+        payer = self._payer
+        return AuditEvent(kind, payer.thread, payer.requester, run=payer.run, what=what, result=note.outcome)
 
 
 class StoredSteering:

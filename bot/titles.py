@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from agent.context import Meter
 from agent.messages import Thread
-from bot.current import Current
+from bot.budgets import Budgets
 from bot.jobs import Effect
-from bot.storage import conversations, usage
+from bot.storage import conversations, runs, usage
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
+from bot.storage.usage import Payer
 from channels.base import Channel, Refused, TitleSetter, TryLater
 
 log = logging.getLogger(__name__)
@@ -25,19 +25,22 @@ def enqueue_title(execute: Execute, run: int, conversation: str, text: str) -> N
     """Have a model make a title from the first message, unless there is a title or a job for it."""
     row = conversations.find_conversation(execute, conversation)
     if row and not row.title:
-        payload = {"run": run, "conversation": conversation, "text": text[:MAX_TEXT_CHARS]}
+        requester = runs.requester_of(execute, run)
+        payload = {"run": run, "conversation": conversation, "requester": requester, "text": text[:MAX_TEXT_CHARS]}
         enqueue_job(execute, key=f"{TITLE_JOB}:{conversation}", kind=TITLE_JOB, payload=payload, keep=True)
 
 
-async def make_title(current: Current, job: BackgroundJob) -> Effect:
+async def make_title(budgets: Budgets, job: BackgroundJob) -> Effect:
     """Handle a title job: make the title, and return what records it with its usage and has it shown."""
-    arguments, meter = job.arguments, Meter()
-    conversation = arguments["conversation"]
-    async with current.use_agent() as agent:
+    arguments, conversation = job.arguments, job.arguments["conversation"]
+    thread = Thread.parse(conversation.rpartition("#")[0])
+    payer = Payer(arguments["run"], conversation, thread, arguments.get("requester", ""))
+    meter = budgets.meter(payer)
+    async with budgets.current.use_agent() as agent:
         title = await agent.make_title(arguments["text"], meter)
 
     def record(execute: Execute) -> None:
-        usage.record_calls(execute, arguments["run"], conversation, meter.take_unrecorded())
+        usage.record_calls(execute, payer, map(budgets.price, meter.take_unrecorded()))
         if conversations.set_title(execute, conversation, title) and conversations.is_first_conversation(conversation):
             payload = {"conversation": conversation, "title": title}
             enqueue_job(execute, key=f"{SHOW_TITLE_JOB}:{conversation}", kind=SHOW_TITLE_JOB, payload=payload)

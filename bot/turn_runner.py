@@ -20,6 +20,7 @@ from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.background import until_stored
+from bot.budgets import Budgets
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
@@ -31,6 +32,7 @@ from bot.memory import MemoryService
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
+from bot.rates import ToolAndMessageRates
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
 from bot.schedules.turns import TurnSchedules, is_scheduled, is_silent
 from bot.skills.turns import add_skills
@@ -114,7 +116,9 @@ class TurnRunner:
         self.feed = Feed()
         self._store = store
         self._current = current
-        self._memory = MemoryService(store, current)
+        self.budgets = Budgets(store, current)
+        self._rates = ToolAndMessageRates(current)
+        self._memory = MemoryService(store, current, self.budgets)
         self._provider = provider
         self._folders = folders
         self._outbox = outbox
@@ -168,7 +172,7 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
+        job, account, limits = live.job, Account(self._store, live.job, live.meter, self.budgets), self._current.limits
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         inspector = UploadInspector(sandbox, agent.sees_pictures, self._current.config.voice)
@@ -199,6 +203,7 @@ class TurnRunner:
         context.brief, context.permissions = work.agent.prompt_of(job.agent), work.questions.permissions
         context.meter, context.notes, context.questions = work.account.meter, work.account.notes, work.questions
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
+        context.tool_rates = self._rates
         context.schedules = TurnSchedules(self._store, self._current, job, self._outbox.wake)
         await add_skills(context, self._current, self._store, self._outbox.wake, job)
         inputs = await self._make_inputs(job, channel, work)

@@ -29,11 +29,13 @@ HOW_TO = (
 
 # Files (or folders) whose sentences stay English, by who reads them.
 ENGLISH_FILES = {
+    "agent/acp/invoke_agent.py": "the model",
     "agent/checkpointer.py": "SQL",
     "agent/memory/": "the model",
     "agent/near_misses.py": "operators: faults of the configuration",
     "agent/permissions/policy.py": "the model",
     "agent/policies/ledger.py": "the model",
+    "agent/policies/rate_limit.py": "the model",
     "agent/policies/tool_errors.py": "the model",
     "agent/policies/truncation.py": "the model",
     "agent/repair.py": "the model",
@@ -48,6 +50,7 @@ ENGLISH_FILES = {
     "bot/admin/commands.py": "operators: the command line",
     "bot/admin/": "operators: the command line",
     "bot/console_client.py": "operators: the command line",
+    "bot/schedules/turns.py": "the model",
     "bot/turn_memory.py": "the model",
     "bot/config/": "operators: the command line and docs/configuration.md",
     "bot/storage/migrations/": "SQL",
@@ -92,6 +95,7 @@ ENGLISH_SENTENCES = {
     "Judge whether a goal is met": "the model",
     "Round {round} of {rounds} begins": "the model",
     "Skills in use; read them again": "the model",
+    "Use the tool `schedule` for": "the model",
     "What about this?": "the model: the text of a message of Slack's shortcut",
 }
 # Calls whose arguments no person reads in a chat: settings of the configuration, patterns, log lines.

@@ -84,7 +84,9 @@ def test_the_architecture_lists_exactly_the_tools() -> None:
     section = text("ARCHITECTURE.md").partition("## The agent's tools")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {
         tool.name
-        for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True, remembers=True, fetcher=WebFetcher()))
+        for tool in make_tools(
+            AgentSettings(), ToolServices(runs_commands=True, remembers=True, fetcher=WebFetcher(), schedules=True)
+        )
     }
 
 

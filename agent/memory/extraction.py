@@ -94,15 +94,20 @@ class FactExtractor:
     async def extract_facts(
         self, name: str, statements: Sequence[Statement], known: Sequence[Memory], meter: Meter
     ) -> list[Fact]:
-        """Return the facts in what a person wrote. Raises what the model raises."""
+        """Return the facts in what a person wrote; none if a budget is used up. Raises what the model raises."""
         from agent.models.answers import ask_model  # it imports the agent stack
+        from agent.models.errors import BudgetExceeded
 
         prompt = EXTRACTION_PROMPT.format(
             name=name or "the person",
             known="\n".join(f"#{memory.id} {memory.line}" for memory in known) or "(none)",
             messages="\n".join(_format_statement(number, each) for number, each in enumerate(statements, 1)),
         )
-        answer = await ask_model(self._model, prompt, meter, "memory", background=True)
+        try:
+            answer = await ask_model(self._model, prompt, meter, "memory", background=True)
+        except BudgetExceeded as error:
+            log.info("memory.skipped reason=%s", error)
+            return []
         allowed = {memory.id for memory in known}
         return parse_facts(answer, statements, allowed)
 

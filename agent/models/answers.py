@@ -1,8 +1,11 @@
-"""Clean and count model answers; ask a model one question outside the conversation."""
+"""Make model calls within the budgets: reserve, call, clean the answer, count it, settle."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage
@@ -10,19 +13,61 @@ from langchain_core.messages.ai import UsageMetadata
 from langgraph.constants import TAG_NOSTREAM
 
 from agent.context import Meter, ModelCall
+from agent.models.errors import BudgetExceeded, is_charged
 from agent.models.loader import LoadedModel
 from agent.models.traffic import model_call
+from agent.spending import PlannedCall, Refusal, Reservation
 from agent.text_cleaning import clean_message
 
 LEAD = "lead"  # the agent that answers the person
+CHARS_PER_TOKEN = 3  # an estimate on the safe side, where no provider has counted yet
+DEFAULT_OUTPUT_TOKENS = 16_384  # the upper bound of an answer's tokens, where the model's settings have none
+
+R = TypeVar("R")
 
 
-def record_answer(
-    message: AIMessage, meter: Meter, model: BaseChatModel, began: float, kind: str = "turn", agent: str = LEAD
-) -> None:
-    """Clean the answer in place and add the call to the meter. `began` is the monotonic time of its start."""
+async def call_model(
+    meter: Meter,
+    model: BaseChatModel,
+    ask: Callable[[], Awaitable[R]],
+    answer_of: Callable[[R], AIMessage],
+    input_tokens: Callable[[], int],
+    *,
+    kind: str = "turn",
+    agent: str = LEAD,
+) -> R:
+    """Return what `ask` returns; its answer is cleaned in place and counted. `input_tokens` makes an estimate.
+
+    Raises BudgetExceeded without making the call if a budget does not allow it.
+    """
+    held: Reservation | None = None
+    if gate := meter.root.gate:
+        planned = PlannedCall(agent, model.name or "", kind, input_tokens(), _max_output(model))
+        reserved = await gate.reserve(planned)
+        if isinstance(reserved, Refusal):
+            raise BudgetExceeded(reserved)
+        held = reserved
+    began = time.monotonic()
+    try:
+        result = await ask()
+        message = answer_of(result)
+        call = _record_answer(message, model, began, kind, agent)
+    except BaseException as error:
+        if held:
+            await held.abandon(charged=is_charged(error))
+        raise
+    if held and not (call.input or call.output):  # the provider does not count
+        call = replace(call, input=planned.input, output=len(message.text) // CHARS_PER_TOKEN)
+    meter.add(call, recorded=held is not None)
+    if held:
+        await held.settle(call)
+    return result
+
+
+def _record_answer(message: AIMessage, model: BaseChatModel, began: float, kind: str, agent: str) -> ModelCall:
+    """Clean the answer in place and return its call. `began` is the monotonic time of its start."""
     used = clean_message(message).usage_metadata or UsageMetadata(input_tokens=0, output_tokens=0, total_tokens=0)
-    call = ModelCall(
+    return ModelCall(
         agent=agent,
         model=model.name or "",
         kind=kind,
@@ -33,16 +78,27 @@ def record_answer(
         seconds=time.monotonic() - began,
         at=time.time(),
     )
-    meter.add(call)
+
+
+def _max_output(model: BaseChatModel) -> int:
+    """Return the most tokens that an answer of the model may have."""
+    for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
+        if isinstance(limit := getattr(model, name, None), int) and limit > 0:
+            return limit
+    return DEFAULT_OUTPUT_TOKENS
 
 
 async def ask_model(entry: LoadedModel, prompt: str, meter: Meter, kind: str, *, background: bool = False) -> str:
     """Return the text of the answer, for a summary or a title. It is counted, but not streamed to people.
 
-    While places are scarce, a call in the `background` lets the calls of turns go first.
+    While places are scarce, a call in the `background` lets the calls of turns go first. Raises BudgetExceeded.
     """
+
+    async def ask() -> AIMessage:
+        return await entry.model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]})
+
     async with model_call(entry, meter.root, background=background):
-        began = time.monotonic()
-        message = await entry.model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]})
-    record_answer(message, meter, entry.model, began, kind)
+        message = await call_model(
+            meter, entry.model, ask, lambda answer: answer, lambda: len(prompt) // CHARS_PER_TOKEN, kind=kind
+        )
     return message.text.strip()

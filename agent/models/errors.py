@@ -17,6 +17,7 @@ import openai
 from langchain_core.exceptions import ContextOverflowError, ModelError
 
 from agent.blocks import Failed, command_hint
+from agent.spending import Refusal
 from catalogue import N_, _, join_sentences
 
 
@@ -27,6 +28,14 @@ class ModelFailure(Exception):
         super().__init__(what)
         tried = _("{problem} I tried {count} times.", problem=what, count=tries) if tries > 1 else what
         self.failed = Failed(tried, what_to_do)
+
+
+class BudgetExceeded(ModelFailure):
+    """A budget or an unknown price does not allow the call, which was not made."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.what, refusal.what_to_do)
+        self.other_model = refusal.other_model  # a fallback may be allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,13 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
             return ErrorVerdict("retry", _("My model reported an error."), _try_later(), is_outage=True)
         return ErrorVerdict("fail", _("My model reported an error."), _tell_operator())
     return None
+
+
+def is_charged(error: BaseException) -> bool:
+    """Return whether a provider may charge for the input of a call that ended so: the server had begun to answer."""
+    if not isinstance(error, Exception):
+        return True  # cancelled
+    return _http_status(error) is None and not any(isinstance(cause, CONNECT_ERRORS) for cause in _causes(error))
 
 
 def _describe_network_error(error: Exception) -> str:

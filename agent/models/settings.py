@@ -12,6 +12,15 @@ DEMO_CLASS_PATH = "agent.demo.model:DemoModel"
 
 
 @dataclass(frozen=True, slots=True)
+class ModelPrice:
+    """What a model costs, in dollars for a million tokens. Reasoning counts as output."""
+
+    input: float = field(metadata={"help": "dollars for a million tokens of input", "ge": 0})
+    output: float = field(metadata={"help": "dollars for a million tokens of output", "ge": 0})
+    cached: float | None = setting(None, "dollars for a million tokens of cached input; empty: as `input`", ge=0)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSettings:
     """One entry of `models:`."""
 
@@ -33,6 +42,10 @@ class ModelSettings:
     )
     vision: bool | None = setting(
         None, "whether the model sees pictures; empty: what langchain knows about it, which is nothing of local models"
+    )
+    price: ModelPrice | None = setting(
+        None,
+        "dollars for a million tokens, `{input: 1.25, cached: 0.125, output: 10}`; empty: the list price",
     )
     calls: int = setting(0, "calls of this model at once, shared fairly among conversations; 0: no limit", ge=0)
     options: Mapping[str, Any] = field(

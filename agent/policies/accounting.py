@@ -1,15 +1,19 @@
-"""Clean every model answer, so that it can be stored, shown and sent, and count its tokens."""
+"""Keep every model call within the budgets, clean its answer, and count its tokens."""
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
-from agent.models.answers import record_answer
+from langchain_core.messages import AIMessage
+
+from agent.models.answers import CHARS_PER_TOKEN, call_model
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
+from agent.policies.summarization import estimated_tokens
+from agent.tools.tool import AgentTool
 
 
 class AccountingPolicy:
-    """Innermost of the model policies: the others see a clean answer, and every attempt is counted.
+    """Innermost of the model policies: the others see a clean answer, and every attempt is reserved and counted.
 
     `agent` names whose calls these are. A sub-agent shares the context, and so the meter, of the turn.
     """
@@ -18,9 +22,22 @@ class AccountingPolicy:
         self._agent = agent
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
-        """Clean the answer in place and add the call to the turn's meter."""
-        began = time.monotonic()
-        response = await handler(request)
-        meter = request.runtime.context.meter
-        record_answer(model_answer(response), meter, request.model, began, agent=self._agent)
-        return response
+        """Make the call. Raises BudgetExceeded if a budget does not allow it."""
+        return await call_model(
+            request.runtime.context.meter,
+            request.model,
+            partial(handler, request),
+            model_answer,
+            partial(_input_tokens, request),
+            agent=self._agent,
+        )
+
+
+def _input_tokens(request: ModelCallRequest) -> int:
+    """Estimate the input: what the provider counted last and what came after it; for a first call, all by length."""
+    tokens = estimated_tokens(request.messages)
+    if any(isinstance(message, AIMessage) and message.usage_metadata for message in request.messages):
+        return tokens
+    tools = [tool.json_schema if isinstance(tool, AgentTool) else tool for tool in request.tools]
+    system = request.system_message.text if request.system_message else ""
+    return tokens + (len(system) + sum(len(str(tool)) for tool in tools)) // CHARS_PER_TOKEN

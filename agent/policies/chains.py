@@ -19,6 +19,7 @@ from agent.policies.loop_detection import LoopDetectionPolicy
 from agent.policies.memory import MemoryPolicy
 from agent.policies.pictures import PicturePolicy
 from agent.policies.plan_mode import PlanModePolicy
+from agent.policies.rate_limit import RateLimitPolicy
 from agent.policies.retry import RetryPolicy
 from agent.policies.route import RoutePolicy
 from agent.policies.steering import SteeringPolicy
@@ -73,6 +74,7 @@ def worker_policies(
             LedgerPolicy(),  # stores what the model received
             TruncationPolicy(settings.context.output_chars),
             loop_detection,  # compares whole outputs
+            RateLimitPolicy(),  # a call that is refused again and again is a loop
             ToolLogPolicy(),
             ToolErrorPolicy(),
         ),

@@ -32,8 +32,6 @@ class LedgerPolicy:
             context.notes.append(CallNote("result", tool, "replayed" if entry.result else "unknown"))
             return _replayed_result(request, entry)
         result = await handler(request)
-        status = result.status if isinstance(result, ToolMessage) else "success"
-        context.notes.append(CallNote("result", tool, status))
         await ledger.end(key, _dump_result(result) if isinstance(result, ToolMessage) else "")
         return result
 

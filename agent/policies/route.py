@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from langchain_core.messages import AIMessage, AnyMessage
 
 from agent.blocks import Notice
-from agent.models.errors import ModelFailure
+from agent.models.errors import BudgetExceeded, ModelFailure
 from agent.models.loader import LoadedModel
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
 from agent.policies.pictures import picture_paths
@@ -38,6 +38,8 @@ class RoutePolicy:
             try:
                 return await handler(_for_model(request, failed))
             except (ModelFailure, ContextOverflow) as error:
+                if isinstance(error, BudgetExceeded) and not error.other_model:
+                    raise
                 following = _usable(context.route[1:])
                 if isinstance(error, ContextOverflow):
                     needed = max(failed.settings.context_tokens, estimated_tokens(request.messages))

@@ -1,4 +1,4 @@
-"""Log each tool call with its arguments: what the agent did, for the operator."""
+"""Log each tool call with its arguments: what the agent did, for the operator. Note its outcome for the audit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import orjson
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 
-from agent.policies.base import ToolCallHandler, ToolCallResult
+from agent.context import CallNote
+from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class ToolLogPolicy:
         result = await handler(request)
         status = result.status if isinstance(result, ToolMessage) else "success"
         log.info("tool.end tool=%s status=%s seconds=%.1f", name, status, time.monotonic() - began)
+        turn_context_of(request).notes.append(CallNote("result", name if request.tool else "", status))
         return result
 
 

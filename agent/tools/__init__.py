@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.acp import invoke_agent
 from agent.context import ToolServices
 from agent.sections import AgentSettings
 from agent.subagents import task
@@ -12,7 +13,6 @@ from agent.tools import (
     expose,
     glob,
     grep,
-    invoke_agent,
     ls,
     memory,
     present_files,

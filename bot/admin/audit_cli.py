@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import hmac
 import os
-import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import datetime
 from functools import partial
 from typing import BinaryIO
@@ -20,7 +18,7 @@ from bot.audit import sign_anchor
 from bot.config.schema import AuditConfig, Config
 from bot.storage import audit
 from bot.storage.audit import AuditKind
-from bot.storage.audit_check import read_rows, verify_chain
+from bot.storage.audit_check import read_only, read_rows, verify_chain
 from bot.storage.database import Execute
 
 PEOPLE_AND_PLACES = ("who", "subject", "where")
@@ -35,19 +33,18 @@ def run_audit(arguments: argparse.Namespace, config: Config) -> int:
     database = config.data_dir / "fawn.db"
     if not database.exists():
         return fail(f"{config.data_dir} does not contain a database: check `data_dir` or --config", FAULT)
-    address = f"{database.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
-        connection.row_factory = sqlite3.Row
+    with read_only(database, snapshot=arguments.action == "verify") as execute:
         try:
-            return ACTIONS[arguments.action](connection, arguments, config.audit)
+            return ACTIONS[arguments.action](execute, arguments, config.audit)
         except AuditCommandFailed as error:
             return fail(error, FAULT)
+        except (ValueError, KeyError) as error:  # a body that Fawn has not written
+            return fail(f"the audit is damaged: {error}; `fawn audit verify` names the row", FAULT)
 
 
-def _verify(connection: sqlite3.Connection, arguments: argparse.Namespace, settings: AuditConfig) -> int:
+def _verify(execute: Execute, arguments: argparse.Namespace, settings: AuditConfig) -> int:
     anchors = dict(_parse_anchor(text, settings) for text in arguments.anchor)
-    connection.execute("BEGIN")  # one state of the database, whatever the service writes meanwhile
-    report = verify_chain(_execute_on(connection), anchors)
+    report = verify_chain(execute, anchors)
     if report.fault:
         print(f"TAMPERED: {report.fault}. The {report.rows} rows before are valid.")
         return FAULT
@@ -57,8 +54,8 @@ def _verify(connection: sqlite3.Connection, arguments: argparse.Namespace, setti
     return OK
 
 
-def _export(connection: sqlite3.Connection, arguments: argparse.Namespace, settings: AuditConfig) -> int:
-    lines = _export_lines(_execute_on(connection), arguments)
+def _export(execute: Execute, arguments: argparse.Namespace, settings: AuditConfig) -> int:
+    lines = _export_lines(execute, arguments)
     if arguments.file is None:
         _write_lines(lines, sys.stdout.buffer)
         return OK
@@ -67,17 +64,13 @@ def _export(connection: sqlite3.Connection, arguments: argparse.Namespace, setti
     return OK
 
 
-def _head(connection: sqlite3.Connection, arguments: argparse.Namespace, settings: AuditConfig) -> int:
-    seq, head = audit.read_head(_execute_on(connection))
+def _head(execute: Execute, arguments: argparse.Namespace, settings: AuditConfig) -> int:
+    seq, head = audit.read_head(execute)
     print(sign_anchor(f"{seq}:{head.hex()}", settings))
     return OK
 
 
 ACTIONS = {"verify": _verify, "export": _export, "head": _head}
-
-
-def _execute_on(connection: sqlite3.Connection) -> Execute:
-    return lambda sql, values: connection.execute(sql, values).fetchall()
 
 
 def _parse_anchor(text: str, settings: AuditConfig) -> tuple[int, bytes]:

@@ -149,6 +149,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
     sections["models"] = _complete_models(document, sections.get("models"))
     _check_roles(document, sections)
     _check_search(document, sections.get("web"))
+    _check_budgets(document, sections.get("budgets"))
     _check_time_zone(document, sections.get("time_zone"))
     config = validate(document, FileConfig, sections, extra=("config_version", "channels"))
     if config is None:
@@ -257,6 +258,13 @@ def _check_search(document: Document, web: object) -> None:
         at = ("web", "search", i, needed)
         if provider and needed and not entry.get(needed) and at not in document.faulty:
             document.fault(at, "is missing", f"{provider} needs `{needed}`")
+
+
+def _check_budgets(document: Document, entries: Any) -> None:
+    """Note a budget that limits nothing."""
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, dict) and entry.get("money") is None and entry.get("tokens") is None:
+            document.fault(("budgets", i), "limits nothing", "add `money: 5 USD`, `tokens: 2M` or both")
 
 
 # ---------------------------------------------------------------- channels

@@ -11,8 +11,18 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from agent.setting import Secret
 from bot.config.loader import CONFIG_VERSION, channel_modules, environment_names
 from bot.config.schema import AccessConfig, FileConfig
+from bot.config.spending import Money, TokenCount
 
-_WORDS = {str: "text", Secret: "secret", Path: "path", int: "whole number", float: "number", bool: "true or false"}
+_WORDS = {
+    str: "text",
+    Secret: "secret",
+    Path: "path",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    Money: "dollars",
+    TokenCount: "whole number",
+}
 _HEAD = """# Settings
 
 `make docs` generates this page from the code. Fawn reads one YAML file, `config.yaml`, at start. It reports every fault

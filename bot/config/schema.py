@@ -24,6 +24,7 @@ from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
@@ -172,7 +173,7 @@ class MemoryConfig:
 
 @dataclass(frozen=True, slots=True)
 class AuditConfig:
-    """The audit: a tamper-evident log of who did what (docs/team.md)."""
+    """The audit: a tamper-evident log of who did what (docs/operations.md)."""
 
     days: int = setting(365, "rows of the audit that are older are deleted; 0: they are kept", ge=0)
     key: Secret | None = setting(None, "signs the head of the audit, which is logged every hour")
@@ -231,6 +232,10 @@ class FileConfig:
     sandbox: SandboxConfig = SandboxConfig()
     skills: SkillsConfig = SkillsConfig()
     limits: ServiceLimits = ServiceLimits()
+    budgets: tuple[BudgetConfig, ...] = setting((), "how much the models may be used (docs/team.md), described below")
+    rate_limits: tuple[RateLimitConfig, ...] = setting(
+        (), "how often people write and tools run (docs/team.md), described below"
+    )
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()

@@ -9,7 +9,7 @@ from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
 from bot.schedules import proposals
-from bot.schedules.firing import Fired, enqueue_check, fire, owner_of
+from bot.schedules.firing import Fired, enqueue_check, fire, owner_of, record_change
 from bot.schedules.timing import TimingError, find_zone, local_time, next_time
 from bot.schedules.words import describe_line, describe_next, format_times
 from bot.storage import conversations, inbox, languages, people, runs, schedules
@@ -58,9 +58,12 @@ def schedule_command(call: CommandCall) -> str:
     if not (_is_owner(call, row) or (call.is_operator and verb.lower() not in OWNER_ONLY)):
         return _(NOT_YOURS)
     try:
-        return act(call, row)
+        answer = act(call, row)
     except TimingError as error:
         return _("The times of schedule {number} can't be computed: {reason}.", number=number, reason=error)
+    if act is not _history:
+        record_change(call.execute, row, verb.lower(), call.message.author.id)
+    return answer
 
 
 def _is_owner(call: CommandCall, row: ScheduleRow) -> bool:

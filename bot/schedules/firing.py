@@ -19,7 +19,8 @@ from bot.access import AccessPolicy
 from bot.config.team import Right
 from bot.schedules.timing import TimingError, local_time, next_time, times_until
 from bot.schedules.words import format_times
-from bot.storage import conversations, inbox, languages, outbox, schedules
+from bot.storage import audit, conversations, inbox, languages, outbox, schedules
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.jobs import enqueue_job
 from bot.storage.schedules import ScheduleRow
@@ -105,6 +106,8 @@ def fire(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, n
     kind = ScheduleKind(row.kind)
     if not schedules.record_fire(execute, row.id, due, now, result.get(kind, FireResult.RUN)):
         return
+    what: dict[str, int | str] = {"schedule": row.id, "kind": row.kind, "due": round(due)}
+    audit.record(execute, AuditEvent(AuditKind.SCHEDULE_FIRED, row.place, row.owner, what=what))
     log.info("schedule.fired id=%d kind=%s late=%.1f", row.id, kind, now - due)
     match kind:
         case ScheduleKind.REMINDER:
@@ -143,9 +146,23 @@ def make_message(row: ScheduleRow, due: float, now: float, quotes: tuple[Quote, 
     return Message(row.place, key, "", author, text, now, private=bool(row.private), mode="scheduled", quotes=quotes)
 
 
+def record_change(execute: Execute, row: ScheduleRow, action: str, by: str = "") -> None:
+    """Record in the audit that a schedule was changed, by a person or ("") by the service."""
+    what: dict[str, int | str] = {
+        "schedule": row.id,
+        "action": action,
+        "kind": row.kind,
+        "what": audit.digest(row.what),
+    }
+    subject = audit.person_name(row.channel, row.owner)
+    event = AuditEvent(AuditKind.SCHEDULE_CHANGED, row.place, by, channel=row.channel, subject=subject, what=what)
+    audit.record(execute, event)
+
+
 def pause_and_say(execute: Execute, access: AccessPolicy, row: ScheduleRow, words: str, now: float) -> None:
     """Pause a schedule, and say so where it posts and to the operators."""
     schedules.set_schedule_state(execute, row.id, ScheduleState.PAUSED)
+    record_change(execute, row, "pause")
     key = f"sched:{row.id}:paused:{math.floor(now)}"
     _say(execute, row, words, key, now)
     for person in access.reachable_operators(execute, console=False):

@@ -12,9 +12,10 @@ from agent.messages import Author, Kind, Message, Thread
 from agent.permissions.rules import Subject, ToolUse, judge
 from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingForm
 from bot.config.schema import Config
+from bot.config.team import Right
 from bot.current import Current
 from bot.permissions import rules_in_force
-from bot.schedules.timing import TimingError, find_zone, next_time, parse_timing, shortest_interval
+from bot.schedules.timing import TimingError, find_zone, has_offset, next_time, parse_timing, shortest_interval
 from bot.schedules.words import confirmation_text
 from bot.storage import languages, outbox, people, schedules
 from bot.storage.database import Execute
@@ -46,13 +47,15 @@ def propose_schedule(
 ) -> ScheduleRow:
     """Store a new or changed schedule as a proposal, and ask its owner. Raises ProposalRefused."""
     channel, config = who.thread.channel, current.config
+    if not current.access.may(execute, who.thread, who.person.id, Right.SCHEDULE):
+        raise ProposalRefused("the person's role does not allow schedules here. An operator can change their role.")
     old = find_own(execute, who, request.number) if request.number else None
     if not old and schedules.count_schedules(execute, channel, who.person.id) >= config.schedules.per_person:
         raise ProposalRefused(
             f"the person has {config.schedules.per_person} schedules already, which is the limit. They can delete one."
         )
     try:
-        values = _new_values(execute, config, who, request, old, now)
+        values = _new_values(execute, current, who, request, old, now)
         number = schedules.add_schedule(execute, values)
         row = schedules.find_schedule(execute, number)
         assert row is not None  # noqa: S101 — stored in this transaction
@@ -71,15 +74,16 @@ def find_own(execute: Execute, who: Proposer, number: int) -> ScheduleRow:
 
 
 def _new_values(
-    execute: Execute, config: Config, who: Proposer, request: ScheduleRequest, old: ScheduleRow | None, now: float
+    execute: Execute, current: Current, who: Proposer, request: ScheduleRequest, old: ScheduleRow | None, now: float
 ) -> dict[str, object]:
     """Return the columns of a proposal. Raises ProposalRefused and TimingError."""
+    config = current.config
     kind = request.kind or (old.kind if old else ScheduleKind.WORK)
     what = request.what.strip() or (old.what if old else "")
     url = (request.url.strip() or (old.url if old else "")) if kind == ScheduleKind.WATCH else ""
     if not what or len(what) > MAX_WHAT_CHARS:
         raise ProposalRefused(f"`what` must have 1 to {MAX_WHAT_CHARS} characters.")
-    if kind == ScheduleKind.WATCH and not may_read_page(config, url):
+    if kind == ScheduleKind.WATCH and not may_read_page(execute, current, who.thread, who.person.id, url):
         raise ProposalRefused("a watch needs the `url` of a page that web_fetch may read.")
     if old and not (request.cron or request.at or request.every_minutes):
         timing = replace(old.timing, zone=request.time_zone or old.zone)
@@ -120,15 +124,17 @@ def _choose_zone(
     zone = request.time_zone.strip() or (old.zone if old else "") or known or config.time_zone
     if zone:
         find_zone(zone)
-    elif request.cron or request.at:
+    elif request.cron or (request.at and not has_offset(request.at)):
         raise ProposalRefused("the person's time zone is unknown. Ask for it, then give it as `time_zone`.")
     return zone or "UTC"
 
 
-def may_read_page(config: Config, url: str) -> bool:
-    """Return whether the rules let the agent read a page without a question."""
+def may_read_page(execute: Execute, current: Current, place: Thread, person: str, url: str) -> bool:
+    """Return whether the rules let the agent read a page for this person without a question."""
+    role, config = current.access.role_of(execute, place, person), current.config
     use = ToolUse("web_fetch", {"url": url}, Subject("url"), "allow")
-    return config.web.fetch and bool(url) and judge(rules_in_force(config), use).verdict == "allow"
+    is_allowed = judge((*rules_in_force(config), *role.rules()), use).verdict == "allow"
+    return config.web.fetch and bool(url) and Right.NETWORK in role.rights and is_allowed
 
 
 def ask_owner(execute: Execute, row: ScheduleRow, now: float) -> None:

@@ -107,10 +107,19 @@ def parse_timing(request: ScheduleRequest, zone: str, now: float) -> Timing:
     return timing
 
 
+def has_offset(text: str) -> bool:
+    """Return whether a time says its offset from UTC, so that it needs no zone. Raises TimingError."""
+    return _read_moment(text).tzinfo is not None
+
+
 def _parse_at(text: str, zone: str) -> float:
     """Read a local time or one with an offset. A local time that a change of the clocks skips is moved forward."""
+    moment = _read_moment(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=find_zone(zone))).timestamp()
+
+
+def _read_moment(text: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text.strip())
+        return datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise TimingError(f"{text!r} is not a time such as 2026-11-24T09:00") from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=find_zone(zone))).timestamp()

@@ -11,6 +11,7 @@ from agent.schedules import NOTHING_NEW, ScheduleRequest
 from bot.artifacts import Artifacts
 from bot.claims import ClaimedRun
 from bot.current import Current
+from bot.schedules.firing import record_change
 from bot.schedules.proposals import ProposalRefused, Proposer, find_own, propose_schedule
 from bot.schedules.words import describe_line, describe_next
 from bot.storage import schedules
@@ -83,6 +84,7 @@ class TurnSchedules:
             if row.state != ScheduleState.ACTIVE:
                 return f"Schedule {number} is not active."
             schedules.set_schedule_state(execute, number, ScheduleState.PAUSED)
+            record_change(execute, row, "pause", self._who.person.id)
             return f"Schedule {number} is paused. The command `schedule resume {number}` continues it."
 
         return await self._change(work)
@@ -95,6 +97,7 @@ class TurnSchedules:
             if self._is_scheduled:
                 return "A scheduled run cannot delete schedules; it can pause them."
             schedules.delete_schedule(execute, row.id)
+            record_change(execute, row, "delete", self._who.person.id)
             return f"Schedule {number} is deleted."
 
         return await self._change(work)

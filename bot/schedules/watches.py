@@ -38,11 +38,11 @@ class WatchJobs:
     async def check(self, job: BackgroundJob) -> Effect | None:
         """Handle the job of one fire: read the page, and return what stores the outcome."""
         number, due = int(job.arguments["schedule"]), float(job.arguments["due"])
-        row = await self._store.run(partial(schedules.find_schedule, number=number))
+        row, is_allowed = await self._store.run(partial(self._find, number=number))
         if row is None:
             return None
         text, fault = "", ""
-        if self._fetcher and may_read_page(self._current.config, row.url):
+        if self._fetcher and is_allowed:
             try:
                 text = (await self._fetcher.fetch(row.url, max_age_seconds=0)).text[:MAX_SEEN_CHARS]
             except WebError as error:
@@ -61,6 +61,11 @@ class WatchJobs:
                     _record_text(execute, still, due, text)
 
         return record
+
+    def _find(self, execute: Execute, number: int) -> tuple[ScheduleRow | None, bool]:
+        """Return a schedule, and whether its owner may have its page read now."""
+        row = schedules.find_schedule(execute, number)
+        return row, row is not None and may_read_page(execute, self._current, row.place, row.owner, row.url)
 
     def _record_fault(self, execute: Execute, row: ScheduleRow, due: float, fault: str) -> None:
         now, access = time.time(), self._current.access

@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from agent.messages import Thread
 from bot.storage.database import Execute
+from bot.storage.dialect import BODY_BYTES, HASH_BYTES
 from bot.storage.rows import insert_row
 
 EMPTY = bytes(32)  # the hash before the first row
@@ -81,8 +82,7 @@ class AuditEvent:
     cost: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRow:
+class AuditRow(NamedTuple):
     """A stored row. The hash covers `body` as it is stored."""
 
     seq: int
@@ -125,7 +125,7 @@ def record(execute: Execute, event: AuditEvent) -> None:
 
 def read_head(execute: Execute) -> tuple[int, bytes]:
     """Return number and hash of the last row."""
-    rows = execute("SELECT seq, hash FROM audit WHERE seq=(SELECT max(seq) FROM audit)", {})
+    rows = execute(f"SELECT seq, {HASH_BYTES} AS hash FROM audit WHERE seq=(SELECT max(seq) FROM audit)", {})
     return (int(rows[0]["seq"]), bytes(rows[0]["hash"])) if rows else read_anchor(execute)
 
 
@@ -137,8 +137,10 @@ def read_anchor(execute: Execute) -> tuple[int, bytes]:
 
 def read_page(execute: Execute, after: int, limit: int) -> Sequence[AuditRow]:
     """Return the rows that follow a number, in order."""
-    sql = "SELECT seq, body, hash FROM audit WHERE seq>:after ORDER BY seq LIMIT :limit"
-    return [AuditRow(*row) for row in execute(sql, {"after": after, "limit": limit})]
+    sql = (
+        f"SELECT seq, {BODY_BYTES} AS body, {HASH_BYTES} AS hash FROM audit WHERE seq>:after ORDER BY seq LIMIT :limit"
+    )
+    return [*map(AuditRow._make, execute(sql, {"after": after, "limit": limit}))]
 
 
 def prune_rows(execute: Execute, before: float, limit: int) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from bot.storage.audit import AuditKind, AuditRow, chain_hash, make_alias, read_anchor, read_names, read_page
 from bot.storage.database import Execute
@@ -24,6 +27,17 @@ class ChainReport:
     deleted: tuple[int, ...] = ()  # anchors whose rows retention has deleted, so that they cannot be compared
 
 
+@contextmanager
+def read_only(database: Path, *, snapshot: bool) -> Iterator[Execute]:
+    """Open a database that a service may be writing. A `snapshot` shows one state of it all the time."""
+    address = f"{database.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        if snapshot:
+            connection.execute("BEGIN")
+        yield lambda sql, values: connection.execute(sql, values).fetchall()
+
+
 def read_rows(execute: Execute, after: int = _BEFORE_ALL) -> Iterator[AuditRow]:
     """Yield every row that follows a number."""
     while page := read_page(execute, after, PAGE_ROWS):
@@ -37,12 +51,12 @@ def verify_chain(execute: Execute, anchors: Mapping[int, bytes]) -> ChainReport:
     seq, before, earlier = start, first, b""  # the last valid row, its hash, and that of the row before it
     confirmed, rows = start == 0, 0
     for row in read_rows(execute):
-        fault = _fault_of(row, seq, before, earlier) or _differs(row.seq, row.hash, anchors)
-        if fault:
+        if row.seq != seq + 1 or chain_hash(before, row.seq, row.body) != row.hash:
+            return ChainReport(rows, seq, before, _describe_fault(row, seq, earlier))
+        if row.seq in anchors and (fault := _differs(row.seq, row.hash, anchors)):
             return ChainReport(rows, seq, before, fault)
         if not confirmed and _PRUNED in row.body:
-            what = row.event.get("what")
-            confirmed = row.event["kind"] == AuditKind.PRUNED and what == {"seq": start, "hash": first.hex()}
+            confirmed = _confirms(row, start, first)
         seq, before, earlier, rows = row.seq, row.hash, before, rows + 1
     fault = _differs(start, first, anchors)
     if not confirmed:
@@ -54,19 +68,23 @@ def verify_chain(execute: Execute, anchors: Mapping[int, bytes]) -> ChainReport:
     return ChainReport(rows, seq, before, fault, tuple(number for number in anchors if number < start))
 
 
+def _confirms(row: AuditRow, start: int, first: bytes) -> bool:
+    """Return whether a row says that retention deleted everything up to row `start`."""
+    event = row.event
+    return event.get("kind") == AuditKind.PRUNED and event.get("what") == {"seq": start, "hash": first.hex()}
+
+
 def _differs(seq: int, found: bytes, anchors: Mapping[int, bytes]) -> str:
     return f"row {seq} differs from the anchor: the chain was written anew" if anchors.get(seq, found) != found else ""
 
 
-def _fault_of(row: AuditRow, seq: int, before: bytes, earlier: bytes) -> str:
-    """Say what is wrong with a row that must follow row `seq`, whose hash is `before`; "" if it does."""
+def _describe_fault(row: AuditRow, seq: int, earlier: bytes) -> str:
+    """Say why a row does not follow row `seq`. `earlier` is the hash of the row before that one."""
     if row.seq <= seq:
         return f"row {row.seq} was inserted before the first one"
     if row.seq > seq + 1:
         missing = f"row {seq + 1} was" if row.seq == seq + 2 else f"rows {seq + 1} to {row.seq - 1} were"
         return f"{missing} cut"
-    if chain_hash(before, row.seq, row.body) == row.hash:
-        return ""
     if earlier and chain_hash(earlier, seq, row.body) == row.hash:
         return f"row {seq} was inserted"
     return f"row {row.seq} was changed or inserted, or a row was cut before it"

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
 from agent.messages import Thread
-from bot.storage.database import Execute
+from bot.storage.database import Execute, Row
 from bot.storage.inbox import OPEN
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState
 
 # What is ready later than the longest legal wait was stored before the clock was set back: it waits no longer.
 _CLAIMABLE = "pending>0 AND owner IS NULL AND (ready<=:now OR ready>:latest)"
+_READY = "CAST(ready AS DOUBLE PRECISION)"  # a number, also where the row is damaged
+# Everybody with unclaimed work, by steps from person to person in the index, however much one of them has.
+_NEXT_PERSON = "SELECT min(person) FROM conversations WHERE pending>0 AND owner IS NULL"
+_PEOPLE_WHO_WAIT = (
+    f"WITH RECURSIVE people(person) AS (SELECT ({_NEXT_PERSON}) UNION ALL"
+    f" SELECT ({_NEXT_PERSON} AND person>people.person) FROM people WHERE people.person IS NOT NULL)"
+    " SELECT person, (SELECT count(*) FROM conversations WHERE owner IS NOT NULL AND person=people.person) AS working,"
+    f" (SELECT {_READY} FROM conversations WHERE person=people.person AND {_CLAIMABLE} ORDER BY ready LIMIT 1) AS since"
+    " FROM people WHERE person IS NOT NULL"
+)
+_OF_PERSON = (
+    f"SELECT key, {_READY} AS since FROM conversations WHERE person=:person AND {_CLAIMABLE}"
+    " ORDER BY ready LIMIT :limit"
+)
 _INTERRUPT = (
     "UPDATE conversations SET owner=NULL,"
     f" state=CASE state WHEN '{ConversationState.IDLE}' THEN '{ConversationState.DIRTY}' ELSE state END"
@@ -141,7 +156,9 @@ def refresh_pending(execute: Execute, key: str) -> bool:
     """
     rows = execute(
         f"UPDATE conversations SET pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN}),"
-        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1) WHERE key=:key"
+        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1),"
+        f" person=coalesce((SELECT author FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1), person)"
+        " WHERE key=:key"
         " RETURNING pending",
         {"key": key},
     )
@@ -169,15 +186,28 @@ def count_unclaimed(execute: Execute) -> int:
 
 
 def claimable_conversations(execute: Execute, now: float, latest: float, limit: int) -> list[str]:
-    """Return the keys of unclaimed conversations that are ready, oldest first.
+    """Return the keys of unclaimed conversations that are ready: in turn by person, who has the fewest running first,
+    and the oldest of each person first.
 
     `latest` is the latest time (unix seconds) for which a message may legally wait.
     """
-    rows = execute(
-        f"SELECT key FROM conversations WHERE {_CLAIMABLE} ORDER BY ready LIMIT :limit",
-        {"now": now, "latest": latest, "limit": limit},
-    )
-    return [str(row["key"]) for row in rows]
+    bounds = {"now": now, "latest": latest}
+    people = [
+        (int(row["working"]), float(row["since"]), str(row["person"]))
+        for row in (execute(_PEOPLE_WHO_WAIT, bounds) if limit else ())
+        if row["since"] is not None
+    ]
+    heapq.heapify(people)
+    waiting: dict[str, list[Row]] = {}
+    keys: list[str] = []
+    while people and len(keys) < limit:
+        working, _, person = heapq.heappop(people)
+        if person not in waiting:
+            waiting[person] = [*reversed(execute(_OF_PERSON, {**bounds, "person": person, "limit": limit - len(keys)}))]
+        keys.append(str(waiting[person].pop()["key"]))
+        if rest := waiting[person]:
+            heapq.heappush(people, (working + 1, float(rest[-1]["since"]), person))
+    return keys
 
 
 def queueable_conversations(execute: Execute, now: float, latest: float, limit: int) -> list[ConversationRow]:

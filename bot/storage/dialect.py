@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ROW_ID = "rowid"  # PostgreSQL: ctid
+BODY_BYTES, HASH_BYTES = "CAST(body AS BLOB)", "CAST(hash AS BLOB)"  # of a row of the audit, whatever was written there
 PAYLOAD_BYTES = "CAST(payload AS BLOB)"  # the column's bytes also where SQLite holds damaged text; PostgreSQL: payload
 LIKE = "LIKE"  # ignores the case of ASCII letters only; PostgreSQL: ILIKE, which ignores every case
 FULL_TEXT_MATCH = "memory_index MATCH :query"  # PostgreSQL: a tsvector column over the same prepared text

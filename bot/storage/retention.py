@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
 from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, PairingState, QuestionState, ScheduleState
 
+USAGE_SECONDS = 32 * 86400  # the budgets of a month are sums of usage
 FINISHED = {
     "inbox": f"state<>{InboxState.NEW} AND received<:before",
     "outbox": f"state IN ({OutboxState.SENT}, {OutboxState.DROPPED}) AND created<:before",
@@ -17,7 +20,8 @@ FINISHED = {
     " AND zone=''",
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
-    "usage": "at<:before",
+    "usage": "at<:before AND at<:month_ago",
+    "budgets": "until<:now",
     "feedback": "at<:before",
     "schedules": f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ENDED}') AND created<:before"
     " AND coalesce(next_at, 0)<:before",
@@ -35,7 +39,9 @@ _DELETE = {
 
 def delete_finished(execute: Execute, table: str, before: float, limit: int) -> int:
     """Delete some rows of a table that were finished before this unix time; return how many."""
-    return len(execute(_DELETE[table], {"before": before, "limit": limit}))
+    now = time.time()
+    values = {"before": before, "now": now, "month_ago": now - USAGE_SECONDS, "limit": limit}
+    return len(execute(_DELETE[table], values))
 
 
 def runs_with_copies(execute: Execute) -> set[str]:

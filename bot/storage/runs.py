@@ -109,3 +109,8 @@ def count_runs(execute: Execute, conversation: str) -> int:
     """Count the runs of a conversation."""
     rows = execute("SELECT count(*) AS n FROM runs WHERE conversation=:conversation", {"conversation": conversation})
     return int(rows[0]["n"])
+
+
+def requester_of(execute: Execute, run: int) -> str:
+    """Return the platform id of the requester of a run."""
+    return str(execute("SELECT requester FROM runs WHERE id=:run", {"run": run})[0]["requester"])

@@ -15,12 +15,11 @@ from bot.storage.states import FireResult, ScheduleState
 MAX_LISTED = 50
 
 # While work of the last fire is pending or runs, the next fire waits. The conversation belongs to the schedule alone.
-_IDLE = (
-    "NOT EXISTS (SELECT 1 FROM conversations c WHERE c.key='schedule:' || s.id"
-    " AND (c.pending>0 OR c.owner IS NOT NULL))"
-    " AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.key='watch:' || s.id AND j.due IS NOT NULL)"
+_BUSY = (
+    "EXISTS (SELECT 1 FROM conversations c WHERE c.key='schedule:' || s.id AND (c.pending>0 OR c.owner IS NOT NULL))"
+    " OR EXISTS (SELECT 1 FROM jobs j WHERE j.key='watch:' || s.id AND j.due IS NOT NULL)"
 )
-_DUE = f"FROM schedules s WHERE s.state='{ScheduleState.ACTIVE}' AND s.next_at<=:now AND {_IDLE}"
+_DUE = f"FROM schedules s WHERE s.state='{ScheduleState.ACTIVE}' AND s.next_at<=:now AND NOT ({_BUSY})"
 _KEPT = f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ACTIVE}', '{ScheduleState.PAUSED}')"
 
 
@@ -141,7 +140,7 @@ def earliest_fire(execute: Execute, now: float) -> float | None:
 
 def is_busy(execute: Execute, row: ScheduleRow) -> bool:
     """Return whether work of the last fire is pending or runs."""
-    return not execute(f"SELECT 1 FROM schedules s WHERE s.id=:id AND {_IDLE}", {"id": row.id})
+    return bool(execute(f"SELECT 1 FROM schedules s WHERE s.id=:id AND ({_BUSY})", {"id": row.id}))
 
 
 def move_next(execute: Execute, row: ScheduleRow, next_at: float | None) -> None:

@@ -32,8 +32,8 @@ CREATE INDEX inbox_received ON inbox (received);
 CREATE INDEX inbox_run ON inbox (run);
 
 -- One conversation of the agent: checkpoint, folders, and the claim of a process (`owner`, `fence`). `pending` counts
--- open rows; `ready` is when the first of them may be claimed (NULL: none). state: idle, dirty (the checkpoint may hold
--- unfinished work), waiting (for answers to questions).
+-- open rows; `ready` is when the first of them may be claimed (NULL: none), and `person` is its author. state: idle, dirty
+-- (the checkpoint may hold unfinished work), waiting (for answers to questions).
 CREATE TABLE conversations (
     "key" TEXT NOT NULL,
     thread TEXT NOT NULL,
@@ -47,6 +47,7 @@ CREATE TABLE conversations (
     created FLOAT NOT NULL,
     used FLOAT NOT NULL,
     agent TEXT DEFAULT '' NOT NULL,
+    person TEXT DEFAULT '' NOT NULL,
     effort TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY ("key")
 );
@@ -54,6 +55,8 @@ CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NUL
 CREATE INDEX conversations_ready ON conversations (ready) WHERE pending>0;
 CREATE INDEX conversations_thread ON conversations (thread);
 CREATE INDEX conversations_used ON conversations (used);
+CREATE INDEX conversations_waiting ON conversations (person, ready) WHERE pending>0 AND owner IS NULL;
+CREATE INDEX conversations_working ON conversations (person) WHERE owner IS NOT NULL;
 
 -- The current conversation of each address. `/new` starts another one; a chat that becomes a supergroup keeps its own.
 CREATE TABLE addresses (
@@ -116,7 +119,9 @@ CREATE INDEX questions_asked ON questions (asked);
 CREATE INDEX questions_until ON questions (until) WHERE state='open';
 
 -- A row for each model call of a run: agent (lead or a sub-agent), model (its name in the configuration), kind (turn,
--- summary, title), tokens, and the seconds that it took until `at`.
+-- summary, title, …), tokens, and the seconds that it took until `at`. `person` asked for it, in `chat`. `cost` is in
+-- micro-dollars (NULL: unknown), `price` says where the price comes from. `open`: it is under way and has its input only.
+-- A call under a budget has the time of its reservation in `at`.
 CREATE TABLE usage (
     id INTEGER NOT NULL,
     run INTEGER NOT NULL,
@@ -130,9 +135,17 @@ CREATE TABLE usage (
     reasoning INTEGER NOT NULL,
     seconds FLOAT NOT NULL,
     at FLOAT NOT NULL,
+    person TEXT DEFAULT '' NOT NULL,
+    chat TEXT DEFAULT '' NOT NULL,
+    price TEXT DEFAULT '' NOT NULL,
+    cost INTEGER,
+    open INTEGER DEFAULT '0' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX usage_at ON usage (at);
+CREATE INDEX usage_chat ON usage (chat, at);
+CREATE INDEX usage_open ON usage (id) WHERE open=1;
+CREATE INDEX usage_person ON usage (person, at);
 CREATE INDEX usage_run ON usage (run);
 
 -- Background jobs until they are done. `due` is NULL when a job was given up, `owner` names the process that runs it,
@@ -345,6 +358,21 @@ CREATE TABLE memory_vectors (
     vector BLOB NOT NULL,
     PRIMARY KEY (memory)
 );
+
+-- What is spent and held of each budget, in micro-dollars and tokens: sums over `usage`, NULL until the first call after a
+-- start sums them up. `until` is the end of the period in unix time, `warned` whether people know that it is nearly used up.
+CREATE TABLE budgets (
+    scope TEXT NOT NULL,
+    period TEXT NOT NULL,
+    money INTEGER,
+    tokens INTEGER,
+    held_money INTEGER DEFAULT '0' NOT NULL,
+    held_tokens INTEGER DEFAULT '0' NOT NULL,
+    warned INTEGER DEFAULT '0' NOT NULL,
+    until FLOAT NOT NULL,
+    PRIMARY KEY (scope, period)
+);
+CREATE INDEX budgets_until ON budgets (until);
 
 -- The audit: hash = SHA-256(hash of the row before || seq as 8 bytes || body). `audit_anchors` has the last row that
 -- retention deleted. `audit_names`: pseudonym (`alias`, a hash of salt and name) -> address of a person or thread, and the

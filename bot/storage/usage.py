@@ -1,20 +1,123 @@
-"""Usage: one row for each model call."""
+"""Usage: one row for each model call, with whose it is and what it cost.
+
+A call under a budget has its row before it is sent: `open`, with its input alone, which is what counts if the process
+dies during the call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 
 from agent.blocks import Usage
 from agent.context import ModelCall
+from agent.messages import Thread
 from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row
+from bot.storage.rows import insert_row, read_row, read_rows
+
+_SUMS = (
+    "coalesce(sum(cost), 0) AS cost, coalesce(sum(input+output), 0) AS tokens, count(*) AS calls,"
+    " coalesce(sum(CASE WHEN cost IS NULL THEN 1 ELSE 0 END), 0) AS unpriced"
+)
+_WHERE = {  # scope → the rows of it
+    "turn": "run=:run",
+    "person": "person=:key AND at>=:since",
+    "chat": "chat=:key AND at>=:since",
+    "workspace": "chat>=:key || '/' AND chat<:key || '0' AND at>=:since",
+    "agent": "agent=:key AND at>=:since",
+    "model": "model=:key AND at>=:since",
+    "everything": "at>=:since",
+}
 
 
-def record_calls(execute: Execute, run: int, conversation: str, calls: Sequence[ModelCall]) -> None:
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """Whose budgets pay for model calls: those of a run's requester, in a thread."""
+
+    run: int
+    conversation: str
+    thread: Thread
+    requester: str
+
+    @property
+    def person(self) -> str:
+        """The requester with the channel, as in the inbox; "" if nobody is known."""
+        return f"{self.thread.channel}:{self.requester}" if self.requester else ""
+
+    @property
+    def chat(self) -> str:
+        """The address of the chat, without the topic."""
+        return str(replace(self.thread, topic=""))
+
+    @property
+    def workspace(self) -> str:
+        """The beginning of the addresses of all its chats."""
+        return str(self.thread).rpartition("/")[0].rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PricedCall:
+    """A model call with its cost in micro-dollars (None: unknown) and where the price comes from."""
+
+    call: ModelCall
+    cost: int | None
+    price: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What calls cost in micro-dollars; `unpriced` of the `calls` have no known price."""
+
+    cost: int = 0
+    tokens: int = 0
+    calls: int = 0
+    unpriced: int = 0
+    name: str = ""
+
+
+def record_calls(execute: Execute, payer: Payer, calls: Iterable[PricedCall]) -> None:
     """Record model calls of a run."""
-    for call in calls:
-        insert_row(execute, "usage", "id", {"run": run, "conversation": conversation, **asdict(call)})
+    for each in calls:
+        insert_row(execute, "usage", "id", _columns(payer, each))
+
+
+def open_call(execute: Execute, payer: Payer, least: PricedCall) -> int:
+    """Record a call that is about to be sent; return its id. `least` is what it costs in any case."""
+    return int(insert_row(execute, "usage", "id", {**_columns(payer, least), "open": 1})[0]["id"])
+
+
+def close_call(execute: Execute, id: int, done: PricedCall) -> None:
+    """Record the end of an open call. Its time stays: it counts in the period in which it was sent."""
+    call = done.call
+    execute(
+        "UPDATE usage SET open=0, input=:input, output=:output, cached=:cached, reasoning=:reasoning,"
+        " seconds=:seconds, cost=:cost, price=:price WHERE id=:id",
+        {
+            "id": id,
+            "input": call.input,
+            "output": call.output,
+            "cached": call.cached,
+            "reasoning": call.reasoning,
+            "seconds": call.seconds,
+            "cost": done.cost,
+            "price": done.price,
+        },
+    )
+
+
+def delete_call(execute: Execute, id: int) -> None:
+    """Delete an open call that cost nothing."""
+    execute("DELETE FROM usage WHERE id=:id", {"id": id})
+
+
+def close_stale_calls(execute: Execute) -> None:
+    """Let the open calls of a dead process count with their input."""
+    execute("UPDATE usage SET open=0 WHERE open=1", {})
+
+
+def _columns(payer: Payer, each: PricedCall) -> dict[str, object]:
+    mine = {"run": payer.run, "conversation": payer.conversation, "person": payer.person, "chat": payer.chat}
+    return {**mine, **asdict(each.call), "cost": each.cost, "price": each.price}
 
 
 def usage_of_run(execute: Execute, run: int) -> Usage:
@@ -24,3 +127,31 @@ def usage_of_run(execute: Execute, run: int) -> Usage:
         " count(*) AS calls FROM usage WHERE run=:run GROUP BY run"
     )
     return read_row(execute, Usage, sql, run=run) or Usage()
+
+
+def spent(execute: Execute, scope: str, key: str, since: float, *, ended: bool = False) -> Spending:
+    """Return what a scope has spent since this unix time; only by `ended` calls, or with those that are under way."""
+    run = int(key) if scope == "turn" else 0
+    sql = f"SELECT {_SUMS} FROM usage WHERE {_WHERE[scope]} AND open<=:open"
+    return read_row(execute, Spending, sql, key=key, since=since, run=run, open=int(not ended)) or Spending()
+
+
+def spent_by(execute: Execute, column: str, scope: str, key: str, since: float, limit: int) -> list[Spending]:
+    """Return what a scope has spent, by `person`, `chat` or `model`, the largest first."""
+    if column not in ("person", "chat", "model"):
+        raise ValueError(column)
+    sql = (
+        f"SELECT {column} AS name, {_SUMS} FROM usage WHERE {_WHERE[scope]} GROUP BY {column}"
+        " ORDER BY sum(cost) DESC, sum(input+output) DESC LIMIT :limit"
+    )
+    return read_rows(execute, Spending, sql, key=key, since=since, run=0, limit=limit)
+
+
+def spent_by_time(execute: Execute, scope: str, key: str, since: float) -> list[tuple[float, Spending]]:
+    """Return what a scope has spent in each quarter of an hour, which lies within one day in every time zone."""
+    sql = (
+        f"SELECT CAST(at/900 AS INTEGER)*900 AS at, {_SUMS} FROM usage WHERE {_WHERE[scope]}"
+        " GROUP BY CAST(at/900 AS INTEGER)"
+    )
+    rows = execute(sql, {"key": key, "since": since, "run": 0})
+    return [(float(row["at"]), Spending(row["cost"], row["tokens"], row["calls"], row["unpriced"])) for row in rows]

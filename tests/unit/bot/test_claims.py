@@ -69,6 +69,18 @@ async def test_the_oldest_conversation_is_claimed_first_within_the_limit(store: 
     assert [job.messages[0].text for job in await claim(store)] == ["m3", "m4"]
 
 
+async def test_places_go_round_by_person(store: Database, inbox: Inbox) -> None:
+    """Who has the fewest conversations running is next; the oldest of each person comes first."""
+    for number in range(50):
+        await inbox.receive([message(f"jane {number}", number, Thread("telegram", "1", str(number)))])
+    assert [job.messages[0].text for job in await claim(store, free=3)] == ["jane 0", "jane 1", "jane 2"]
+    for number, name in enumerate(("bob", "eve", "bob"), 100):
+        author = Author(name, name)
+        await inbox.receive([message(f"{name} {number}", number, Thread("telegram", "1", str(number)), author=author)])
+    jobs = await claim(store, free=5)
+    assert [job.messages[0].text for job in jobs] == ["bob 100", "eve 101", "bob 102", "jane 3", "jane 4"]
+
+
 async def test_a_lost_claim_records_nothing(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     (mine,) = await claim(store)

@@ -17,6 +17,7 @@ from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, may_see
 from agent.messages import Author, Message
 from agent.models.settings import ModelSettings
+from bot.budgets import Budgets
 from bot.config.schema import Config, MemoryConfig
 from bot.current import Current
 from bot.jobs import JobWorker
@@ -166,7 +167,7 @@ class Reader:
     def __init__(self, store: Database, current: Current) -> None:
         self.store = store
         self.current = current
-        self.service = MemoryService(store, current)
+        self.service = MemoryService(store, current, Budgets(store, current))
 
     async def say(self, text: str, place: Place = DIRECT, at: float = 0.0, queue: bool = True) -> None:
         def work(execute: Execute) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from agent.messages import Author
 from agent.models.settings import ModelSettings
 from agent.sections import EmbeddingsConfig
 from agent.setting import Secret
+from bot.budgets import Budgets
 from bot.config.schema import Config, MemoryConfig
 from bot.current import Current
 from bot.memory import EMBED_JOB, MemoryService
@@ -73,7 +74,9 @@ async def embed_all(store: Database, endpoint: Endpoint, tmp_path: Path) -> None
     """Do the recurring job."""
     models = (ModelSettings("main", model="main"),)
     current = Current(Config(models=models, memory=MemoryConfig(embeddings=endpoint.config), data_dir=tmp_path))
-    await MemoryService(store, current).embed_facts(BackgroundJob(EMBED_JOB, EMBED_JOB, 0.0, b"{}", 1, "", ""))
+    await MemoryService(store, current, Budgets(store, current)).embed_facts(
+        BackgroundJob(EMBED_JOB, EMBED_JOB, 0.0, b"{}", 1, "", "")
+    )
 
 
 async def near(store: Database, endpoint: Endpoint, text: str, place: Place, person: Author) -> list[str]:
@@ -136,8 +139,8 @@ async def test_a_failing_endpoint_is_left_out_and_logged_once(
         await embed_texts(config, ["a car"], 0.1 if fault == "silence" else 20)
 
 
-def web_text(text: str) -> object:
-    async def answer(_: web.Request) -> web.Response:
+def web_text(text: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(text=text)
 
     return answer

@@ -18,7 +18,8 @@ from agent.messages import Author, Kind, Message, Thread
 from agent.schedules import ScheduleRequest, Timing
 from bot import claims
 from bot.access import AccessPolicy
-from bot.config.schema import AccessConfig, Config, ScheduleConfig
+from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
+from bot.config.team import RoleAssignment
 from bot.current import Current
 from bot.schedules import proposals
 from bot.schedules.firing import MAX_MADE_UP, Fired, fire_due
@@ -286,8 +287,9 @@ def message(text: str, author: Author = JANE, chat: str = "7", **more: Any) -> M
     return Message(Thread("telegram", "bot", chat), f"k:{text}", "1", author, text, NOON, private=True, **more)
 
 
-def current(**values: Any) -> Current:
-    return Current(Config(schedules=ScheduleConfig(**values)))
+def current(role: str = "member", **values: Any) -> Current:
+    access = AccessConfig(open=True, roles=(RoleAssignment(role, ("7",)),))
+    return Current(Config(schedules=ScheduleConfig(**values), channels=(ChannelConfig("telegram", None, access),)))
 
 
 async def propose(bench: Bench, request: ScheduleRequest, config: Current | None = None) -> ScheduleRow:
@@ -341,6 +343,7 @@ async def test_the_zone_is_the_persons_and_never_the_machines(bench: Bench) -> N
         (replace(DAILY, what="x" * 1501), {}, "`what` must"),
         (replace(DAILY, kind="watch"), {}, "needs the `url`"),
         (replace(DAILY, number=99), {}, "has no schedule 99"),
+        (DAILY, {"role": "viewer"}, "role does not allow"),
         (replace(DAILY, time_zone="Mars/Olympus"), {}, "IANA"),
     ],
 )

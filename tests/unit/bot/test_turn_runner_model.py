@@ -136,9 +136,9 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
             channels = {"wall": wall} if wall else {}
             outbox = Outbox(store, channels.get, harness.current)
             jobs = JobWorker(store)
-            jobs.register(TITLE_JOB, partial(make_title, harness.current))
-            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channels.get))
             turns = TurnRunner(store, harness.current, provider, images, outbox, channels.get, tmp_path, jobs.wake)
+            jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
+            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channels.get))
             works = (outbox.serve(), harness.threads.serve(turns), jobs.serve())
             serving = [asyncio.create_task(work) for work in works]
             await asyncio.sleep(0)

@@ -1,0 +1,288 @@
+"""Budgets: reserve before a model call, settle after it, refuse when nothing is left.
+
+Both are units of work of the store that do not wait for the disk, so that kill -9 loses no call; without budgets there
+are none. A reservation is an upper bound, or all that is left of a budget. So whatever runs at once, a budget is passed
+by the last call at most. A call for which running ones hold everything waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from zoneinfo import ZoneInfo
+
+from agent.context import Meter, ModelCall
+from agent.models.prices import load_prices, price_call
+from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
+from agent.spending import PlannedCall, Refusal
+from bot.background import until_stored
+from bot.budget_texts import refusal_of, unknown_price, warning_of
+from bot.config.spending import BudgetConfig
+from bot.current import Current
+from bot.storage import audit, usage
+from bot.storage import budgets as stored
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.budgets import CounterKey
+from bot.storage.database import Database, Execute
+from bot.storage.usage import Payer, PricedCall
+from channels.shared.background import BackgroundTasks
+
+log = logging.getLogger(__name__)
+
+WARNING_SHARE = 0.8
+TURN_SECONDS = 86400.0  # how long the counter of a turn is kept at least
+SCOPES = ("turn", "person", "chat", "workspace", "agent", "model", "everything")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A budget as it applies to one call."""
+
+    config: BudgetConfig
+    key: CounterKey
+
+    def share(self, money: int, tokens: int) -> float:
+        """Return the used share of the budget; 1.0: nothing is left."""
+        parts = [(money, self.config.money), (tokens, self.config.tokens)]
+        return max([used / limit if limit else 1.0 for used, limit in parts if limit is not None], default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a call holds of one budget."""
+
+    limit: Limit
+    money: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A call that may be sent: the id of its row, and what it holds."""
+
+    id: int
+    holds: Sequence[Hold]
+
+
+class Budgets:
+    """The budgets of the service. One instance: calls that wait for each other share it."""
+
+    def __init__(self, store: Database, current: Current) -> None:
+        self.current = current
+        self._store = store
+        self._freed = asyncio.Event()
+        self._tasks = BackgroundTasks()
+        self._summed: Sequence[BudgetConfig] = ()  # for which the counters are kept
+
+    def meter(self, payer: Payer) -> Meter:
+        """Return the meter of a turn or background job."""
+        return Meter(gate=self.gate(payer))
+
+    def gate(self, payer: Payer) -> BudgetGate | None:
+        """Return the gate of calls that `payer` pays for; None if there are no budgets."""
+        return BudgetGate(self, payer) if self.current.config.budgets else None
+
+    def settings(self, model: str) -> ModelSettings | None:
+        """Return the settings of a model; None if it is not configured any more."""
+        if not self.current.config.models:
+            return ModelSettings(model, DEMO_CLASS_PATH)
+        return next((each for each in self.current.config.models if each.name == model), None)
+
+    async def load_prices(self, model: str) -> None:
+        """Load the table of prices if the model needs it."""
+        await load_prices(self.settings(model))
+
+    def price(self, call: ModelCall) -> PricedCall:
+        """Return the call with its cost."""
+        return PricedCall(call, *price_call(self.settings(call.model), call))
+
+    async def reserve(self, payer: Payer, planned: PlannedCall) -> Opened | Refusal | None:
+        """Reserve for a call; wait while running calls hold what is left of a budget."""
+        await self.load_prices(planned.model)
+        while True:
+            config, now = self.current.config, time.time()
+            zone = ZoneInfo(config.time_zone) if config.time_zone else None
+            limits = limits_of(config.budgets, payer, planned, now, zone)
+            if not limits:
+                return None
+            least, most = self.bounds(planned, now)
+            if most.cost is None and any(limit.config.money is not None for limit in limits):
+                log.warning("budget.unknown_price model=%s", planned.model)
+                return unknown_price(planned.model)
+            freed = self._freed
+            work = partial(self._try_reserve, payer=payer, limits=limits, least=least, most=most)
+            found = await until_stored("reserve", partial(self._store.run, work, durable=False))
+            if isinstance(found, Limit):
+                log.info("budget.refused scope=%s period=%s kind=%s", *found.key.values.values(), planned.kind)
+                return refusal_of(found.config, found.key.until, zone, *await self._used(found))
+            if found:
+                return found
+            await freed.wait()
+
+    def bounds(self, planned: PlannedCall, now: float) -> tuple[PricedCall, PricedCall]:
+        """Return the call as it counts if it is cut off, and as it may become."""
+        name = (planned.agent, planned.model, planned.kind)
+        least = ModelCall(*name, input=planned.input, output=0, cached=0, reasoning=0, seconds=0.0, at=now)
+        return self.price(least), self.price(replace(least, output=planned.output))
+
+    async def _used(self, limit: Limit) -> tuple[int, int]:
+        money, tokens, *_held = await self._store.run(partial(stored.read_counter, key=limit.key), durable=False)
+        return money, tokens
+
+    def _try_reserve(
+        self, execute: Execute, payer: Payer, limits: Sequence[Limit], least: PricedCall, most: PricedCall
+    ) -> Opened | Limit | None:
+        """Return the opened call, the budget of which nothing is left, or None if running calls hold what is left."""
+        if self._summed is not self.current.config.budgets:  # the configuration has changed
+            self._summed = self.current.config.budgets
+            stored.forget_sums(execute)
+        counters = [stored.read_counter(execute, limit.key) for limit in limits]
+        holds: list[Hold] = []
+        cost, tokens = most.cost or 0, most.call.input + most.call.output
+        for limit, (spent_money, spent_tokens, held_money, held_tokens) in zip(limits, counters, strict=True):
+            if limit.share(spent_money, spent_tokens) >= 1.0:
+                what = {"scope": limit.key.scope, "period": limit.key.period, "kind": least.call.kind}
+                event = AuditEvent(
+                    AuditKind.BUDGET_REFUSED, payer.thread, payer.requester, run=payer.run, what=what, result="refused"
+                )
+                audit.record(execute, event)
+                return limit
+            most_money, most_tokens = limit.config.money, limit.config.tokens
+            left_money = cost if most_money is None else most_money - spent_money - held_money
+            left_tokens = tokens if most_tokens is None else most_tokens - spent_tokens - held_tokens
+            if left_tokens > 0 and (most_money is None or left_money > 0):
+                holds.append(Hold(limit, min(cost, left_money), min(tokens, left_tokens)))
+        if len(holds) < len(limits):
+            return None
+        for each in holds:
+            stored.hold(execute, each.limit.key, each.money, each.tokens)
+        return Opened(usage.open_call(execute, payer, least), holds)
+
+    async def end(self, opened: Opened, done: Callable[[Execute], PricedCall | None]) -> list[Limit]:
+        """Give back what a call holds and book what it cost, also if the caller is cancelled.
+
+        Returns the budgets of which a warning is due.
+        """
+        due: list[Limit] = []
+        task = self._tasks.start(self._end(opened, done, due), name=f"settle {opened.id}")
+        await asyncio.shield(task)
+        return due
+
+    async def _end(self, opened: Opened, done: Callable[[Execute], PricedCall | None], due: list[Limit]) -> None:
+        def work(execute: Execute) -> list[Limit]:
+            call = done(execute)
+            cost, tokens = (call.cost or 0, call.call.input + call.call.output) if call else (0, 0)
+            warned = []
+            for each in opened.holds:
+                key, held = each.limit.key, {"held_money": each.money, "held_tokens": each.tokens}
+                share = each.limit.share(*stored.book(execute, key, cost, tokens, **held))
+                if share >= WARNING_SHARE and stored.mark_warned(execute, each.limit.key):
+                    warned.append(each.limit)
+            return warned
+
+        due += await until_stored("settle", partial(self._store.run, work, durable=False))
+        freed, self._freed = self._freed, asyncio.Event()
+        freed.set()
+
+
+class BudgetGate:
+    """`agent.spending.SpendingGate` of one turn or background job."""
+
+    def __init__(self, budgets: Budgets, payer: Payer) -> None:
+        self.budgets = budgets
+        self._payer = payer
+        self._warnings: list[Limit] = []
+
+    async def reserve(self, planned: PlannedCall) -> BudgetReservation | Refusal | None:
+        """Reserve for a call."""
+        opened = await self.budgets.reserve(self._payer, planned)
+        return BudgetReservation(self, opened, planned) if isinstance(opened, Opened) else opened
+
+    def warn(self, limits: Sequence[Limit]) -> None:
+        """Have the end of the turn say that these budgets are nearly used up."""
+        self._warnings += limits
+
+    def take_warnings(self) -> list[str]:
+        """Return what the end of the turn says about budgets."""
+        limits, self._warnings = self._warnings, []
+        name = self.budgets.current.config.time_zone
+        zone = ZoneInfo(name) if name else None
+        return [warning_of(limit.config, limit.key.until, zone, round(100 * WARNING_SHARE)) for limit in limits]
+
+
+class BudgetReservation:
+    """`agent.spending.Reservation` of one call."""
+
+    def __init__(self, gate: BudgetGate, opened: Opened, planned: PlannedCall) -> None:
+        self._gate = gate
+        self._opened = opened
+        self._planned = planned
+
+    async def settle(self, call: ModelCall) -> None:
+        """Record the call in place of the reservation."""
+
+        def done(execute: Execute) -> PricedCall:
+            priced = self._gate.budgets.price(call)
+            usage.close_call(execute, self._opened.id, priced)
+            return priced
+
+        self._gate.warn(await self._gate.budgets.end(self._opened, done))
+
+    async def abandon(self, *, charged: bool) -> None:
+        """End the reservation of a call without an answer. If it was `charged`, its input counts."""
+        planned = self._planned
+
+        def done(execute: Execute) -> PricedCall | None:
+            if not charged:
+                usage.delete_call(execute, self._opened.id)
+                return None
+            least, _most = self._gate.budgets.bounds(planned, time.time())
+            usage.close_call(execute, self._opened.id, least)
+            return least
+
+        self._gate.warn(await self._gate.budgets.end(self._opened, done))
+
+
+def limits_of(
+    budgets: Sequence[BudgetConfig], payer: Payer, planned: PlannedCall, now: float, zone: ZoneInfo | None
+) -> list[Limit]:
+    """Return the budgets that apply to a call. One for this person, chat, … replaces that for all others."""
+    thread, channel = payer.thread, payer.thread.channel
+    keys = {
+        "turn": (str(payer.run), ()),
+        "person": (payer.person, (payer.requester, payer.person)),
+        "chat": (payer.chat, (thread.chat, f"{channel}:{thread.chat}")),
+        "workspace": (payer.workspace, (thread.workspace, f"{channel}:{thread.workspace}")),
+        "agent": (planned.agent, (planned.agent,)),
+        "model": (planned.model, (planned.model,)),
+        "everything": ("all", ()),
+    }
+    found: dict[tuple[str, str], Limit] = {}
+    for entry in sorted(budgets, key=lambda each: bool(each.which)):
+        key, names = keys[entry.scope]
+        if key and (not entry.which or entry.which in names):
+            period, since, until = period_of(entry, now, zone)
+            found[entry.scope, period] = Limit(entry, CounterKey(entry.scope, key, period, since, until))
+    return sorted(found.values(), key=lambda limit: SCOPES.index(limit.key.scope))
+
+
+def period_of(entry: BudgetConfig, now: float, zone: ZoneInfo | None) -> tuple[str, float, float]:
+    """Return the name of the budget's present period, its begin and its end in unix time."""
+    if entry.scope == "turn":
+        return "turn", 0.0, now + TURN_SECONDS
+    since, until = period_bounds(entry.period, now, zone)
+    return f"{datetime.fromtimestamp(now, zone):{'%Y-%m-%d' if entry.period == 'day' else '%Y-%m'}}", since, until
+
+
+def period_bounds(period: str, now: float, zone: ZoneInfo | None) -> tuple[float, float]:
+    """Return when the day or month of a time begins and ends: at midnight there, whatever its clocks do."""
+    first = datetime.fromtimestamp(now, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    if period == "month":
+        first = first.replace(day=1)
+    later = first + timedelta(days=1 if period == "day" else 32)  # in local time
+    return first.timestamp(), (later if period == "day" else later.replace(day=1)).timestamp()

@@ -1,0 +1,154 @@
+"""`/usage`: what the models have cost, of a person, a chat, or everybody; with a chart of the last 30 days."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from agent.blocks import command_hint
+from agent.spending import PlannedCall
+from bot.budget_texts import describe_left, format_money
+from bot.budgets import limits_of, period_bounds
+from bot.outbox import files_payload
+from bot.storage import outbox, people, usage
+from bot.storage.budgets import read_counter
+from bot.storage.usage import Payer, Spending
+from bot.usage_chart import draw_bars
+from bot.work_commands import without_formatting
+from catalogue import N_, _, ngettext
+from channels.base import OutgoingFile
+
+if TYPE_CHECKING:
+    from bot.commands import CommandCall
+
+CHART_DAYS = 30
+CHART_NAME = "usage.png"
+MAX_LISTED = 8
+HEADINGS = {
+    "person": N_("**Your usage**"),
+    "chat": N_("**The usage of this chat**"),
+    "everything": N_("**The usage of everybody**"),
+}
+
+
+def usage_command(call: CommandCall) -> str:
+    """Show the usage of this person, of this chat (`chat`), or of everybody (`team`), which operators may see."""
+    payer = Payer(0, call.conversation, call.thread, call.message.author.id)
+    match call.words.lower():
+        case "":
+            return _describe(call, payer, "person", payer.person)
+        case "chat":
+            return _describe(call, payer, "chat", payer.chat)
+        case "team" if call.is_operator:
+            return _describe(call, payer, "everything", "all")
+        case "team":
+            return _("Only an operator can see what everybody uses.")
+    return _(
+        "Use `{own}`, `{chat}` or `{team}`.",
+        own=command_hint("usage"),
+        chat=command_hint("usage chat"),
+        team=command_hint("usage team"),
+    )
+
+
+def _describe(call: CommandCall, payer: Payer, scope: str, key: str) -> str:
+    name = call.current.config.time_zone
+    zone = ZoneInfo(name) if name else None
+    day, month = (period_bounds(period, call.now, zone)[0] for period in ("day", "month"))
+    this_month = usage.spent(call.execute, scope, key, month)
+    lines = [
+        _(HEADINGS[scope]),
+        _("- today: {spending}", spending=_format(usage.spent(call.execute, scope, key, day))),
+        _("- this month: {spending}", spending=_format(this_month)),
+        *_budgets(call, payer, scope, zone),
+    ]
+    if this_month.calls:
+        lines += _table(call, scope, key, month, "model", _("This month by model:"))
+        if scope == "everything":
+            lines += _table(call, scope, key, month, "person", _("This month by person:"))
+    _send_chart(call, scope, key, zone)
+    return "\n".join(lines)
+
+
+def _format(spending: Spending) -> str:
+    tokens, calls = f"{spending.tokens:,}", spending.calls
+    if not calls:
+        return _("nothing")
+    if spending.unpriced == calls:
+        return ngettext(
+            "{tokens} tokens in {n} call, whose price is unknown",
+            "{tokens} tokens in {n} calls, whose price is unknown",
+            calls,
+            tokens=tokens,
+        )
+    money = format_money(spending.cost)
+    if spending.unpriced:
+        return ngettext(
+            "{money} and {unpriced} calls of unknown price; {tokens} tokens in {n} call",
+            "{money} and {unpriced} calls of unknown price; {tokens} tokens in {n} calls",
+            calls,
+            money=money,
+            unpriced=spending.unpriced,
+            tokens=tokens,
+        )
+    return ngettext(
+        "{money}, {tokens} tokens in {n} call",
+        "{money}, {tokens} tokens in {n} calls",
+        calls,
+        money=money,
+        tokens=tokens,
+    )
+
+
+def _budgets(call: CommandCall, payer: Payer, scope: str, zone: ZoneInfo | None) -> list[str]:
+    """Return a line for each budget of this scope: how much of it is left, and until when."""
+    config = call.current.config
+    limits = limits_of(config.budgets, payer, PlannedCall("", "", "", 0, 0), call.now, zone)
+    lines = []
+    for limit in limits:
+        if limit.key.scope == scope:
+            money, tokens, _held_money, _held_tokens = read_counter(call.execute, limit.key)
+            lines.append(describe_left(limit.config, limit.key.until, zone, money, tokens))
+    return lines
+
+
+def _table(call: CommandCall, scope: str, key: str, since: float, column: str, heading: str) -> list[str]:
+    rows = usage.spent_by(call.execute, column, scope, key, since, MAX_LISTED)
+    return ["", heading, *(f"- {_name(call, column, row.name)}: {_format(row)}" for row in rows)]
+
+
+def _name(call: CommandCall, column: str, name: str) -> str:
+    if column == "model":
+        return f"`{name}`"
+    channel, _colon, person = name.partition(":")
+    known = people.find_person(call.execute, channel, person)
+    return without_formatting(known.name) if known and known.name else f"`{name}`" if name else _("unknown")
+
+
+def _send_chart(call: CommandCall, scope: str, key: str, zone: ZoneInfo | None) -> None:
+    """Send the cost of each day as a picture; the tokens where no price is known. The outbox deletes the copy."""
+    today = datetime.fromtimestamp(call.now, zone).date()
+    days = [today - timedelta(days=back) for back in range(CHART_DAYS - 1, -1, -1)]
+    since = call.now - (CHART_DAYS + 1) * 86400
+    cost: Counter[date] = Counter()
+    tokens: Counter[date] = Counter()
+    for at, row in usage.spent_by_time(call.execute, scope, key, since):
+        day = datetime.fromtimestamp(at, zone).date()
+        cost[day] += row.cost
+        tokens[day] += row.tokens
+    if not any(tokens[day] for day in days):
+        return
+    values: Sequence[float] = [cost[day] / 1e6 for day in days]
+    top = format_money(round(1e6 * max(values))) if any(values) else f"{max(tokens[day] for day in days):,}"
+    values = values if any(values) else [tokens[day] for day in days]
+    folder = f"usage-{hashlib.sha256(call.message.key.encode()).hexdigest()[:24]}"
+    path = call.current.config.data_dir / "spool" / folder / CHART_NAME
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size = path.write_bytes(draw_bars(values, [f"{day:%m-%d}" for day in days], top))
+    payload = files_payload([OutgoingFile(path, CHART_NAME, size)])
+    outbox.enqueue_files(call.execute, call.thread, payload, key=f"usage:{call.message.key}", now=time.time())

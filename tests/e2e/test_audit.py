@@ -1,0 +1,110 @@
+"""The audit of the whole service: the expected rows of a turn with an approval, without texts, through kill -9."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_permissions import ASK, asked, press, written
+from tests.fakes.model import FakeModel
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask
+
+EVE = 78
+BOT_ID = 123456
+SECRET = "hunter2"
+OPERATOR = {"telegram": {"access": {"open": False, "allow": [str(JANE)], "operators": [str(JANE)], "pairing": True}}}
+
+
+async def rows_of(service: Service, *words: str) -> list[dict[str, Any]]:
+    """Return the exported rows, with names in place of pseudonyms."""
+    code, text = await service.fawn("audit", "export", *words)
+    assert code == 0, text
+    rows = [json.loads(line) for line in text.splitlines()]
+    return [{key: row["names"].get(str(value), value) for key, value in row["event"].items()} for row in rows]
+
+
+def secret_calls() -> str:
+    args = {"path": f"/mnt/user-data/workspace/{SECRET}", "content": SECRET}
+    return ask(steps=[{"calls": [{"name": "write_file", "args": args}]}], text=f"done {SECRET}")
+
+
+async def test_a_turn_with_an_approval_and_commands_has_its_rows(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(permissions=ASK, channels=OPERATOR)
+    [question] = await asked(telegram, service, secret_calls())
+    await service.restart()  # kill -9
+    press(telegram, question, "Allow in this conversation")
+    await telegram.wait(JANE, f"done {SECRET}")
+    await service.quiet()
+    assert written(service) == [SECRET]
+    for command, answer in (
+        ("/model main", "answers here"),
+        (f"/{SECRET} {SECRET}", "I don't know"),
+        (f"/skills enable {SECRET}", "The skill was not changed"),
+        ("/permissions revoke 1", "Revoked"),
+    ):
+        telegram.send(command)
+        await telegram.wait(JANE, answer)
+    telegram.send(f"let me in {SECRET}", chat=EVE)
+    await telegram.wait(EVE, "I don't know you yet")
+    await service.quiet()
+    code, text = await service.fawn("audit", "verify")
+    assert (code, "The audit is valid" in text) == (0, True), text
+
+    rows = await rows_of(service)
+    [message] = [row for row in rows if row["kind"] == "message" and row["what"]["kind"] == "chat"]
+    assert (message["who"], message["where"]) == (f"telegram:{JANE}", f"telegram/{BOT_ID}/{JANE}/")
+    [asking], [answered] = ([row for row in rows if row["kind"] == f"approval.{end}"] for end in ("asked", "answered"))
+    assert asking["what"] == answered["what"], "both name the exact call by its digest"
+    assert answered["result"] == "allow in this conversation"
+    [call], [result] = ([row for row in rows if row["kind"] == kind] for kind in ("tool.call", "tool.result"))
+    assert (call["result"], call["what"]["tool"], call["what"]["approval"]) == (
+        "approved", "write_file", asking["what"]["call"],
+    )  # fmt: skip
+    assert (result["result"], result["what"]) == ("success", {"tool": "write_file"})
+    assert [row["result"] for row in rows if row["kind"] == "turn.ended"] == ["waiting", "done"]
+    assert [row["result"] for row in rows if row["kind"] == "delivery"] == ["sent", "sent"]
+    commands = [(row.get("what", {}).get("name"), row["result"]) for row in rows if row["kind"] == "command"]
+    assert commands == [("model", "done"), (None, "unknown"), ("skills", "done"), ("permissions", "done")]
+    assert [row["what"]["model"] for row in rows if row["kind"] == "choice"] == ["main"]
+    [skill] = [row for row in rows if row["kind"] == "skill"]
+    assert (skill["what"]["action"], skill["result"]) == ("enable", "failed")
+    kinds = Counter(row["kind"] for row in rows)
+    once = ("grant.given", "grant.revoked", "pairing.asked", "access.denied")
+    assert (kinds["service.started"], [kinds[kind] for kind in once]) == (2, [1, 1, 1, 1])
+    assert f"telegram:{EVE}" in [row["who"] for row in await rows_of(service, "--kind", "access.denied")]
+    stored = service.rows("SELECT CAST(body AS TEXT) FROM audit")
+    assert SECRET not in str(stored), "neither texts nor arguments nor unknown words"
+    assert "telegram" not in str(stored), "nor people and chats"
+
+
+async def test_denials_are_recorded_with_their_reason(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start(permissions={"deny": [f"write_file(*/{SECRET})"]})
+    telegram.send(secret_calls())
+    await telegram.wait(JANE, f"done {SECRET}")
+    await service.quiet()
+    [call] = await rows_of(service, "--kind", "tool.call")
+    assert (call["result"], call["what"]["by"]) == ("denied", "rule")
+    assert await rows_of(service, "--kind", "tool.result") == []
+
+
+async def test_the_chain_stays_valid_when_the_service_is_killed_at_work(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    for number in range(3):
+        telegram.send(ask(id=str(number), tokens=50, tok_ms=20, text=f"answer {number}"))
+        await service.restart()
+    await telegram.wait(JANE, "answer 2", seconds=60)
+    await service.quiet()
+    code, text = await service.fawn("audit", "verify")
+    assert code == 0, text
+    rows = await rows_of(service)
+    assert Counter(row["kind"] for row in rows)["message"] == 3
+    [(taken,)] = service.rows("SELECT count(*) FROM runs WHERE state='done'")
+    assert len([row for row in rows if row["kind"] == "turn.ended"]) == taken
+    assert len([row for row in rows if row["kind"] == "delivery"]) == taken

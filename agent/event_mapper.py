@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
 from agent.blocks import ALLOW_HERE, APPROVAL_OPTIONS, Approve, Ask, Block, File, Notice, Plan, Step, Text
 from agent.context import TurnContext
+from agent.models.reasoning import thinking_of
 from agent.permissions.rules import Grant, describe_call
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
@@ -24,7 +25,7 @@ from catalogue import N_, _, ngettext
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
 DETAIL_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
-MAX_TITLE_CHARS, MAX_DETAIL_CHARS = 80, 200
+MAX_TITLE_CHARS, MAX_DETAIL_CHARS, MAX_THINKING_CHARS = 80, 200, 2000
 UNKNOWN_TOOL_TITLE = N_("Using {tool}")
 
 
@@ -42,6 +43,8 @@ class EventMapper:
         self._part = ""
         self._steps: dict[str, Step] = {}
         self._lines: dict[str, int] = {}
+        self._thinking: Step | None = None  # that is running
+        self._thought: list[str] = []
         self._tasks: dict[str, str] = {}  # scope of a task's graphs → the step that shows the task
 
     def map_event(self, namespace: Sequence[str], mode: str, event: Any) -> Iterator[Block]:
@@ -94,10 +97,29 @@ class EventMapper:
         for call in chunk.tool_call_chunks:
             if call["name"] in self._needs_sandbox:
                 self._context.sandbox.warm()  # starts while the arguments stream: the name comes first
+        if not scope and self._context.route and self._context.route[0].settings.show_thinking:
+            yield from self._map_thinking(chunk)
         if not scope and (text := clean_json(str(chunk.text))):
             self._part = chunk.id or ""
             self._texts[self._part] = self._texts.get(self._part, "") + text
             yield Text(text, self._part)
+
+    def _map_thinking(self, chunk: AIMessageChunk) -> Iterator[Step]:
+        """Show the reasoning of one answer as a step, whose detail is the text."""
+        if text := thinking_of(chunk):
+            self._thought.append(text)
+            if self._thinking is None:
+                self._thinking = Step(f"thinking:{chunk.id}", _("Thinking"))
+                yield self._thinking
+        elif chunk.text or chunk.tool_call_chunks:
+            yield from self._end_thinking()
+
+    def _end_thinking(self, state: Literal["done", "stopped"] = "done") -> Iterator[Step]:
+        if self._thinking:
+            detail = _one_line(clean_json("".join(self._thought)), MAX_THINKING_CHARS)
+            yield replace(self._thinking, state=state, detail=detail)
+        self._thinking = None
+        self._thought.clear()
 
     def _map_update(self, scope: str, event: Mapping[str, Any]) -> Iterator[Block]:
         for node, update in event.items():
@@ -112,6 +134,8 @@ class EventMapper:
 
     def _map_message(self, scope: str, message: AIMessage) -> Iterator[Block]:
         part, text = message.id or "", message.text
+        if not scope:
+            yield from self._end_thinking()
         if not scope and text != self._texts.get(part, ""):
             yield Text(text, part, replace=part in self._texts)
             self._texts[part] = text
@@ -140,6 +164,8 @@ class EventMapper:
             case Notice():
                 yield event
             case TakeBack():
+                if not scope:
+                    yield from self._end_thinking("stopped")
                 if not scope and self._texts.pop(self._part, ""):
                     yield Text("", self._part, replace=True)
             case {"type": "task", "call": str(call), "scope": str(graph), "now": str(now)}:

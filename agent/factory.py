@@ -18,6 +18,7 @@ from langsmith import set_runtime_overrides
 from agent.brief import read_prompt
 from agent.checkpointer import LatestCheckpointer
 from agent.context import ToolServices, TransactionRunner, TurnContext
+from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
 from agent.models.answers import LEAD
 from agent.models.loader import LoadedModel, load_model
@@ -26,6 +27,7 @@ from agent.models.traffic import ModelTraffic
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
 from agent.policies.goal import NEXT_ROUND
+from agent.policies.mcp import McpPolicy
 from agent.policies.plan_mode import SUBMIT_PLAN
 from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents
 from agent.resume import Graph, State
@@ -85,11 +87,15 @@ def _assemble_agent(
     evaluator = models[roles.evaluator] if roles.evaluator else None
     check_agents(settings, models)
 
-    def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD) -> Graph:
+    servers = McpServers(settings.mcp) if settings.mcp.servers else None
+
+    def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD, patterns: Sequence[str] = ()) -> Graph:
+        mcp = McpPolicy(servers, patterns) if servers else None
+        chain = lead_policies(settings, summary_model, evaluator, formatter, name, mcp)
         return create_agent(
             models[lead].model,  # RoutePolicy chooses the model of each call
             list(own_tools),
-            middleware=[PolicyMiddleware(lead_policies(settings, summary_model, evaluator, formatter, name))],
+            middleware=[PolicyMiddleware(chain)],
             state_schema=State,
             context_schema=TurnContext,
             checkpointer=checkpointer,
@@ -98,7 +104,7 @@ def _assemble_agent(
     prompt = read_prompt(settings.prompt)
     profiles = {"": AgentProfile(make_graph(tools), prompt)}
     for each in settings.agents:
-        graph = make_graph(agent_tools(each, settings, tools), each.name)
+        graph = make_graph(agent_tools(each, settings, tools), each.name, each.tools)
         profiles[each.name] = AgentProfile(graph, agent_prompt(each, prompt), each.model)
     return Agent(
         profiles,
@@ -110,6 +116,7 @@ def _assemble_agent(
         | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
         TitleMaker(models[roles.title] if roles.title else None),
         FactExtractor(models[roles.memory or lead]),
-        SubagentKinds(settings, models, summary_model, tools),
+        SubagentKinds(settings, models, summary_model, tools, servers),
         models[roles.vision] if roles.vision else None,
+        servers,
     )

@@ -6,8 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-SlotGroups = Mapping[Hashable, int]
+SlotGroups = Mapping[Any, int]
 """The groups in which a place counts, with the limit of each."""
 
 

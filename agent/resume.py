@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Annotated, Any, NotRequired
 
-from langchain.agents import AgentState
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
@@ -20,8 +19,9 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 from agent.blocks import Approve, Block, File, Plan, Step, Text
 from agent.context import Turn, TurnContext
 from agent.event_mapper import end_step, interrupt_question, make_step, presented_files
-from agent.permissions.rules import is_permission_question
+from agent.permissions.rules import permission_question_id
 from agent.policies.base import call_key
+from agent.policies.mcp import ToolState
 from agent.repair import CUT_KEY, repair_state
 from agent.todos import plan_of
 from agent.tools.tool import ToolTraits
@@ -37,7 +37,7 @@ def _keep_latest(old: list[str], new: list[str]) -> list[str]:
     return list(dict.fromkeys([*old, *new]))[-MAX_REMEMBERED_KEYS:]
 
 
-class State(AgentState[Any]):
+class State(ToolState):
     """The agent's state, with the keys of the latest messages that answered questions, and the mode of the turn."""
 
     answered: NotRequired[Annotated[list[str], _keep_latest]]
@@ -86,7 +86,7 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
         return GraphInput(_new_input(turn, formatter))
     state = await graph.aget_state(config)
     messages: list[AnyMessage] = state.values.get("messages", [])
-    asked = frozenset(each.id for each in state.interrupts if is_permission_question(each.value))
+    asked = frozenset(permission_question_id(each.id, each.value) for each in state.interrupts) - {""}
     keys = {item.message.key for item in turn.inputs}
     begin = max((index for index, message in enumerate(messages) if message.id in keys), default=-1)
     if begin >= 0 and (answer := _final_answer(messages[begin:])):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.acp.settings import ExternalAgentSettings
+from agent.mcp.settings import McpConfig
 from agent.models.settings import CallLimits
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import Secret, setting
@@ -130,5 +131,6 @@ class AgentSettings:
     subagents: SubagentSettings = field(default_factory=SubagentSettings)
     agents: tuple[NamedAgentSettings, ...] = ()
     external_agents: tuple[ExternalAgentSettings, ...] = ()
+    mcp: McpConfig = McpConfig()
     calls: CallLimits = field(default_factory=CallLimits)
     retry_seconds: float = 1.0  # the first backoff after a model error

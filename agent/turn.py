@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import ChainMap
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 
@@ -13,6 +14,7 @@ from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, inter
 from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
+from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
 from agent.models.errors import ModelFailure
 from agent.models.loader import LoadedModel
@@ -52,6 +54,7 @@ class Agent:
         facts: FactExtractor,
         kinds: SubagentKinds,
         vision: LoadedModel | None,
+        mcp: McpServers | None = None,
     ) -> None:
         self.graph = profiles[""].graph
         self._profiles = profiles
@@ -60,7 +63,8 @@ class Agent:
         self._route = route
         self._checkpoints = checkpoints
         self._formatter = formatter
-        self._tools = tools
+        self._tools: Mapping[str, ToolTraits] = ChainMap(dict(tools), mcp.traits) if mcp else tools
+        self._mcp = mcp
         self._titles = titles
         self._kinds = kinds
         self._vision = vision
@@ -128,8 +132,9 @@ class Agent:
         elif turn.model:
             lead = turn.model
         chosen, *others = (self.models[name] for name in dict.fromkeys([lead, *fallbacks]))
-        # The effort is that of the chosen model: a fallback may refuse it.
-        context.route = [chosen.with_effort(turn.effort) if turn.effort and turn.model == lead else chosen, *others]
+        if turn.model == lead and turn.effort:  # of the chosen model: a fallback may refuse it
+            chosen = chosen.with_effort(turn.effort)
+        context.route = [chosen, *others]
         context.vision = self._vision
         config = _graph_config(turn.conversation)
         match await enter_turn(profile.graph, config, turn, self._formatter):
@@ -190,7 +195,9 @@ class Agent:
         return await self._titles.make_title(text, meter)
 
     async def close(self) -> None:
-        """Close the connections to the models."""
+        """Close the connections to the models and the MCP servers."""
+        if self._mcp:
+            await self._mcp.close()
         for model in self.models.values():
             await model.close()
 

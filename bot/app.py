@@ -312,6 +312,7 @@ class App:
             subagents=config.subagents,
             agents=config.agents,
             external_agents=config.external_agents,
+            mcp=config.mcp,
             calls=config.limits.of_calls,
         )
         return await build_agent(config.models, settings, self._checkpoints, services)

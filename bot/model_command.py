@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
-from agent.models.effort import offered_efforts
+from agent.models.presets import effort_names
 from agent.near_misses import closest_name
 from bot.storage import agents, conversations
 from bot.storage.audit import AuditKind
@@ -110,7 +110,8 @@ def _model_here(call: CommandCall) -> str:
 
 
 def _efforts_of(call: CommandCall, name: str) -> tuple[str, ...]:
-    return next((offered_efforts(entry) for entry in call.current.config.models if entry.name == name), ())
+    entries = call.current.config.models
+    return next((effort_names(entry.preset, entry.use) for entry in entries if entry.name == name), ())
 
 
 def _command(name: str) -> str:

@@ -89,7 +89,8 @@ def test_every_imported_package_is_declared_with_a_reason() -> None:
             imported |= {module.partition(".")[0]: path for module in modules}
     foreign = imported.keys() - sys.stdlib_module_names - {*SOURCES}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    declared = {plain(re.split(r"[><=;\[ ]", entry)[0]) for entry in project["dependencies"]}
+    extras = [each for name, entries in project["optional-dependencies"].items() if name != "dev" for each in entries]
+    declared = {plain(re.split(r"[><=;\[ ]", entry)[0]) for entry in [*project["dependencies"], *extras]}
     owners = packages_distributions()
     undeclared = {name: str(imported[name]) for name in foreign if not declared & {*map(plain, owners.get(name, ()))}}
     assert undeclared == {}

@@ -14,7 +14,7 @@ from typing import Literal
 import aiohttp
 import httpx2
 import openai
-from langchain_core.exceptions import ContextOverflowError, ModelError
+from langchain_core.exceptions import ContextOverflowError, ModelConnectionError, ModelError, ModelTimeoutError
 
 from agent.blocks import Failed, command_hint
 from agent.spending import Refusal
@@ -53,7 +53,8 @@ CONNECT_ERRORS = (httpx2.ConnectError, aiohttp.ClientConnectorError)
 TIMEOUT_ERRORS = (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)
 NETWORK_ERRORS = (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, ConnectionError, *TIMEOUT_ERRORS)
 BUSY_STATUSES = (408, 409, 425, 429)
-# Servers other than OpenAI's report an overlong conversation only in their message (vLLM, llama.cpp, Ollama, proxies).
+# Servers other than OpenAI's report an overlong conversation only in their message (vLLM, llama.cpp, Ollama, proxies;
+# the last ones: Kimi, Qwen, Gemini, Doubao).
 TOO_LONG_PHRASES = (
     "context length",
     "context window",
@@ -61,6 +62,10 @@ TOO_LONG_PHRASES = (
     "context_length",
     "too many tokens",
     "prompt is too long",
+    "exceeded model token limit",
+    "range of input length",
+    "maximum number of tokens allowed",
+    "exceed max message tokens",
 )
 NO_CREDIT_CODES = ("insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted")
 
@@ -84,11 +89,12 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
     if isinstance(error, ContextOverflowError) or _is_too_long(error):
         return ErrorVerdict("shorten", *too_long())
     status = _http_status(error)
-    if status is not None:
+    if status is not None and status >= 400:
         return _classify_status(error, status)
-    if isinstance(error, NETWORK_ERRORS):
+    if isinstance(error, (*NETWORK_ERRORS, ModelConnectionError, ModelTimeoutError)):
         return ErrorVerdict("retry", _describe_network_error(error), _try_later(), is_outage=True)
-    if isinstance(error, openai.APIError):  # an error event in the stream, without an HTTP status
+    # An error event in the stream, without an HTTP status; Anthropic's has that of the stream, 200.
+    if isinstance(error, openai.APIError) or status is not None:
         what = _("My model reported an error in the middle of its answer.")
         return ErrorVerdict("retry", what, _try_later(), is_outage=True)
     if isinstance(error, ModelError):
@@ -147,7 +153,8 @@ def _is_too_long(error: Exception) -> bool:
         return False
     if _http_status(error) == 413:
         return True
-    text = f"{getattr(error, 'code', None)} {error}".lower()
+    # Gemini's body is a list, of which the SDK tells nothing in its message.
+    text = f"{getattr(error, 'code', None)} {error} {getattr(error, 'body', None)}".lower()
     return _http_status(error) in (400, 422, None) and any(phrase in text for phrase in TOO_LONG_PHRASES)
 
 

@@ -1,4 +1,4 @@
-"""An httpx2 transport over aiohttp for the OpenAI SDK, which reads streams in batches.
+"""An httpx2 transport over aiohttp for the models' SDKs, which reads streams in batches.
 
 Each chunk that wakes the process passes ten layers, and a stream sends fifty chunks a second. So a reader may set a
 pause between two reads (`ReadPace`): data waits in aiohttp's buffer, but the end of the stream ends the pause at once.
@@ -12,9 +12,16 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import aiohttp
 import httpx2
+
+if TYPE_CHECKING:
+    from agent.models.settings import ModelSettings
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(slots=True)
@@ -26,6 +33,19 @@ class ReadPace:
 
 READ_PACE: ContextVar[ReadPace | None] = ContextVar("pace", default=None)
 """The pace for the response to the request that runs in this context."""
+
+
+def open_http_client(settings: ModelSettings, base_url: str) -> httpx2.AsyncClient:
+    """Return a client with the timeouts, the proxy and the certificates of a model."""
+    transport = AiohttpTransport(
+        proxy=settings.proxy,
+        verify=ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None,
+        trust_env=urlsplit(base_url).hostname not in LOOPBACK_HOSTS,  # no proxy for a local model
+    )
+    seconds = settings.connect_seconds
+    return httpx2.AsyncClient(
+        transport=transport, timeout=httpx2.Timeout(settings.read_seconds, connect=seconds, pool=seconds)
+    )
 
 
 class AiohttpTransport(httpx2.AsyncBaseTransport):

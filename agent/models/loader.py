@@ -7,19 +7,26 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 
 from agent.fair_slots import SlotGroups
-from agent.models.effort import with_effort
 from agent.models.openai_stream import make_chat_openai
-from agent.models.settings import AgentConfigError, ModelSettings
+from agent.models.presets import (
+    CHAT_ANTHROPIC_CLASS_PATH,
+    CHAT_OPENAI_CLASS_PATH,
+    merge_arguments,
+    preset_of,
+)
+from agent.models.settings import AgentConfigError, Effort, ModelSettings
 from agent.models.traffic import Endpoint, ModelTraffic
 from agent.near_misses import suggest
 
-CHAT_OPENAI_CLASS_PATH = "langchain_openai:ChatOpenAI"
+if TYPE_CHECKING:
+    from agent.models.anthropic import ThinkingAnthropic  # its package is an extra
+
 # Our argument names, and those of model classes: the first one that a class has is used.
 ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "model": ("model", "model_name", "model_id"),
@@ -62,10 +69,6 @@ class LoadedModel:
         """The limits that its calls count against."""
         return self.traffic.groups_of(self.settings)
 
-    def with_effort(self, effort: str) -> LoadedModel:
-        """Return it with this reasoning effort; itself if the model has no such effort."""
-        return replace(self, model=with_effort(self.model, self.settings, effort))
-
     @property
     def wants_json_schemas(self) -> bool:
         """Whether it takes tools as JSON; other classes convert tools themselves."""
@@ -78,6 +81,17 @@ class LoadedModel:
             return self.settings.vision
         return bool((self.model.profile or {}).get("image_inputs"))
 
+    def with_effort(self, effort: str) -> LoadedModel:
+        """Return it with this reasoning effort, over the same connections; itself if the model has no such effort."""
+        preset = preset_of(self.settings.preset, self.settings.use)
+        if effort not in preset.efforts:
+            return self
+        settings = replace(self.settings, effort=cast(Effort, effort))
+        arguments = _model_arguments(settings)
+        changed = {name for each in preset.efforts.values() for name in each}
+        model = self.model.model_copy(update={name: arguments.get(name) for name in changed})
+        return replace(self, settings=settings, model=model)
+
     async def close(self) -> None:
         """Close its connections."""
         if client := getattr(self.model, "root_async_client", None):
@@ -87,15 +101,32 @@ class LoadedModel:
 def load_model(settings: ModelSettings) -> BaseChatModel:
     """Return the chat model of one entry; ChatOpenAI gets the fast stream. Raises AgentConfigError."""
     cls = _import_class(settings)
-    arguments = _class_arguments(settings, cls)
+    options = _model_arguments(settings)
+    arguments = _class_arguments(replace(settings, options=options), cls)
     try:
-        is_openai = settings.use == CHAT_OPENAI_CLASS_PATH
-        model = make_chat_openai(settings, dict(settings.options)) if is_openai else cls(**arguments)
+        if settings.use == CHAT_OPENAI_CLASS_PATH:
+            model: BaseChatModel = make_chat_openai(settings, options)
+        else:
+            model = cls(**arguments)
+            if settings.use == CHAT_ANTHROPIC_CLASS_PATH:
+                cast("ThinkingAnthropic", model).connect(settings)
     except Exception as error:  # noqa: BLE001  # a third-party class may raise anything
         wrong = f"{settings.use} refused its settings: {_refusal_reason(error)}"
         raise AgentConfigError(("models", settings.name), wrong) from None
     model.name = settings.name  # the usage of its calls is recorded under this name
     return model
+
+
+def _model_arguments(settings: ModelSettings) -> dict[str, Any]:
+    """Return the arguments of preset, options and effort. Raises AgentConfigError for an effort it does not take."""
+    preset = preset_of(settings.preset, settings.use)
+    if settings.effort and settings.effort not in preset.efforts:
+        wrong = f"{settings.preset or settings.use} does not take the effort {settings.effort!r}"
+        fix = f"choose one of {', '.join(preset.efforts)}" if preset.efforts else "set it in `options`"
+        raise AgentConfigError(("models", settings.name, "effort"), wrong, fix)
+    effort = preset.efforts[settings.effort] if settings.effort else {}
+    shown = preset.shown if settings.show_thinking else {}
+    return merge_arguments(preset.arguments, shown, settings.options, effort)
 
 
 def _import_class(settings: ModelSettings) -> type[BaseChatModel]:
@@ -108,6 +139,9 @@ def _import_class(settings: ModelSettings) -> type[BaseChatModel]:
     except ImportError as error:
         wrong = f"{settings.use!r} cannot be imported: {error}"
         raise AgentConfigError(place, wrong, "install the package it belongs to") from error
+    if settings.use == CHAT_ANTHROPIC_CLASS_PATH:
+        module = importlib.import_module("agent.models.anthropic")
+        class_name = "ThinkingAnthropic"
     cls = getattr(module, class_name, None)
     if not (isinstance(cls, type) and issubclass(cls, BaseChatModel)):
         wrong = f"{settings.use!r}: {module_name} has no chat model of that name"

@@ -10,28 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import httpx2
 import openai
 import orjson
 from langchain_openai import ChatOpenAI
 
-from agent.models.http_transport import READ_PACE, AiohttpTransport, ReadPace
-from agent.models.reasoning import REASONING_FIELDS, ThinkingOpenAI
+from agent.models.http_transport import READ_PACE, ReadPace, open_http_client
+from agent.models.reasoning import REASONING_FIELDS, SIGNATURES_FIELD, ReasoningDetails, ThinkingOpenAI
+from agent.models.responses import StatelessResponses
 from agent.models.settings import ModelSettings
 
 MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
 """Seconds for which a new stream collects text deltas before it passes them on. The turn sets it."""
 
 OPENAI_URL = "https://api.openai.com/v1"
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for tool calls of other models
 
 Chunk = dict[str, Any]
 MERGEABLE_FIELDS = frozenset({"content", *REASONING_FIELDS})
@@ -43,14 +42,6 @@ def make_chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> Cha
     A missing URL means OpenAI's API, a missing key a server without authentication.
     """
     base_url = settings.base_url or OPENAI_URL
-    http = httpx2.AsyncClient(
-        transport=AiohttpTransport(
-            proxy=settings.proxy,
-            verify=ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None,
-            trust_env=urlsplit(base_url).hostname not in LOOPBACK_HOSTS,  # no proxy for a local model
-        ),
-        timeout=httpx2.Timeout(settings.read_seconds, connect=settings.connect_seconds, pool=settings.connect_seconds),
-    )
     given: dict[str, Any] = {
         "model": settings.model or settings.name,
         "base_url": base_url,
@@ -60,8 +51,10 @@ def make_chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> Cha
         "stream_chunk_timeout": None,  # DeltaStream has its own timeout, without a task per chunk
         **options,
         "max_retries": 0,
-        "http_async_client": http,
+        "http_async_client": open_http_client(settings, base_url),
     }
+    if given["use_responses_api"]:
+        return StatelessResponses(**given)
     model = ThinkingOpenAI(**given)
     model.async_client = StreamingCompletions(model.root_async_client, settings.read_seconds)
     return model
@@ -119,6 +112,7 @@ class DeltaStream:
         self._silence_seconds = silence_seconds
         self._pace = pace
         self._ready: deque[Chunk] = deque()
+        self._details = ReasoningDetails()
         self._held_chunk: Chunk | None = None
         self._held_field = ""  # the text field of the held chunk
         self._last_flush = 0.0  # loop time
@@ -162,15 +156,26 @@ class DeltaStream:
 
     async def _read_events(self) -> None:
         finished = has_content = False
+        kimi_usage: Chunk | None = None  # inside of a choice, and there may be a usual one, too
         async for chunk in _parse_events(self._stream.response.aiter_bytes(), self._request):
             if chunk is None:
                 finished = finished or has_content  # some servers omit the finish reason
                 continue
             for choice in chunk.get("choices") or ():
-                delta = choice.get("delta") or {}
+                delta = choice["delta"] = choice.get("delta") or {}
+                self._details.take(delta)
+                if choice.get("finish_reason"):
+                    self._details.put_back(delta)
                 has_content = has_content or bool(delta.get("content") or delta.get("tool_calls"))
                 finished = finished or bool(choice.get("finish_reason"))
+                kimi_usage = choice.pop("usage", None) or kimi_usage
+            if usage := chunk.get("usage"):
+                _complete_usage(usage)
+                kimi_usage = None
             self._merge_chunk(chunk)
+        if kimi_usage:
+            _complete_usage(kimi_usage)
+            self._merge_chunk({"choices": [], "usage": kimi_usage})
         if not finished:
             raise openai.APIConnectionError(message="The stream ended in the middle.", request=self._request)
 
@@ -218,12 +223,18 @@ def _dump_body(body: dict[str, Any]) -> bytes:
 
 def _add_missing_reasoning(error: openai.BadRequestError, messages: list[Chunk]) -> bool:
     """If the server demands reasoning, add an empty one to tool calls without; return whether any lacked it."""
-    if "reasoning_content" not in str(error):
-        return False
-    missing = [m for m in messages if m.get("tool_calls") and "reasoning_content" not in m]
-    for message in missing:
-        message["reasoning_content"] = ""
-    return bool(missing)
+    words = f"{error} {error.body}"  # Gemini's body is a list, of which the SDK tells nothing in its message
+    called = [message for message in messages if message.get("tool_calls")]
+    lacking: list[Chunk] = []
+    if "reasoning_content" in words:
+        lacking = [message for message in called if "reasoning_content" not in message]
+        for message in lacking:
+            message["reasoning_content"] = ""
+    elif "thought_signature" in words:
+        lacking = [call for message in called for call in message["tool_calls"] if SIGNATURES_FIELD not in call]
+        for call in lacking:
+            call[SIGNATURES_FIELD] = {"google": {"thought_signature": NO_SIGNATURE}}
+    return bool(lacking)
 
 
 def _plain_text(chunk: Chunk) -> tuple[str, str]:
@@ -283,6 +294,13 @@ def _parse_json(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:  # a lone surrogate, which is valid JSON
         return json.loads(data)
+
+
+def _complete_usage(usage: Chunk) -> None:
+    """Put the number of cached tokens where OpenAI has it: Kimi and DeepSeek have fields of their own."""
+    details = usage["prompt_tokens_details"] = usage.get("prompt_tokens_details") or {}
+    if cached := usage.get("cached_tokens") or usage.get("prompt_cache_hit_tokens"):
+        details.setdefault("cached_tokens", cached)
 
 
 def _complete_tool_call(call: Chunk, index: int) -> None:

@@ -1,23 +1,25 @@
 """Send a model's reasoning back to its server together with the tool call it led to.
 
-DeepSeek, Kimi, GLM, MiniMax and others answer 400 if it is missing, even in later turns, but ChatOpenAI drops it. It is
-stored in the message, and so in the checkpoint, keyed by model and server: no other server receives it. Servers do not
-want the reasoning of messages without tool calls.
+DeepSeek, Kimi, GLM, MiniMax, OpenRouter, Gemini and others answer 400 if it is missing, even in later turns, but
+ChatOpenAI drops it. It is stored in the message, and so in the checkpoint, keyed by model and server: no other server
+receives it. Servers do not want the reasoning of messages without tool calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import openai
 from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 
-REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, Kimi, GLM, MiniMax, Qwen; Groq and vLLM
+REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, Kimi, GLM, Qwen; Groq, vLLM, Ollama
+DETAILS_FIELD = "reasoning_details"  # OpenRouter, MiniMax: a list, whose texts stand in `reasoning`, too
+SIGNATURES_FIELD = "extra_content"  # Gemini: beside each tool call
 REASONING_KEY = "thoughts"
 
 
@@ -43,21 +45,101 @@ class ThinkingOpenAI(ChatOpenAI):
         return result
 
     def _keep_reasoning(self, message: Any, said: Mapping[str, Any]) -> None:
-        if reasoning := {name: text for name in REASONING_FIELDS if (text := said.get(name))}:
-            # Merging chunks joins these texts.
+        reasoning: dict[str, Any] = {name: said[name] for name in (*REASONING_FIELDS, DETAILS_FIELD) if said.get(name)}
+        calls = said.get("tool_calls") or ()
+        if signatures := {call["id"]: call[SIGNATURES_FIELD] for call in calls if call.get(SIGNATURES_FIELD)}:
+            reasoning[SIGNATURES_FIELD] = signatures
+        if reasoning:  # merging chunks joins the texts; the others come once
             message.additional_kwargs[REASONING_KEY] = {self._reasoning_owner: reasoning}
 
     @property
     def _reasoning_owner(self) -> str:
-        return f"{self.model_name} at {urlsplit(self.openai_api_base or '').hostname}"
+        server = urlsplit(self.openai_api_base or "")
+        return f"{self.model_name} at {server.hostname}" + (f":{server.port}" if server.port else "")
 
     def _get_request_payload(
         self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        payload = super()._get_request_payload(input_, stop=stop, **kwargs)
-        said = [message for message in self._convert_input(input_).to_messages() if isinstance(message, AIMessage)]
+        messages = self._convert_input(input_).to_messages()
+        payload = super()._get_request_payload([_plain(message) for message in messages], stop=stop, **kwargs)
+        said = [message for message in messages if isinstance(message, AIMessage)]
         sent = [message for message in payload.get("messages", ()) if message["role"] == "assistant"]
         for message, out in zip(said, sent, strict=True):
             if message.tool_calls:
-                out.update(message.additional_kwargs.get(REASONING_KEY, {}).get(self._reasoning_owner, {}))
+                self._add_reasoning(
+                    message.additional_kwargs.get(REASONING_KEY, {}).get(self._reasoning_owner, {}), out
+                )
         return payload
+
+    @staticmethod
+    def _add_reasoning(reasoning: Mapping[str, Any], out: dict[str, Any]) -> None:
+        if DETAILS_FIELD in reasoning:
+            out[DETAILS_FIELD] = reasoning[DETAILS_FIELD]
+        else:
+            out.update({name: reasoning[name] for name in REASONING_FIELDS if name in reasoning})
+        for call in out["tool_calls"]:
+            if signature := reasoning.get(SIGNATURES_FIELD, {}).get(call["id"]):
+                call[SIGNATURES_FIELD] = signature
+
+
+class ReasoningDetails:
+    """The `reasoning_details` of one stream: taken from its deltas, and put back merged into the last one.
+
+    Each token comes as an object of its own, which langchain would merge again and again. A delta keeps their text as
+    `reasoning`, which is cheap to merge.
+    """
+
+    def __init__(self) -> None:
+        self._merged: list[dict[str, Any]] = []
+
+    def take(self, delta: dict[str, Any]) -> None:
+        """Move the details out of the delta."""
+        details: Sequence[dict[str, Any]] = delta.pop(DETAILS_FIELD, None) or ()
+        for detail in details:
+            last = self._merged[-1] if self._merged else {}
+            if last and all(last.get(name) == detail.get(name) for name in ("type", "index")):
+                for name, value in detail.items():
+                    joins = name in ("text", "summary", "data") and isinstance(last.get(name), str)
+                    last[name] = last[name] + value if joins and value else value or last.get(name)
+            else:
+                self._merged.append(dict(detail))
+        text = "".join(detail.get("text") or detail.get("summary") or "" for detail in details)
+        if text and not any(delta.get(name) for name in REASONING_FIELDS):
+            delta["reasoning"] = text
+
+    def put_back(self, delta: dict[str, Any]) -> None:
+        """Put all details into the delta, if there were any."""
+        if self._merged:
+            delta[DETAILS_FIELD] = self._merged
+            self._merged = []
+
+
+def thinking_of(message: AIMessage) -> str:
+    """Return the text of the reasoning in a message or chunk of any class."""
+    texts = []
+    for reasoning in message.additional_kwargs.get(REASONING_KEY, {}).values():
+        texts += [reasoning[name] for name in REASONING_FIELDS if name in reasoning][:1]
+    for block in message.content if isinstance(message.content, list) else ():
+        match block:
+            case {"type": "thinking", "thinking": str(text)}:
+                texts.append(text)
+            case {"type": "reasoning", "summary": list(parts)}:
+                texts += [part.get("text", "") for part in parts]
+    return "".join(texts)
+
+
+def without_foreign_blocks(message: BaseMessage, provider: str, model: str = "") -> BaseMessage:
+    """Return an answer of another provider (or model) as text and tool calls: its blocks mean nothing to this one."""
+    if not isinstance(message, AIMessage) or isinstance(message.content, str):
+        return message
+    source = message.response_metadata
+    if source.get("model_provider") == provider and str(source.get("model_name", "")).startswith(model):
+        return message
+    return _plain(message)
+
+
+def _plain(message: BaseMessage) -> BaseMessage:
+    """Return an answer in blocks as text and tool calls. Chat Completions know nothing else."""
+    if not isinstance(message, AIMessage) or isinstance(message.content, str):
+        return message
+    return AIMessage(message.text, tool_calls=message.tool_calls, id=message.id)

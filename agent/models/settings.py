@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from agent.setting import Secret, setting
 
 DEMO_CLASS_PATH = "agent.demo.model:DemoModel"
+
+PresetName = Literal[
+    "",
+    "openai",
+    "openai-responses",
+    "anthropic",
+    "gemini",
+    "deepseek",
+    "kimi",
+    "qwen",
+    "doubao",
+    "minimax",
+    "ollama",
+    "vllm",
+    "openrouter",
+]
+Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +47,12 @@ class ModelSettings:
         "", "the provider's name of the model; empty: the first one that the server at `base_url` lists"
     )
     base_url: str = setting("", "URL of an OpenAI-compatible server; empty: the provider's own")
-    api_key: Secret | None = setting(None, "empty: `$OPENAI_API_KEY` for OpenAI itself, no key for other servers")
+    api_key: Secret | None = setting(
+        None, "empty: the variable of the provider itself, such as `$OPENAI_API_KEY`; no key for other servers"
+    )
+    preset: PresetName = setting(
+        "", "the provider; sets `use`, `base_url`, the variable of the key, and what is known of the model"
+    )
     display_name: str = setting("", "the name in `/models`; empty: `name`")
     proxy: str = setting("", "proxy for calls of this model")
     ca_file: str = setting("", "PEM file with certificate authorities to trust for this model")
@@ -48,6 +70,8 @@ class ModelSettings:
         "dollars for a million tokens, `{input: 1.25, cached: 0.125, output: 10}`; empty: the list price",
     )
     calls: int = setting(0, "calls of this model at once, shared fairly among conversations; 0: no limit", ge=0)
+    effort: Effort = setting("", "how much the model thinks; empty: what the provider does by itself")
+    show_thinking: bool = setting(False, "show the model's thinking as a step, as far as the provider sends it")
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "more arguments of the class, such as `temperature`"}
     )

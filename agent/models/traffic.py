@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -124,7 +124,7 @@ class ModelTraffic:
 
     def groups_of(self, settings: ModelSettings) -> SlotGroups:
         """Return the limits that a call of a model counts against."""
-        limits: Mapping[Hashable, int] = {ALL_CALLS: self.limits.model_calls, ("model", settings.name): settings.calls}
+        limits = {ALL_CALLS: self.limits.model_calls, ("model", settings.name): settings.calls}
         return {group: limit for group, limit in limits.items() if limit}
 
 

@@ -84,6 +84,7 @@ class PermissionPolicy:
         if judgement.verdict == "deny":  # the rule came after the question
             _note(request, "denied", by="rule", approval=approval)
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule))
+        context.asked = {*context.asked, _interrupt_id(request)}  # for a tool that asks, too
         _note(request, "approved", approval=approval)
         return await handler(request)
 

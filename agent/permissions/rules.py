@@ -39,9 +39,12 @@ SEVERITY: Sequence[Verdict] = ("deny", "ask", "allow")
 _RULE = re.compile(r"([A-Za-z_][\w*.-]*)(?:\((.*)\))?", re.DOTALL)
 
 
-def is_permission_question(value: object) -> bool:
-    """Return whether the permission policy asked, rather than a tool itself."""
-    return isinstance(value, dict) and value.get("permission") is True
+def permission_question_id(id: str, value: object) -> str:
+    """Return the id of the permission policy's question in the call of an interrupt, "" if it did not ask. A tool that
+    asks after it says so in `approval`."""
+    if not isinstance(value, dict):
+        return ""
+    return id if value.get("permission") is True else str(value.get("approval", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from agent.policies.empty_response import EmptyResponsePolicy
 from agent.policies.goal import GoalPolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
+from agent.policies.mcp import McpPolicy
 from agent.policies.memory import MemoryPolicy
 from agent.policies.pictures import PicturePolicy
 from agent.policies.plan_mode import PlanModePolicy
@@ -39,9 +40,10 @@ def lead_policies(
     evaluator: LoadedModel | None,
     formatter: MessageFormatter,
     agent: str = LEAD,
+    mcp: McpPolicy | None = None,
 ) -> PolicyChain:
     """Return the policies of an agent that talks to people."""
-    chain = worker_policies(settings, summary_model, agent)
+    chain = worker_policies(settings, summary_model, agent, mcp=mcp)
     steering = SteeringPolicy(formatter)  # all others see the new messages, which join the state once
     plan_mode, goal = PlanModePolicy(), GoalPolicy(evaluator, settings.goal)  # they answer the calls that they add
     return replace(
@@ -50,12 +52,18 @@ def lead_policies(
 
 
 def worker_policies(
-    settings: AgentSettings, summary_model: LoadedModel | None, agent: str, max_tokens: int = 0
+    settings: AgentSettings,
+    summary_model: LoadedModel | None,
+    agent: str,
+    max_tokens: int = 0,
+    mcp: McpPolicy | None = None,
 ) -> PolicyChain:
     """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
     loop_detection, permission = LoopDetectionPolicy(), PermissionPolicy()
+    tools_of_servers = (mcp,) if mcp else ()
     chain = PolicyChain(
         model=(
+            *tools_of_servers,
             permission,  # hides denied tools
             BriefPolicy(),
             loop_detection,
@@ -70,6 +78,7 @@ def worker_policies(
             AccountingPolicy(agent),  # counts every attempt
         ),
         tool=(
+            *tools_of_servers,  # the others see which tool it is
             permission,  # a question about a call is not yet its beginning
             LedgerPolicy(),  # stores what the model received
             TruncationPolicy(settings.context.output_chars),

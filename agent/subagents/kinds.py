@@ -13,10 +13,12 @@ from langchain_core.tools import BaseTool
 from langgraph.graph.state import CompiledStateGraph
 
 from agent.context import TurnContext
+from agent.mcp.servers import McpServers
 from agent.models.loader import LoadedModel
 from agent.models.settings import AgentConfigError
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import worker_policies
+from agent.policies.mcp import McpPolicy, ToolState
 from agent.sections import AgentSettings
 from agent.subagents.settings import KindSettings
 from agent.subagents.slots import TaskSlots
@@ -35,6 +37,7 @@ class SubagentKinds:
         models: Mapping[str, LoadedModel],
         summary_model: LoadedModel | None,
         tools: Sequence[BaseTool],
+        mcp: McpServers | None = None,
     ) -> None:
         self.settings = settings.subagents
         self.slots = TaskSlots(self.settings.at_once, self.settings.live)
@@ -42,6 +45,7 @@ class SubagentKinds:
         self._models = models
         self._summary_model = summary_model
         self._tools = tools
+        self._mcp = mcp
         self._kinds = self.settings.all_kinds()
         self._graphs: dict[tuple[str, bool], asyncio.Task[WorkerGraph]] = {}
         for number, kind in enumerate(self.settings.kinds):
@@ -77,13 +81,15 @@ class SubagentKinds:
     def _build(self, kind: KindSettings, checks: bool) -> WorkerGraph:
         calls = kind.max_model_calls or self.settings.max_model_calls
         settings = replace(self._agent_settings, max_model_calls=calls)
-        chain = worker_policies(settings, self._summary_model, kind.name, self.settings.max_tokens)
+        mcp = McpPolicy(self._mcp, kind.tools) if self._mcp else None
+        chain = worker_policies(settings, self._summary_model, kind.name, self.settings.max_tokens, mcp)
         if kind.output_schema and not checks:
             chain = replace(chain, model=(StructuredAnswerPolicy(kind.output_schema), *chain.model))
         return create_agent(
             next(iter(self._models.values())).model,  # RoutePolicy chooses the model of each call
             [tool for tool in matching_tools(self._tools, kind.tools) if tool.name != TASK_TOOL],
             middleware=[PolicyMiddleware(chain)],
+            state_schema=ToolState,
             context_schema=TurnContext,
         )
 

@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from agent.mcp.settings import McpServerSettings
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
 from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded, is_served
@@ -25,6 +27,9 @@ from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
 from sandbox.bubblewrap.provider import supplementary_groups
 from sandbox.select import select_provider
+
+if TYPE_CHECKING:  # it imports the agent stack
+    from agent.mcp.servers import McpServer
 
 CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
@@ -72,6 +77,8 @@ async def _check_everything(config: Config) -> AsyncIterator[Finding]:
         yield Finding("note", "channels", "not configured: only the console is available", fix)
     for hint in config.hints:
         yield Finding("note", "environment", hint, "set the variable, or remove the other one")
+    for server in config.mcp.servers:
+        yield await _check_mcp_server(server)
     for finding in await asyncio.to_thread(_check_rules, config):
         yield finding
     for entry in config.channels:
@@ -178,6 +185,29 @@ def _innermost_error(error: BaseException) -> BaseException:
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return error
+
+
+# ---------------------------------------------------------------- MCP servers
+
+
+async def _check_mcp_server(settings: McpServerSettings) -> Finding:
+    """Start the server as the service does, and count its tools."""
+    subject = f"mcp server {settings.name}"
+    if not settings.enabled:
+        return Finding("ok", subject, "disabled")
+    module = await asyncio.to_thread(importlib.import_module, "agent.mcp.servers")
+    server: McpServer = module.McpServer(settings)
+    try:
+        if problem := await server.refresh():
+            where = settings.url or settings.command
+            return Finding("fault", subject, f"{where}: {problem}", "start it by hand to see why (docs/mcp.md)")
+        all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
+    finally:
+        await server.close()
+    if not tools:
+        names = ", ".join(tool.name for tool in all_tools[:20]) or "none"
+        return Finding("note", subject, f"it offers no allowed tool; its tools: {names}", "correct `tools`")
+    return Finding("ok", subject, f"{len(tools)} of {len(all_tools)} tools, protocol {protocol}")
 
 
 # ---------------------------------------------------------------- channels

@@ -10,7 +10,7 @@ import os
 import pkgutil
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -20,11 +20,13 @@ from zoneinfo import ZoneInfo, available_timezones
 from dotenv import dotenv_values
 
 import channels
+from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
 from bot.config.decoder import describe, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
+from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 
@@ -101,7 +103,7 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
 
 def _without_accounts(document: Document, sections: dict[str, Any] | None) -> dict[str, Any] | None:
     """Drop the sections that hold secrets, with their faults and those of the environment."""
-    named = ("models", "roles", "channels")
+    named = ("models", "roles", "channels", "mcp", FOREIGN_SECTION)
     document.faults[:] = [
         fault
         for fault in document.faults
@@ -151,10 +153,13 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
     _check_search(document, sections.get("web"))
     _check_budgets(document, sections.get("budgets"))
     _check_time_zone(document, sections.get("time_zone"))
-    config = validate(document, FileConfig, sections, extra=("config_version", "channels"))
+    servers = read_foreign_servers(document, sections)
+    extra = ("config_version", "channels", FOREIGN_SECTION)
+    config = validate(document, FileConfig, sections, extra=extra)
     if config is None:
         return None
     values = {field.name: getattr(config, field.name) for field in fields(config)}
+    values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
     check_team(document, config.team, entries)
     source = document.file or "built-in defaults"
     return Config(
@@ -220,22 +225,37 @@ def _model_of_environment(document: Document) -> list[dict[str, str]]:
 
 
 def _complete_model(document: Document, model: dict[str, Any], at: Location) -> None:
-    """Look for the model's class. OpenAI's own key comes from the usual variable; a server elsewhere never gets that
-    one and usually needs none."""
+    """Add what the preset knows, and look for the model's class. A provider's own key comes from the usual variable; a
+    server elsewhere never gets that one and usually needs none."""
+    preset = PRESETS.get(model.get("preset") or "") if isinstance(model.get("preset"), str | None) else None
+    elsewhere = bool(model.get("base_url"))
+    if preset:
+        complete_entry(model)
     use = model.get("use") or OPENAI
     package = re.fullmatch(r"([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]\w*", use) if isinstance(use, str) else None
     if not package:
         document.fault((*at, "use"), "is not a class path", f"write it as package.module:Class, such as {OPENAI}")
     elif importlib.util.find_spec(package[1]) is None:
         pip = package[1].replace("_", "-")
-        document.fault((*at, "use"), f"package {package[1]} is not installed", f".venv/bin/pip install {pip}")
+        wrong = f"package {package[1]} is not installed"
+        document.fault((*at, "preset" if preset else "use"), wrong, f".venv/bin/pip install {pip}")
+    elif (effort := model.get("effort")) and isinstance(effort, str):
+        _check_effort(document, effort, effort_names(model["preset"] if preset else "", use), (*at, "effort"))
     if isinstance(key := model.get("api_key"), str) and not key.isascii():
         document.fault((*at, "api_key"), *NOT_A_KEY)
-    if use == OPENAI and model.get("api_key") is None and (*at, "api_key") not in document.faulty:
-        model["api_key"] = "none" if model.get("base_url") else document.environ.get("OPENAI_API_KEY")
+    if (preset or use == OPENAI) and model.get("api_key") is None and (*at, "api_key") not in document.faulty:
+        variable = preset.key_variable if preset else "OPENAI_API_KEY"
+        model["api_key"] = document.environ.get(variable) if variable and not elsewhere else "none"
         if not model["api_key"]:
-            why = "is missing and $OPENAI_API_KEY is not set"
+            why = f"is missing and ${variable} is not set"
             document.fault((*at, "api_key"), why, "export it or put it into .env")
+
+
+def _check_effort(document: Document, effort: str, known: Collection[str], at: Location) -> None:
+    if not known:
+        document.fault(at, "this model has no such setting", "set what its server takes below `options`")
+    elif effort not in known:
+        document.fault(at, "this model does not take it", f"choose one of {', '.join(known)}")
 
 
 def _check_roles(document: Document, sections: Mapping[str, Any]) -> None:

@@ -93,7 +93,7 @@ def _type_words(kind: Any) -> str:
     if origin in (Union, UnionType):
         return _type_words(next(option for option in get_args(kind) if option is not NoneType))
     if origin is Literal:
-        return ", ".join(f"`{option}`" for option in get_args(kind))
+        return ", ".join(f"`{option}`" for option in get_args(kind) if option)
     if origin is tuple:
         return "list"
     if origin is not None and issubclass(origin, Mapping):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.acp.settings import ExternalAgentSettings
+from agent.mcp.settings import McpConfig
 from agent.models.settings import CallLimits, ModelSettings
 from agent.sections import (
     ContextConfig,
@@ -217,6 +218,7 @@ class FileConfig:
     permissions: PermissionConfig = PermissionConfig()
     team: TeamConfig = setting(TeamConfig(), "the roles of people, and whose approval calls need")
     web: WebConfig = WebConfig()
+    mcp: McpConfig = McpConfig()
     voice: VoiceConfig = VoiceConfig()
     subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
     agents: tuple[NamedAgentSettings, ...] = setting(

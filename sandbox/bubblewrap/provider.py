@@ -249,10 +249,10 @@ async def _machine_options() -> list[str]:
     options += ["--die-with-parent", "--new-session", "--as-pid-1"]
     if version >= (0, 8):
         options += ["--disable-userns"]  # nested namespaces expose much of the kernel
-    return options + await asyncio.to_thread(_system_binds)
+    return options + await asyncio.to_thread(system_binds)
 
 
-def _system_binds() -> list[str]:
+def system_binds() -> list[str]:
     """Mount the machine's programs and the few files of /etc that they need."""
     options = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import orjson
 from aiohttp import web
 
+from tests.fakes.model_dialects import REASONING_FIELDS, DeepSeek, Dialect, Kimi
 from tests.fakes.model_script import Answer, ToolCall, answer_of, directive_of, helper_answer, rejected, words
 from tests.fakes.server import Json, LocalServer, cut, main
 
@@ -41,6 +42,7 @@ class Request:
     rejected: str = ""
     messages: list[Json] = field(default_factory=list)
     tools: list[Json] = field(default_factory=list)
+    body: Json = field(default_factory=dict)  # its other parameters
     headers: dict[str, str] = field(default_factory=dict)
 
 
@@ -50,9 +52,18 @@ Script = Callable[[Json], Answer | None]
 class FakeModel(LocalServer):
     """The server. `keep_bodies=False` leaves messages and tools out of the log, for long runs."""
 
-    def __init__(self, script: Script | None = None, *, api_key: str = "", latency: float = 0.0) -> None:
+    def __init__(
+        self,
+        script: Script | None = None,
+        *,
+        api_key: str = "",
+        latency: float = 0.0,
+        dialect: Dialect | None = None,
+    ) -> None:
         super().__init__(latency=latency)
         self.script = script
+        self.dialect = dialect
+        self.window_bytes = 0  # a longer request is refused; 0: none is
         self.api_key = api_key  # "": any
         self.keep_bodies = True
         self.thinks = False  # a model that thinks aloud, and refuses tool calls without its thoughts
@@ -93,7 +104,7 @@ class FakeModel(LocalServer):
         entry = Request(at, len(raw))
         self._log.append(entry)
         if self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":
-            return _refusal(entry, 401, "Incorrect API key provided", "invalid_api_key")
+            return self._refusal(entry, 401, "Incorrect API key provided", "invalid_api_key")
         body: Json = orjson.loads(raw)
         entry.helper = not body.get("tools") and bool(helper_answer(body["messages"]))
         if not entry.helper:
@@ -101,19 +112,28 @@ class FakeModel(LocalServer):
         if self.keep_bodies:
             entry.messages, entry.tools = body["messages"], body.get("tools") or []
             entry.headers = dict(request.headers)
-        entry.rejected = rejected(body["messages"], self.thinks)
+            entry.body = {name: value for name, value in body.items() if name not in ("messages", "tools")}
+        if self.dialect:
+            known = [{k: v for k, v in m.items() if k not in REASONING_FIELDS} for m in body["messages"]]
+            entry.rejected = self.dialect.refuses(body) or rejected(known)
+            if self.window_bytes and len(raw) > self.window_bytes:
+                entry.rejected = self.dialect.too_long
+        else:
+            entry.rejected = rejected(body["messages"], self.thinks)
         if entry.rejected:
-            return _refusal(entry, 400, entry.rejected)
+            return self._refusal(entry, 400, entry.rejected)
         if fault := self.take_fault("chat"):
             if fault.kind in ("error", "flood"):
-                return _refusal(entry, 429 if fault.kind == "flood" else fault.code, "scripted", after=fault.seconds)
+                return self._refusal(
+                    entry, 429 if fault.kind == "flood" else fault.code, "scripted", after=fault.seconds
+                )
             if answer := await self.suffer(fault, request):
                 return answer
-        script = (self.script(body) if self.script else None) or answer_of(body, self._tries)
+        script = self._answer(body)
         if script.delay or self.latency:
             await asyncio.sleep(script.delay + self.latency)
         if script.status != 200:
-            return _refusal(entry, script.status, "scripted", after=script.retry_after)
+            return self._refusal(entry, script.status, "scripted", after=script.retry_after)
         self._answers += 1
         usage = self._usage(body, raw, script)
         if body.get("stream"):
@@ -128,6 +148,8 @@ class FakeModel(LocalServer):
         message: Json = {"role": "assistant", "content": script.text or None, "refusal": None}
         if self.thinks:
             message["reasoning_content"] = "".join(self.thoughts)
+        if self.dialect and self.dialect.thinks(body):
+            message |= self.dialect.message(self.thoughts)
         if script.calls:
             message["tool_calls"] = [
                 {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -150,18 +172,25 @@ class FakeModel(LocalServer):
             return b"data: " + dump({**head, "choices": [choice]}) + b"\n\n"
 
         await stream.write(event({"role": "assistant", "content": ""}))
-        for thought in self.thoughts if self.thinks else ():
-            await stream.write(event({"content": None, "reasoning_content": thought}))
+        thinker = self.dialect or (DeepSeek() if self.thinks else None)
+        for delta in thinker.deltas(self.thoughts) if thinker and thinker.thinks(body) else ():
+            await stream.write(event(delta))
         pieces = [event({"content": word}) for word in script.words]
         if not await _paced(stream, pieces, script, entry):
             return cut(request) if script.abort_at >= 0 else stream
         for index, (call_id, call) in enumerate(self._numbered(script)):
             entry.first = entry.first or time.monotonic()
             for function in _fragments(call):
-                start = {"id": call_id, "type": "function"} if "name" in function else {}
+                start: Json = {"id": call_id, "type": "function"} if "name" in function else {}
+                if start and self.dialect:
+                    start = self.dialect.call(start, index)
                 await stream.write(event({"tool_calls": [{"index": index, **start, "function": function}]}))
-        await stream.write(event({}, _finish(script)))
-        if (body.get("stream_options") or {}).get("include_usage"):
+        if isinstance(self.dialect, Kimi):
+            choice = {"index": 0, "delta": {}, "finish_reason": _finish(script), "usage": usage}
+            await stream.write(b"data: " + dump({**head, "choices": [choice]}) + b"\n\n")
+        else:
+            await stream.write(event({}, _finish(script)))
+        if not isinstance(self.dialect, Kimi) and (body.get("stream_options") or {}).get("include_usage"):
             await stream.write(b"data: " + orjson.dumps({**head, "choices": [], "usage": usage}) + b"\n\n")
         await stream.write(b"data: [DONE]\n\n")
         entry.end = time.monotonic()
@@ -170,11 +199,18 @@ class FakeModel(LocalServer):
 
     # ------------------------------------------------------------ helpers
 
+    def _answer(self, body: Json) -> Answer:
+        return (self.script(body) if self.script else None) or answer_of(body, self._tries)
+
     def _head(self, body: Json, kind: str) -> Json:
         return {"id": f"chatcmpl-{self._answers}", "object": kind, "created": 1, "model": body.get("model", "")}
 
     def _numbered(self, script: Answer) -> list[tuple[str, ToolCall]]:
-        return [(call.id or f"call_{self._answers}_{index}", call) for index, call in enumerate(script.calls)]
+        prefix = f"call_{self.dialect.preset}_{self.port}" if self.dialect else "call"
+        numbered = [(call.id or f"{prefix}_{self._answers}_{index}", call) for index, call in enumerate(script.calls)]
+        if self.dialect:
+            self.dialect.issued |= {id_ for id_, _ in numbered}
+        return numbered
 
     def _usage(self, body: Json, raw: bytes, script: Answer) -> Json:
         """Count four bytes as a token; a prefix of an earlier request counts as cached, as with real providers."""
@@ -190,12 +226,21 @@ class FakeModel(LocalServer):
                 self._seen.add(prefix)
         prompt = max(len(raw) // 4, cached)
         completion = len(script.words) + sum(len(call.arguments) // 4 + 5 for call in script.calls)
-        return {
+        usage = {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
         }
+        return self.dialect.usage(usage) if self.dialect else usage
+
+    def _refusal(
+        self, entry: Request, status: int, words: str, code: str | None = None, after: float | None = None
+    ) -> web.Response:
+        entry.status, entry.end = status, time.monotonic()
+        headers = {"Retry-After": f"{after:g}"} if after is not None else {}
+        error = (self.dialect or Dialect()).error(status, words, code)
+        return web.json_response(error, status=status, headers=headers)
 
 
 async def _paced(stream: web.StreamResponse, pieces: list[bytes], script: Answer, entry: Request) -> bool:
@@ -244,16 +289,6 @@ def _fragments(call: ToolCall) -> list[Json]:
 
 def _finish(script: Answer) -> str:
     return "tool_calls" if script.calls else "stop"
-
-
-def _refusal(
-    entry: Request, status: int, words: str, code: str | None = None, after: float | None = None
-) -> web.Response:
-    entry.status, entry.end = status, time.monotonic()
-    kind = "invalid_request_error" if status < 429 else "server_error"
-    headers = {"Retry-After": f"{after:g}"} if after is not None else {}
-    error = {"message": words, "type": kind, "param": None, "code": code}
-    return web.json_response({"error": error}, status=status, headers=headers)
 
 
 if __name__ == "__main__":

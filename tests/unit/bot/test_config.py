@@ -586,3 +586,67 @@ def test_the_service_listens_before_the_agent_stack_is_loaded() -> None:
         [sys.executable, "-c", program], cwd=Path(__file__).parents[3], capture_output=True, check=True
     )
     assert done.stdout == b"[]\n", "import it where it is used: loading it takes a second"
+
+
+def test_mcp_servers_in_our_form_and_in_the_form_of_other_programs() -> None:
+    config = read(
+        "mcp: {servers: [{name: a, command: uvx, args: [x], env: {TOKEN: $T}}]}\n"
+        "mcpServers:\n  b: {type: http, url: 'http://127.0.0.1/mcp', headers: {X: y}}\n"
+        "  c: {command: d, disabled: true}\n",
+        {"T": "mcp-secret"},
+    )
+    assert [(each.name, each.command, each.url, each.enabled) for each in config.mcp.servers] == [
+        ("a", "uvx", "", True),
+        ("b", "", "http://127.0.0.1/mcp", True),
+        ("c", "d", "", False),
+    ]
+    assert config.mcp.servers[0].env == {"TOKEN": "mcp-secret"}
+    assert "mcp-secret" in secret_texts(config)
+    assert "mcp-secret" not in repr(config.mcp)
+
+
+def test_faults_of_mcp_servers_name_their_place() -> None:
+    found = faults(
+        "config_version: 1\n"
+        "mcp: {servers: [{name: a}, {name: b, command: x, url: 'http://h/'}, {name: c, url: 'nowhere'}]}\n"
+        "mcpServers:\n  a: {command: x}\n  d: {url: 'http://h/sse', type: sse}\n  e: {command: x, autoApprove: [y]}\n"
+        "  f: {url: 'http://h/', oauth: {client_id: me}}\n"
+    )
+    assert [fault.partition(": ")[2] for fault in found] == [
+        "mcp.servers[0]: needs either `command` or `url` → a program on this machine, or an HTTP server",
+        "mcp.servers[1]: needs either `command` or `url` → a program on this machine, or an HTTP server",
+        "mcp.servers[2].url: not a URL → write it with its scheme, such as https://host:port/path",
+        "mcpServers.a.name: another server has the same name → give it its own name",
+        "mcpServers.d.type: the SSE transport is not supported → use the server's streamable-HTTP URL",
+        found[5].partition(": ")[2],  # names all settings
+        "mcpServers.f.oauth.issuer: is missing → add the URL of the authorization server",
+    ]
+    assert "mcpServers.e.autoApprove: unknown setting → one of: args, " in found[5]
+
+
+def test_a_preset_sets_what_the_entry_does_not_say() -> None:
+    models = """models:
+  - {name: a, preset: deepseek, model: deepseek-v4-pro, effort: high}
+  - {name: b, preset: kimi, model: kimi-k3, base_url: "https://api.moonshot.cn/v1", api_key: other}
+  - {name: c, preset: ollama, vision: false}
+  - {name: d, preset: gemini, model: gemini-3-pro, base_url: "http://elsewhere/v1"}
+"""
+    deep, kimi, local, elsewhere = read(models, {"DEEPSEEK_API_KEY": "k1", "GEMINI_API_KEY": "k2"}).models
+    assert (deep.base_url, deep.api_key, deep.effort) == ("https://api.deepseek.com", Secret("k1"), "high")
+    assert (deep.context_tokens, deep.vision) == (128_000, False)
+    assert (kimi.base_url, kimi.api_key, kimi.vision) == ("https://api.moonshot.cn/v1", Secret("other"), True)
+    assert (local.base_url, local.api_key) == ("http://127.0.0.1:11434/v1", Secret("none"))
+    assert elsewhere.api_key == Secret("none"), "another server does not get Google's key"
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ("preset: deepseek", "models[0].api_key: is missing and $DEEPSEEK_API_KEY is not set"),
+        ("preset: deepsek", "models[0].preset"),
+        ("preset: ollama, effort: max", "models[0].effort: this model does not take it → choose one of none, low"),
+        ("preset: minimax, api_key: k, effort: high", "models[0].effort: this model has no such setting"),
+    ],
+)
+def test_a_preset_that_cannot_be_used_is_a_fault(entry: str, fault: str) -> None:
+    assert fault in "\n".join(faults(f"config_version: 1\nmodels: [{{name: a, {entry}}}]"))

@@ -1,0 +1,287 @@
+"""One MCP server and the task that owns its connection. The only module that imports the `mcp` SDK.
+
+anyio's cancel scopes belong to a task, so only the owner enters and leaves the client; callers await it. The process of
+a stdio server is watched: when it ends, the owner leaves, and the next call starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.mcp.http import http_client
+from agent.mcp.process import stdio_parameters
+from agent.mcp.settings import McpServerSettings
+
+if TYPE_CHECKING:
+    from mcp.client import Client
+    from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, Tool
+
+log = logging.getLogger(__name__)
+
+MAX_FAILURES = 3  # within FAILURE_SECONDS; then the server gets a pause
+FAILURE_SECONDS = 60.0
+MAX_PAGES = 20  # of the list of tools
+MAX_TOOLS = 500
+CLOSE_SECONDS = 10.0
+ERROR_LINES = 5  # of a server's stderr, for the log
+MAX_LINE_BYTES = 1 << 16
+CONNECTION_CLOSED = -32000  # JSON-RPC code of the SDK for an answer that never comes
+SESSION_TERMINATED = "Session terminated"  # the HTTP server does not know the session: the call has not run
+
+Elicit = Callable[["ElicitRequestParams"], Awaitable["ElicitResult"]]
+
+
+class McpUnavailable(Exception):
+    """The server cannot be used; the text is for the model and the operator."""
+
+
+class McpCallLost(Exception):
+    """The connection ended during a call, so that its outcome is unknown."""
+
+
+class McpRefused(Exception):
+    """The server answered a call with an error of the protocol, whose text is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a request to a tool: its result, or what the server needs before (protocol 2026-07-28)."""
+
+    result: Any = None  # a CallToolResult
+    needed: InputRequiredResult | None = None
+
+
+class McpConnection:
+    """Starts a server when it is needed, lists its tools, and restarts it after it ended.
+
+    `tools` are the latest known ones, also while the server is down. `elicit` answers questions that a server of the
+    older protocol asks during a call.
+    """
+
+    def __init__(self, settings: McpServerSettings, elicit: Elicit | None = None) -> None:
+        self.settings = settings
+        self.tools: tuple[Tool, ...] = ()
+        self.version = 0  # changes with the list of tools
+        self.starts = 0
+        self.problem = ""  # why the latest start failed
+        self._elicit = elicit
+        self._client: Client | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
+        self._stale = False  # the server says that its tools have changed
+        self._errors: deque[str] = deque(maxlen=ERROR_LINES)
+        self._closed = False
+
+    @property
+    def protocol(self) -> str:
+        """The version of the protocol, "" without a connection."""
+        return str(self._client.protocol_version) if self._client else ""
+
+    async def refresh(self) -> None:
+        """Start the server if necessary, and list its tools if they have changed. Raises McpUnavailable."""
+        client = await self._connected()
+        if self._stale:
+            self._stale = False
+            try:
+                await self._list_tools(client)
+            except Exception as error:
+                raise McpUnavailable(f"it does not list its tools: {_reason(error)}") from error
+
+    async def request(self, tool: str, arguments: dict[str, Any], **more: Any) -> Outcome:
+        """Send one `tools/call`. Raises McpUnavailable if it has not run, McpCallLost if that is unknown, and
+        McpRefused."""
+        types, shared = await _load("mcp_types"), await _load("mcp.shared.exceptions")
+        for attempt in (1, 2):
+            client = await self._connected()
+            try:
+                found = await client.session.call_tool(tool, arguments, allow_input_required=True, **more)
+            except shared.MCPError as error:
+                if error.message == SESSION_TERMINATED and attempt == 1:
+                    await self._end(client)
+                    continue
+                if error.code != CONNECTION_CLOSED:
+                    raise McpRefused(error.message) from error
+                self._fail()
+                await self._end(client)
+                raise McpCallLost from error
+            return Outcome(needed=found) if isinstance(found, types.InputRequiredResult) else Outcome(result=found)
+        raise McpUnavailable("it ends every session at once")
+
+    async def close(self) -> None:
+        """End the connection for good."""
+        self._closed = True
+        self._stop.set()
+        if self._owner:
+            await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
+            self._owner.cancel()
+
+    async def _connected(self) -> Client:
+        if self._closed:
+            raise McpUnavailable("the configuration has changed")
+        if self._client is None:
+            if self._owner is None or self._owner.done():
+                if len(self._failures) == MAX_FAILURES and time.monotonic() - self._failures[0] < FAILURE_SECONDS:
+                    raise McpUnavailable(f"it failed {MAX_FAILURES} times within a minute ({self.problem})")
+                self._stop, self._ready = asyncio.Event(), asyncio.Event()
+                self._owner = asyncio.create_task(self._own(), name=f"mcp {self.settings.name}")
+            waiting = asyncio.create_task(self._ready.wait(), name=f"mcp {self.settings.name} ready")
+            try:
+                await asyncio.wait({waiting, self._owner}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+        if self._client is None:
+            raise McpUnavailable(self.problem or "it ended at once")
+        return self._client
+
+    async def _own(self) -> None:
+        """Hold the connection until it ends. Never raises: `problem` says what happened."""
+        self.starts += 1
+        self._errors.clear()
+        seconds = self.settings.start_seconds
+        try:
+            async with asyncio.timeout(seconds) as limit, AsyncExitStack() as stack:
+                client = await stack.enter_async_context(await self._make_client(stack))
+                await self._list_tools(client)
+                limit.reschedule(None)
+                self._client, self.problem = client, ""
+                log.info("mcp.ready server=%s protocol=%s tools=%d", self.settings.name, self.protocol, len(self.tools))
+                self._ready.set()
+                await self._stop.wait()
+        except Exception as error:  # noqa: BLE001  whatever a transport raises
+            if self._client is None:
+                late = isinstance(error, TimeoutError)
+                self.problem = f"it did not start within {seconds:g} s" if late else _reason(error)
+                self._fail()
+            log.warning(
+                "mcp.failed server=%s problem=%s stderr=%s",
+                self.settings.name,
+                _reason(error),
+                " | ".join(self._errors),
+            )
+        finally:
+            self._client = None
+
+    def _fail(self) -> None:
+        self._failures.append(time.monotonic())
+
+    async def _end(self, client: Client) -> None:
+        """Leave this client; a newer one stays."""
+        if self._client is client and self._owner:
+            self._client = None
+            self._stop.set()
+            await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
+
+    async def _make_client(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[Client]:
+        sdk, types = await _load("mcp.client"), await _load("mcp_types")
+        transport: Any
+        if self.settings.url:
+            http = await stack.enter_async_context(await http_client(self.settings))
+            transport = (await _load("mcp.client.streamable_http")).streamable_http_client(
+                self.settings.url, http_client=http
+            )
+        else:
+            parameters = await stdio_parameters(self.settings)
+            stdio = await _load("mcp.client.stdio")
+            errors = await stack.enter_async_context(_lines_of_stderr(self._errors.append))
+            process = stdio.stdio_client(stdio.StdioServerParameters(**parameters), errlog=errors)
+            transport = _watched(process, self._stop)
+
+        async def note_message(message: object) -> None:
+            if isinstance(message, types.ToolListChangedNotification):
+                self._stale = True
+
+        async def answer(_: object, params: ElicitRequestParams) -> ElicitResult:
+            found: ElicitResult = types.ElicitResult(action="cancel")
+            return await self._elicit(params) if self._elicit else found
+
+        client: AbstractAsyncContextManager[Client] = sdk.Client(
+            transport,
+            elicitation_callback=answer,
+            message_handler=note_message,
+            client_info=types.Implementation(name="fawn", version="1"),
+            cache=None,
+        )
+        return client
+
+    async def _list_tools(self, client: Client) -> None:
+        found: list[Tool] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            found += page.tools
+            cursor = page.next_cursor
+            if not cursor or len(found) >= MAX_TOOLS:
+                break
+        if (tools := tuple(found[:MAX_TOOLS])) != self.tools:
+            self.tools = tools
+            self.version += 1
+
+
+async def _load(module: str) -> Any:
+    """Import a module of the SDK, which takes half a second the first time, in a thread."""
+    return await asyncio.to_thread(importlib.import_module, module)
+
+
+@asynccontextmanager
+async def _watched(transport: AbstractAsyncContextManager[Any], ended: asyncio.Event) -> AsyncIterator[Any]:
+    """Pass the messages of a process on, and set `ended` after the last one."""
+    import anyio
+
+    async with transport as (read, write), anyio.create_task_group() as group:
+        sender, receiver = anyio.create_memory_object_stream[Any](0)
+
+        async def pass_on() -> None:
+            async with sender:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    async for message in read:
+                        await sender.send(message)
+            ended.set()
+
+        group.start_soon(pass_on)
+        async with receiver:
+            yield receiver, write
+            group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _lines_of_stderr(note: Callable[[str], None]) -> AsyncIterator[Any]:
+    """Open a pipe for a process, and log its lines: this terminal belongs to the console."""
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
+    )
+
+    async def read() -> None:
+        while data := await reader.read(MAX_LINE_BYTES):
+            for line in data.decode("utf-8", "replace").splitlines():
+                note(line[:300])
+                log.debug("mcp.stderr %s", line)
+
+    task = asyncio.create_task(read(), name="mcp stderr")
+    try:
+        with os.fdopen(writing, "w") as errors:
+            yield errors
+    finally:
+        await asyncio.wait({task}, timeout=0.2)  # the last words of a process that ended
+        task.cancel()
+        transport.close()
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first cause of an error that anyio has wrapped."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = " ".join(str(error).split())[:300]
+    return text if text else type(error).__name__

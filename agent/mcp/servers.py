@@ -1,0 +1,204 @@
+"""All MCP servers of one configuration: their tools, their calls, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from langchain.tools import ToolException
+from langchain_core.messages import ToolMessage
+from langgraph.config import get_config
+from langgraph.errors import GraphInterrupt
+from langgraph.runtime import get_runtime
+from langgraph.types import Interrupt
+from pydantic import ValidationError
+
+from agent.context import TurnContext
+from agent.mcp.calls import McpCall, ServerQuestion
+from agent.mcp.connection import McpCallLost, McpConnection, McpRefused, McpUnavailable
+from agent.mcp.content import result_text
+from agent.mcp.elicitation import Elicitation, ask_for_server
+from agent.mcp.names import tool_name
+from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema, clean_text
+from agent.mcp.settings import McpConfig, McpServerSettings
+from agent.mcp.tools import SEARCH_TRAITS, TOOL_SEARCH, DynamicTool, make_dynamic_tool
+from agent.tools.tool import ToolTraits, describe_as
+from catalogue import N_
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, Tool
+
+log = logging.getLogger(__name__)
+
+MAX_ERROR_CHARS = 2000
+UNKNOWN = "its outcome is unknown. Verify what happened before you repeat it"
+LOST = f"the connection to the server ended during the call, so {UNKNOWN}"
+STRANGE = f"the server's answer is in a form that this client does not understand, so {UNKNOWN}"
+
+
+@dataclass(slots=True)
+class _Listed:
+    """The tools of a server, made from one version of its list."""
+
+    version: int
+    tools: dict[str, DynamicTool]
+
+
+class McpServer:
+    """One server: its connection, its tools for the agent, and the calls that it works on."""
+
+    def __init__(self, settings: McpServerSettings) -> None:
+        self.settings = settings
+        self.connection = McpConnection(settings, self._elicit)
+        self._listed = _Listed(0, {})
+        self._calls: dict[str, McpCall] = {}
+
+    async def refresh(self) -> str:
+        """Start the server if necessary. Returns why it is not available, or ""."""
+        try:
+            await self.connection.refresh()
+        except McpUnavailable as error:
+            return str(error)
+        return ""
+
+    @property
+    def tools(self) -> dict[str, DynamicTool]:
+        """The allowed tools by name, in order. Those of a server that is down stay, so that requests stay the same."""
+        if self._listed.version != self.connection.version:
+            self._listed = _Listed(self.connection.version, dict(sorted(self._make_tools())))
+        return self._listed.tools
+
+    async def close(self) -> None:
+        """End all calls and the connection."""
+        for key in list(self._calls):
+            self._drop(key)
+        await self.connection.close()
+
+    def _make_tools(self) -> Iterator[tuple[str, DynamicTool]]:
+        allowed, server = self.settings.tools, self.settings.name
+        for tool in self.connection.tools:
+            if allowed and not any(fnmatchcase(tool.name, pattern) for pattern in allowed):
+                continue
+            schema = clean_schema(tool.input_schema)
+            if schema is None:
+                log.warning("mcp.tool_left_out server=%s tool=%s problem=its schema is too large", server, tool.name)
+                continue
+            hints = tool.annotations
+            reads = bool(hints and hints.read_only_hint)
+            harmless = reads or bool(hints and hints.idempotent_hint)
+            title = describe_as(N_("Using {tool} of {server}"))
+            traits = ToolTraits(
+                describe=partial(_describe, title, tool.name, server),
+                effect="none" if harmless else "once",
+                read_only=reads,
+            )
+            name = tool_name(server, tool.name)
+            description = clean_text(tool.description or tool.title, MAX_DESCRIPTION_CHARS)
+            run = partial(self._run, name, tool, harmless)
+            yield name, make_dynamic_tool(name, description or tool.name, schema, traits, run)
+
+    async def _run(self, name: str, tool: Tool, harmless: bool, args: dict[str, Any], id: str) -> ToolMessage:
+        """Run a call of the model, or continue it with the answer of a person."""
+        context: TurnContext = get_runtime(TurnContext).context
+        place = get_config()["configurable"]["checkpoint_ns"]  # of this call, the same when the turn continues
+        if call := self._calls.get(place):
+            call.resume()
+        else:
+            call = self._calls[place] = McpCall(self.connection, tool.name, args, harmless=harmless)
+        approval = first if (first := Interrupt.from_ns(None, place).id) in context.asked else ""
+        keep = False
+        try:
+            result = await self._answer_questions(call, context, approval)
+        except GraphInterrupt:
+            keep = True  # the turn ends; the call waits for the next one
+            call.hold(partial(self._drop, place))
+            raise
+        except McpCallLost:
+            raise ToolException(LOST) from None
+        except McpUnavailable as error:
+            raise ToolException(f"the server {self.settings.name} is not available: {error}") from error
+        except McpRefused as error:
+            raise ToolException(clean_text(error, MAX_ERROR_CHARS)) from error
+        except TimeoutError:
+            limit = self.settings.call_seconds
+            raise ToolException(f"it did not answer within {limit:g} s, so {UNKNOWN}") from None
+        except (ValidationError, RuntimeError) as error:  # of the SDK, for content or structures that are not valid
+            log.warning("mcp.strange_answer server=%s tool=%s problem=%s", self.settings.name, tool.name, error)
+            raise ToolException(STRANGE) from error
+        finally:
+            if not keep:
+                self._drop(place)
+        text = await result_text(result, self.settings.name, context)
+        return ToolMessage(text, tool_call_id=id, name=name, status="error" if result.is_error else "success")
+
+    async def _answer_questions(self, call: McpCall, context: TurnContext, approval: str) -> CallToolResult:
+        number = 0
+        while isinstance(found := await call.next(number), ServerQuestion):
+            number += 1
+            answer = await ask_for_server(context, self.settings.name, found.params, approval=approval)
+            if not found.answer.done():
+                found.answer.set_result(answer)
+        return found
+
+    async def _elicit(self, params: ElicitRequestParams) -> ElicitResult:
+        """Pass a question of the older protocol to its call. It does not say which one it belongs to: with several at
+        work nobody is asked, because it could be the wrong person."""
+        working = [call for call in self._calls.values() if call.works]
+        if len(working) == 1:
+            return await working[0].ask(params)
+        log.warning("mcp.question_cancelled server=%s calls=%d", self.settings.name, len(working))
+        from mcp_types import ElicitResult
+
+        return ElicitResult(action=Elicitation("cancel").action)
+
+    def _drop(self, place: str) -> None:
+        if call := self._calls.pop(place, None):
+            call.cancel()
+
+
+def _describe(title: Any, tool: str, server: str, args: Mapping[str, Any]) -> str:
+    return str(title({"tool": tool, "server": server}))
+
+
+class McpServers:
+    """The servers of one configuration. They start with the first turn, and `close` ends them."""
+
+    def __init__(self, config: McpConfig) -> None:
+        self.config = config
+        self.servers = [McpServer(each) for each in config.servers if each.enabled]
+        self._told: dict[str, set[str]] = {}  # server that is not available → conversations that know it
+        self.traits: dict[str, ToolTraits] = {TOOL_SEARCH: SEARCH_TRAITS}  # by name, of all tools that became known
+
+    async def refresh(self) -> dict[str, str]:
+        """Start all servers at once. Returns name → problem of those that are not available."""
+        problems = await asyncio.gather(*(server.refresh() for server in self.servers))
+        self.traits.update({name: tool.traits for name, tool in self.tools().items()})
+        return {
+            server.settings.name: problem for server, problem in zip(self.servers, problems, strict=True) if problem
+        }
+
+    def note_told(self, conversation: str, problems: Mapping[str, str]) -> list[str]:
+        """Return which of these servers the conversation does not yet know to be unavailable; now it does."""
+        self._told = {name: self._told.get(name, set()) for name in problems}
+        untold = [name for name, known in self._told.items() if conversation not in known]
+        for name in untold:
+            self._told[name].add(conversation)
+        return untold
+
+    def tools(self, patterns: Sequence[str] = ()) -> dict[str, DynamicTool]:
+        """Return the known tools by name, in order; those that a pattern matches, if there are patterns."""
+        found: dict[str, DynamicTool] = {}
+        for server in self.servers:
+            for name, tool in server.tools.items():
+                if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns):
+                    found.setdefault(name, tool)
+        return found
+
+    async def close(self) -> None:
+        """End all servers; none starts again."""
+        await asyncio.gather(*(server.close() for server in self.servers))

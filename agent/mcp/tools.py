@@ -1,0 +1,118 @@
+"""Tools of MCP servers as tools of the agent, and `tool_search`, which finds and promotes them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
+
+from agent.mcp.schemas import clean_text
+from agent.tools.tool import AgentTool, ToolTraits, describe_as
+from catalogue import N_
+
+TOOL_SEARCH = "tool_search"
+CHARS_PER_TOKEN = 4
+MAX_FOUND = 8
+MAX_LISTED_CHARS = 4000  # of the names in the description of `tool_search`
+MAX_LINE_CHARS = 200
+PROMOTED_KEY = "promoted"  # in the graph's state
+_SEARCH = f"""Find tools of connected systems and make them available: their schemas follow in your next step, and then
+you can call them. Query: words, or `select:NAME,NAME` for exact names. At most {MAX_FOUND} are found at once.
+The tools, by server (descriptions are found, too):"""
+
+SEARCH_TRAITS = ToolTraits(
+    describe=describe_as(N_("Looking for tools: {query}")), effect="none", read_only=True, permission="allow"
+)
+Run = Callable[[dict[str, Any], str], Awaitable[ToolMessage | Command[Any]]]
+
+
+class DynamicTool(AgentTool):
+    """A tool that was not known when the graph was built. Its arguments are checked by its server, so langchain's
+    handling of arguments, whose own names could collide with them, is left out."""
+
+    run_call: Run
+    schema_of_args: dict[str, Any]
+
+    @functools.cached_property
+    def json_schema(self) -> dict[str, Any]:
+        """The tool as OpenAI-compatible servers expect it."""
+        function = {"name": self.name, "description": self.description, "parameters": self.schema_of_args}
+        return {"type": "function", "function": function}
+
+    @functools.cached_property
+    def tokens(self) -> int:
+        """About how many tokens it takes in a request."""
+        return len(orjson.dumps(self.json_schema, default=str)) // CHARS_PER_TOKEN
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run a tool call."""
+        return await self.run_call(input["args"], input["id"])
+
+
+def make_dynamic_tool(name: str, description: str, schema: dict[str, Any], traits: ToolTraits, run: Run) -> DynamicTool:
+    """Return a tool with this JSON schema of its arguments."""
+    return DynamicTool(
+        name=name, description=description, args_schema=schema, traits=traits, run_call=run, schema_of_args=schema
+    )
+
+
+def promote(old: list[str], new: list[str]) -> list[str]:
+    """Append new names in order: the tools before them stay as they were, for the provider's cache."""
+    return list(dict.fromkeys([*old, *new]))
+
+
+def make_tool_search(tools: Mapping[str, DynamicTool]) -> DynamicTool:
+    """Return the tool that finds these tools."""
+
+    async def run(args: dict[str, Any], call: str) -> ToolMessage | Command[Any]:
+        query = str(args.get("query", ""))
+        found = search_tools(tools, query)
+        if not found:
+            text = f"No tool matches {query[:100]!r}. Try other words, or names from the list."
+            return ToolMessage(text, tool_call_id=call, name=TOOL_SEARCH)
+        lines = [f"- {tool.name}: {_first_line(tool.description)}" for tool in found]
+        message = ToolMessage("\n".join(["Available now:", *lines]), tool_call_id=call, name=TOOL_SEARCH)
+        return Command(update={PROMOTED_KEY: sorted(tool.name for tool in found), "messages": [message]})
+
+    schema = {
+        "type": "object",
+        "properties": {"query": {"type": "string", "description": "Words, or select:NAME,NAME."}},
+        "required": ["query"],
+        "additionalProperties": False,
+    }
+    return make_dynamic_tool(TOOL_SEARCH, f"{_SEARCH} {_listed(list(tools))}", schema, SEARCH_TRAITS, run)
+
+
+def search_tools(tools: Mapping[str, DynamicTool], query: str) -> list[DynamicTool]:
+    """Return the tools that `select:` names or that words match; a word in a name counts more."""
+    if query.strip().startswith("select:"):
+        wanted = {each.strip() for each in query.strip().removeprefix("select:").split(",")}
+        return [tool for name, tool in tools.items() if name in wanted][:MAX_FOUND]
+    words = [word for word in re.findall(r"\w+", query.lower().replace("_", " ")) if len(word) > 1]
+    scores = {
+        name: sum(3 * (word in name.lower()) + (word in tool.description.lower()) for word in words)
+        for name, tool in tools.items()
+    }
+    best = sorted((name for name in tools if scores[name]), key=lambda name: (-scores[name], name))
+    return [tools[name] for name in best[:MAX_FOUND]]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return as many names as fit, and how many do not."""
+    listed: list[str] = []
+    for name in names:
+        if sum(map(len, listed)) + len(name) > MAX_LISTED_CHARS:
+            break
+        listed.append(name)
+    more = len(names) - len(listed)
+    return ", ".join(listed) + (f" … and {more} more" if more else "")
+
+
+def _first_line(text: str) -> str:
+    return clean_text(text.partition("\n")[0], MAX_LINE_CHARS)

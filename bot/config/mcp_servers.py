@@ -1,0 +1,59 @@
+"""MCP servers of `mcp.servers` and of `mcpServers`, the form that other programs read."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from agent.mcp.settings import McpServerSettings
+from bot.config.decoder import describe, validate
+from bot.config.document import URL_FIX, Document, is_url
+from bot.config.excerpt import Location
+
+FOREIGN_SECTION = "mcpServers"
+INSTALL = ".venv/bin/pip install 'mcp>=2.3,<3'"
+
+
+def read_foreign_servers(document: Document, sections: dict[str, Any]) -> tuple[McpServerSettings, ...]:
+    """Check all servers, and return those of `mcpServers`, which this removes from the sections."""
+    foreign = sections.pop(FOREIGN_SECTION, None)
+    if not isinstance(foreign, dict | None):
+        wrong = f"expected a section (name: value), found {describe(foreign)}"
+        document.fault((FOREIGN_SECTION,), wrong, "write the name of a server, a colon, and its settings")
+        foreign = {}
+    mcp = sections.get("mcp")
+    entries = mcp.get("servers") if isinstance(mcp, dict) else None
+    names: set[str] = set()
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, dict):
+            _check_server(document, entry, ("mcp", "servers", number), names)
+    found = []
+    for name, entry in (foreign or {}).items():
+        at = (FOREIGN_SECTION, name)
+        if isinstance(entry, dict):
+            entry["name"] = str(name)
+            if "disabled" in entry:
+                entry["enabled"] = not entry.pop("disabled")
+            _check_server(document, entry, at, names)
+        found.append(validate(document, McpServerSettings, entry, at))
+    return tuple(settings for settings in found if settings)
+
+
+def _check_server(document: Document, entry: Mapping[str, Any], at: Location, names: set[str]) -> None:
+    """Check what a single setting does not show."""
+    name, url = str(entry.get("name", "")), entry.get("url")
+    if name in names:
+        document.fault((*at, "name"), "another server has the same name", "give it its own name")
+    names.add(name)
+    if entry.get("type") == "sse":
+        document.fault((*at, "type"), "the SSE transport is not supported", "use the server's streamable-HTTP URL")
+    if bool(url) == bool(entry.get("command")) and (*at, "url") not in document.faulty:
+        document.fault(at, "needs either `command` or `url`", "a program on this machine, or an HTTP server")
+    elif url and isinstance(url, str) and not is_url(url):
+        document.fault((*at, "url"), "not a URL", URL_FIX)
+    oauth = entry.get("oauth")
+    if isinstance(oauth, dict) and oauth.get("client_id") and not oauth.get("issuer"):
+        document.fault((*at, "oauth", "issuer"), "is missing", "add the URL of the authorization server")
+    if importlib.util.find_spec("mcp") is None:
+        document.fault(at, "package mcp is not installed", INSTALL)

@@ -1,0 +1,143 @@
+"""Tools of MCP servers in the whole service: found, approved, asked back, killed, and checked by `fawn check`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_permissions import press
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.fakes.telegram_world import Shown
+from tests.support.service_process import Service, ask, said
+
+FAKES = Path(__file__).parents[1] / "fakes"
+
+
+def server(kind: str, tmp_path: Path, **more: Any) -> dict[str, Any]:
+    """Return an entry of `mcpServers`."""
+    env = {"NOTES": str(tmp_path / "notes")}
+    return {"command": sys.executable, "args": [str(FAKES / f"mcp_{kind}.py")], "env": env, **more}
+
+
+def notes(folder: Path) -> list[str]:
+    path = folder / "notes"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def calls(name: str, **args: Any) -> dict[str, Any]:
+    return {"calls": [{"name": name, "args": args}]}
+
+
+async def question(telegram: FakeTelegram, service: Service, text: str) -> Shown:
+    """Wait until the chat shows a question that contains the text, and its turn has ended."""
+    await telegram.wait(JANE, text, seconds=30)
+    await service.quiet()
+    return next(shown for shown in reversed(telegram.visible(JANE)) if text in shown.text)
+
+
+def results(model: FakeModel) -> list[str]:
+    return [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool"]
+
+
+async def test_a_tool_is_found_approved_and_asks_back_in_the_chat(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    service = await start(mcpServers={"modern": server("modern", tmp_path)}, mcp={"defer_tokens": 0})
+    find = calls("tool_search", query="paint a wall")
+    telegram.send(ask(steps=[find, calls("mcp__modern__paint", wall="north")], text="painted"))
+    approval = await question(telegram, service, "May I run mcp__modern__paint?")
+    assert '"wall": "north"' in approval.text
+    assert notes(tmp_path) == []
+    press(telegram, approval, "Approve")
+    await question(telegram, service, "The server “modern” asks: Which colour?")
+    assert notes(tmp_path) == []
+    telegram.send("dark green")
+    await telegram.wait(JANE, "painted")
+    await service.quiet()
+    assert notes(tmp_path) == ["north dark green"]
+    assert "north dark green" in results(model)[-1]
+    steps = [shown.text for shown in telegram.visible(JANE) if "painted" in shown.text]
+    assert "Using paint of modern" in steps[-1]
+
+
+async def test_a_question_of_a_server_is_answered_after_a_kill_of_the_service(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    old = server("old", tmp_path, tools=["paint"])
+    service = await start(mcpServers={"old": old}, permissions={"allow": ["mcp__old__*"]})
+    telegram.send(ask(steps=[calls("mcp__old__paint")], text="painted"))
+    first = await question(telegram, service, "How shall I paint?")
+    await service.restart()  # kill -9
+    press(telegram, first, "blue")
+    await question(telegram, service, "coats")
+    telegram.send("2")
+    last = await question(telegram, service, "costs more")
+    press(telegram, last, "Yes")
+    await telegram.wait(JANE, "painted")
+    await service.quiet()
+    assert notes(tmp_path) == ['["accept", {"colour": "blue", "coats": 2, "hurry": true}]']
+
+
+def processes(name: str) -> list[int]:
+    """Return the processes whose command line contains a name of this test's folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if name.encode() in path.read_bytes() and b"mcp_" in path.with_name("cmdline").read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue  # it has ended, or is another user's
+    return found
+
+
+async def test_a_killed_server_starts_again_and_all_end_with_the_service(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    allowed: Mapping[str, Any] = {"allow": ["mcp__*"]}
+    service = await start(mcpServers={"modern": server("modern", tmp_path)}, permissions=allowed)
+    assert processes(str(tmp_path / "notes")) == [], "it starts with the first turn"
+    for number in (1, 2):
+        telegram.send(ask(steps=[calls("mcp__modern__note", text=f"n{number}")], text=f"noted {number}"))
+        await telegram.wait(JANE, f"noted {number}", seconds=30)
+        await service.quiet()
+        [pid] = processes(str(tmp_path / "notes"))
+        if number == 1:
+            os.kill(pid, signal.SIGKILL)
+    assert notes(tmp_path) == ["n1", "n2"]
+    await service.stop()
+    await until(lambda: not processes(str(tmp_path / "notes")), what="the end of the server")
+
+
+async def test_a_server_that_does_not_start_is_named_and_the_turn_works(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(mcp={"servers": [{"name": "gone", "command": "no-such-program"}]})
+    for text in ("here I am", "still here"):
+        telegram.send(ask(text=text))
+        await telegram.wait(JANE, text, seconds=30)
+        await service.quiet()
+    told = ["The MCP server “gone” is not available. I continue" in text for text in said(telegram, JANE)]
+    assert told == [True, False], "a conversation is told once"
+
+
+async def test_check_tries_each_server(telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path) -> None:
+    servers = {
+        "old": server("old", tmp_path, tools=["fetch"]),
+        "none": server("modern", tmp_path, tools=["nothing*"]),
+        "gone": {"command": "/bin/false"},
+        "off": {"command": "x", "disabled": True},
+    }
+    service = await start(mcpServers=servers)
+    code, output = await service.fawn("check")
+    lines = [line for line in output.splitlines() if "mcp server" in line]
+    assert lines[0] == "FAULT mcp server gone: /bin/false: Connection closed"
+    assert lines[1].startswith("note  mcp server none: it offers no allowed tool; its tools: ")
+    assert lines[2:] == ["ok    mcp server off: disabled", "ok    mcp server old: 1 of 6 tools, protocol 2025-06-18"]
+    assert code == 2

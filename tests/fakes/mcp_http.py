@@ -1,0 +1,76 @@
+"""An MCP server of the protocol 2025-06-18 over streamable HTTP with OAuth client credentials (RFC 9728, 8414)."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from aiohttp import web
+
+from tests.fakes.server import LocalServer
+
+CLIENT, SECRET = "fawn", "client-secret"
+
+
+class McpHttpServer(LocalServer):
+    """`tokens` are those that it has issued, `sessions` those that it knows. One tool: `whoami`."""
+
+    def __init__(self, *, oauth: bool = False) -> None:
+        super().__init__()
+        self.oauth = oauth
+        self.tokens: list[str] = []
+        self.sessions: list[str] = []
+        self.headers: list[dict[str, str]] = []
+
+    def routes(self, app: web.Application) -> None:
+        app.router.add_post("/mcp", self._call)
+        app.router.add_get("/mcp", self._refuse)
+        app.router.add_delete("/mcp", self._refuse)
+        app.router.add_get("/.well-known/oauth-protected-resource/mcp", self._resource)
+        app.router.add_get("/.well-known/oauth-authorization-server", self._issuer)
+        app.router.add_post("/token", self._token)
+
+    async def _refuse(self, request: web.Request) -> web.Response:
+        return web.Response(status=405)
+
+    async def _resource(self, request: web.Request) -> web.Response:
+        return web.json_response({"resource": f"{self.base_url}/mcp", "authorization_servers": [self.base_url]})
+
+    async def _issuer(self, request: web.Request) -> web.Response:
+        ends = {f"{name}_endpoint": f"{self.base_url}/{name}" for name in ("authorization", "token")}
+        kinds = {"response_types_supported": ["code"], "grant_types_supported": ["client_credentials"]}
+        return web.json_response({"issuer": self.base_url, **ends, **kinds})
+
+    async def _token(self, request: web.Request) -> web.Response:
+        known = "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+        form = await request.post()
+        if request.headers.get("Authorization") != known or form.get("grant_type") != "client_credentials":
+            return web.json_response({"error": "invalid_client"}, status=401)
+        self.tokens.append(f"token-{len(self.tokens)}")
+        return web.json_response({"access_token": self.tokens[-1], "token_type": "Bearer", "expires_in": 3600})
+
+    async def _call(self, request: web.Request) -> web.Response:
+        self.headers.append(dict(request.headers))
+        if self.oauth and request.headers.get("Authorization") not in {f"Bearer {token}" for token in self.tokens}:
+            where = f'Bearer resource_metadata="{self.base_url}/.well-known/oauth-protected-resource/mcp"'
+            return web.Response(status=401, headers={"WWW-Authenticate": where})
+        message = await request.json()
+        method, session = message.get("method"), request.headers.get("Mcp-Session-Id")
+        if method == "initialize":
+            self.sessions.append(f"s{len(self.sessions)}")
+            about = {"name": "http", "version": "1"}
+            result: Any = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+            return self._answer(message, result, {"Mcp-Session-Id": self.sessions[-1]})
+        if method == "server/discover":
+            error = {"code": -32601, "message": "no such method"}
+            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        if session not in self.sessions:
+            return web.Response(status=404)
+        if "id" not in message:
+            return web.Response(status=202)
+        if method == "tools/list":
+            return self._answer(message, {"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]})
+        return self._answer(message, {"content": [{"type": "text", "text": request.headers.get("Authorization", "")}]})
+
+    def _answer(self, message: Any, result: Any, headers: dict[str, str] | None = None) -> web.Response:
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result}, headers=headers)

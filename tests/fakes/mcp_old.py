@@ -1,0 +1,86 @@
+"""An MCP server of the protocol 2025-06-18 over stdio, without the SDK: it does what real servers do wrong, too.
+
+Tools: `fetch`; `paint`, which asks for a colour and whether to hurry before it notes an effect in the file NOTES;
+`hologram`, whose content no client knows; `grow`, which adds a tool; `colour/mix`, whose name no provider accepts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "colour": {"type": "string", "title": "Colour", "enum": ["red", "blue"]},
+        "coats": {"type": "integer", "minimum": 1, "maximum": 3},
+        "hurry": {"type": "boolean", "description": "costs more"},
+    },
+    "required": ["colour", "coats"],
+}
+EMPTY = {"type": "object"}
+TOOLS = ["fetch", "paint", "paint_two", "hologram", "grow", "colour/mix"]
+both: list[Any] = []
+waiting: dict[str, Any] = {}  # id of a question → id of the call that asked it
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def text(id: Any, words: str) -> None:
+    send({"id": id, "result": {"content": [{"type": "text", "text": words}]}})
+
+
+def call(id: Any, name: str) -> None:
+    if name == "paint_two":  # asks only when two calls are in progress
+        both.append(id)
+        if len(both) == 2:
+            for each in both:
+                call(each, "paint")
+    elif name == "paint":
+        waiting[f"q{len(waiting)}"] = id
+        params = {"message": "How shall I paint?", "requestedSchema": FORM}
+        send({"id": f"q{len(waiting) - 1}", "method": "elicitation/create", "params": params})
+    elif name == "hologram":
+        send({"id": id, "result": {"content": [{"type": "hologram", "beam": "x"}]}})
+    elif name == "grow":
+        TOOLS.append("grown")
+        send({"method": "notifications/tools/list_changed"})
+        text(id, "grown")
+    else:
+        text(id, "old" if name == "fetch" else name)
+
+
+def answered(id: Any, result: dict[str, Any]) -> None:
+    words = json.dumps([result.get("action"), result.get("content")])
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(f"{words}\n")
+    text(id, words)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        id, method = message.get("id"), message.get("method")
+        if method == "initialize":
+            about = {"name": "old", "version": "1"}
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
+            send({"id": id, "result": {**result, "serverInfo": about}})
+        elif method == "tools/list":
+            tools = [{"name": name, "description": f"{name} of old", "inputSchema": EMPTY} for name in TOOLS]
+            send({"id": id, "result": {"tools": tools}})
+        elif method == "tools/call":
+            call(id, message["params"]["name"])
+        elif method is None and id in waiting:
+            if "result" in message:
+                answered(waiting[id], message["result"])
+        elif id is not None:
+            send({"id": id, "error": {"code": -32601, "message": f"no method {method}"}})
+
+
+if __name__ == "__main__":
+    main()

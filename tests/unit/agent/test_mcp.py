@@ -1,0 +1,509 @@
+"""MCP: names, schemas and answers; real servers that die; `tool_search` on the wire; questions of servers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.blocks import ALLOW_HERE, Approve, Ask, Block, Notice, Step
+from agent.context import NO_ANSWER
+from agent.context import Answer as HumanAnswer
+from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable
+from agent.mcp.names import MAX_NAME_CHARS, tool_name
+from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema
+from agent.mcp.settings import McpConfig, McpOAuthSettings, McpServerSettings
+from agent.permissions.rules import RulePermissions, parse_rules
+from agent.setting import Secret
+from agent.subagents.settings import KindSettings, SubagentSettings
+from agent.tools import make_tools
+from tests.fakes.mcp_http import CLIENT, SECRET, McpHttpServer
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.support.current_config import SERVICES, agent_settings
+from tests.support.engines import need_bubblewrap
+from tests.support.turn_context import say
+from tests.unit.agent.conftest import Bench, Workshop, view
+from tests.unit.agent.test_resume import call, end, script
+
+FAKES = Path(__file__).parents[2] / "fakes"
+BIN = Path(sys.executable).parent
+EVERYTHING = BIN.parent / "clients/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+pytestmark = pytest.mark.slow
+
+Settings = Callable[..., McpServerSettings]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Settings:
+    """`server("modern")` and `server("old", name=…)` are settings of the test servers."""
+
+    def make(kind: str, name: str = "", many: int = 0, **more: Any) -> McpServerSettings:
+        env = {"NOTES": str(tmp_path / "notes"), "MANY": str(many)} | more.pop("env", {})
+        return McpServerSettings(
+            name or kind, command=sys.executable, args=(str(FAKES / f"mcp_{kind}.py"),), env=env, **more
+        )
+
+    return make
+
+
+def notes(folder: Path) -> list[str]:
+    path = folder / "notes"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Callable[[McpServerSettings], McpConnection]]:
+    async with AsyncExitStack() as stack:
+
+        def make(settings: McpServerSettings) -> McpConnection:
+            connection = McpConnection(settings)
+            stack.push_async_callback(connection.close)
+            return connection
+
+        yield make
+
+
+def children(name: str) -> list[int]:
+    """Return the processes of this one whose command line contains a name."""
+    own = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in own if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+# ---------------------------------------------------------------- names and schemas
+
+
+@given(st.tuples(st.text(max_size=70), st.text(max_size=70)), st.tuples(st.text(max_size=70), st.text(max_size=70)))
+def test_names_are_valid_and_never_two_alike(one: tuple[str, str], other: tuple[str, str]) -> None:
+    names = tool_name(*one), tool_name(*other)
+    for name in names:
+        assert len(name) <= MAX_NAME_CHARS
+        assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+    assert (names[0] == names[1]) == (one == other)
+
+
+def test_names_that_need_no_change_stay_readable_and_those_that_could_be_two_get_a_hash() -> None:
+    assert tool_name("github", "get_me") == "mcp__github__get_me"
+    assert tool_name("a__b", "c") != tool_name("a", "b__c")
+    assert tool_name("a_", "b") != tool_name("a", "_b")
+    assert tool_name("git hub", "créer/issue").startswith("mcp__git_hub__cr_er_issue_")
+
+
+def test_schemas_lose_what_is_too_long() -> None:
+    described = {"type": "object", "properties": {"a": {"type": "string", "description": "x" * 999}}}
+    cleaned = clean_schema({"$schema": "s", **described})
+    assert cleaned is not None
+    assert len(cleaned["properties"]["a"]["description"]) == 300
+    assert "$schema" not in cleaned
+    assert clean_schema({"type": "object"}) == {"type": "object", "properties": {}}
+    assert clean_schema({"type": "object", "enum": ["x" * 20_000]}) is None
+
+
+# ---------------------------------------------------------------- connections
+
+
+@pytest.mark.parametrize(("kind", "protocol"), [("modern", "2026-07-28"), ("old", "2025-06-18")])
+async def test_both_eras_of_the_protocol_are_spoken(server: Settings, connect: Any, kind: str, protocol: str) -> None:
+    connection = connect(server(kind))
+    await connection.refresh()
+    assert connection.protocol == protocol
+    assert "fetch" in [tool.name for tool in connection.tools]
+    assert (await connection.request("fetch", {})).result.content[0].text == kind
+
+
+async def test_a_server_that_died_between_two_calls_is_started_for_the_next_one(server: Settings, connect: Any) -> None:
+    connection = connect(server("modern"))
+    await connection.request("note", {"text": "a"})
+    [pid] = children("mcp_modern")
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: not connection.protocol, what="the end of the connection")
+    found = await connection.request("note", {"text": "b"})  # would be unknown if it were found during the call
+    assert found.result.content[0].text == "b"
+    assert connection.starts == 2
+
+
+async def test_a_server_that_keeps_failing_gets_a_pause(connect: Any) -> None:
+    connection = connect(McpServerSettings("none", command=sys.executable, args=("-c", "exit('no such database')")))
+    for _ in range(3):
+        with pytest.raises(McpUnavailable, match="Connection closed"):
+            await connection.refresh()
+    with pytest.raises(McpUnavailable, match="failed 3 times within a minute"):
+        await connection.refresh()
+    assert connection.starts == 3
+
+
+async def test_a_missing_program_and_a_slow_server_are_named(connect: Any) -> None:
+    with pytest.raises(McpUnavailable, match="there is no program 'no-such-program'"):
+        await connect(McpServerSettings("none", command="no-such-program")).refresh()
+    with pytest.raises(McpUnavailable, match="did not start within"):
+        await connect(McpServerSettings("slow", command="sleep", args=("60",), start_seconds=0.2)).refresh()
+
+
+async def test_a_server_gets_only_the_environment_that_is_named(server: Settings, connect: Any) -> None:
+    connection = connect(server("modern", env={"TOKEN": "named"}))
+    found = json.loads((await connection.request("environment", {})).result.content[0].text)
+    assert found["TOKEN"] == "named"
+    assert set(found) <= {"TOKEN", "NOTES", "MANY", "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
+
+
+async def test_a_server_in_a_sandbox_sees_only_what_is_named(server: Settings, connect: Any, tmp_path: Path) -> None:
+    need_bubblewrap()
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    work = tmp_path / "work"
+    work.mkdir()
+    read = (str(BIN.parent), str(Path(sys.base_prefix).resolve()), sys.base_prefix, str(FAKES))
+    env = {"NOTES": str(work / "notes")}
+    connection = connect(server("modern", sandbox=True, read=read, cwd=str(work), env=env))
+    assert (await connection.request("exists", {"path": str(secret)})).result.content[0].text == "false"
+    assert not (await connection.request("note", {"text": "a"})).result.is_error
+    assert notes(work) == ["a"]
+    seen = json.loads((await connection.request("environment", {})).result.content[0].text)
+    assert "OPENAI_API_KEY" not in seen
+
+
+async def test_a_list_that_changes_is_read_again(server: Settings, connect: Any) -> None:
+    connection = connect(server("old"))
+    await connection.refresh()
+    await connection.request("grow", {})
+
+    async def grown() -> bool:
+        await connection.refresh()
+        return "grown" in [tool.name for tool in connection.tools]
+
+    while not await grown():
+        await asyncio.sleep(0)
+
+
+async def test_a_call_in_flight_is_repeated_only_by_those_who_may(
+    server: Settings, connect: Any, tmp_path: Path
+) -> None:
+    connection = connect(server("modern"))
+    (tmp_path / "notes.die").touch()
+    with pytest.raises(McpCallLost):
+        await connection.request("note", {"text": "once"})
+    assert notes(tmp_path) == ["once"]
+
+
+async def test_real_servers_of_other_people_work(connect: Any, tmp_path: Path) -> None:
+    time = connect(McpServerSettings("time", command=str(BIN / "mcp-server-time")))
+    found = await time.request("get_current_time", {"timezone": "Asia/Shanghai"})
+    assert "+08:00" in found.result.content[0].text
+    person = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (["init", "-q"], [*person, "commit", "-q", "--allow-empty", "-m", "a first one"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    git = connect(McpServerSettings("git", command=str(BIN / "mcp-server-git"), args=("--repository", str(tmp_path))))
+    found = await git.request("git_log", {"repo_path": str(tmp_path)})
+    assert "a first one" in found.result.content[0].text
+
+
+async def test_http_servers_get_headers_and_tokens_and_a_lost_session_begins_again(connect: Any) -> None:
+    async with McpHttpServer() as http:
+        settings = McpServerSettings("http", url=f"{http.base_url}/mcp", token=Secret("t"), headers={"X-Team": "a"})
+        connection = connect(settings)
+        assert (await connection.request("whoami", {})).result.content[0].text == "Bearer t"
+        assert {headers.get("X-Team") for headers in http.headers} == {"a"}
+        http.sessions.clear()  # as after a restart of the server
+        assert (await connection.request("whoami", {})).result.content[0].text == "Bearer t"
+        assert connection.starts == 2
+
+
+async def test_oauth_with_client_credentials(connect: Any) -> None:
+    async with McpHttpServer(oauth=True) as http:
+        oauth = McpOAuthSettings(CLIENT, Secret(SECRET), issuer=http.base_url)
+        connection = connect(McpServerSettings("http", url=f"{http.base_url}/mcp", oauth=oauth))
+        assert (await connection.request("whoami", {})).result.content[0].text == "Bearer token-0"
+        wrong = McpOAuthSettings(CLIENT, Secret("wrong"), issuer=http.base_url)
+        with pytest.raises(McpUnavailable):
+            await connect(McpServerSettings("http", url=f"{http.base_url}/mcp", oauth=wrong)).refresh()
+        elsewhere = McpOAuthSettings(CLIENT, Secret(SECRET), issuer="https://elsewhere.example")
+        with pytest.raises(McpUnavailable):
+            await connect(McpServerSettings("http", url=f"{http.base_url}/mcp", oauth=elsewhere)).refresh()
+        assert http.tokens == ["token-0"], "the secret went to the named issuer only"
+
+
+# ---------------------------------------------------------------- the agent
+
+
+ALLOW_ALL = RulePermissions(parse_rules(allow=["mcp__*"]))
+
+
+async def run(bench: Bench, text: str, *, gate: Any = ALLOW_ALL, **more: Any) -> list[Block]:
+    context = await bench.context()
+    context.permissions = gate
+    inputs = (say(text, key=more.pop("key", "m1")),) if text else ()
+    blocks = await bench.run(*inputs, context=context, **more)
+    await bench.database.run(lambda execute: execute("DELETE FROM ledger", {}))  # as the bot does after a turn
+    return blocks
+
+
+def results(model: FakeModel) -> list[str]:
+    return [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool"]
+
+
+def offered(model: FakeModel) -> list[list[str]]:
+    """Return the names of the tools in each request, without those of the bench."""
+    return [
+        [name for tool in request.tools if (name := tool["function"]["name"]).startswith(("mcp__", "tool_search"))]
+        for request in model.requests()
+    ]
+
+
+def bench_of(make: Workshop, *servers: McpServerSettings, **more: Any) -> Any:
+    return make(mcp=McpConfig(servers, **more))
+
+
+async def test_few_tools_are_sent_and_many_are_found_and_promoted(
+    make: Workshop, model: FakeModel, server: Settings
+) -> None:
+    bench = await bench_of(make, server("modern", many=40, tools=("tool_*",)))
+    find = [call("tool_search", query="zebras")], [call("mcp__modern__tool_07", text="hi")]
+    blocks = await run(bench, script(*find, text="found"))
+    assert view(blocks).final().text == "found"
+    assert "7 hi" in results(model)[-1]
+    assert offered(model) == [
+        ["tool_search"],
+        ["tool_search", "mcp__modern__tool_07"],
+        ["tool_search", "mcp__modern__tool_07"],
+    ]
+    await run(
+        bench,
+        script([call("tool_search", query="select:mcp__modern__tool_03,mcp__modern__tool_01")], text="x"),
+        key="m2",
+    )
+    assert offered(model)[-1] == [
+        "tool_search",
+        "mcp__modern__tool_07",  # the earlier one stays in front
+        "mcp__modern__tool_01",
+        "mcp__modern__tool_03",
+    ]
+    whole = [json.dumps(request.tools) for request in model.requests()]
+    for earlier, later in itertools.pairwise(whole):
+        assert later.startswith(earlier[:-1]), "what a provider has cached stays valid"
+    search = next(tool for tool in model.requests()[0].tools if tool["function"]["name"] == "tool_search")
+    assert "mcp__modern__tool_39" in search["function"]["description"]
+    assert "zebras" not in json.dumps(model.requests()[0].messages[0]), "not in the system prompt"
+
+
+async def test_another_conversation_has_not_the_promoted_tools(
+    make: Workshop, model: FakeModel, server: Settings
+) -> None:
+    bench = await bench_of(make, server("modern", many=40, tools=("tool_*",)))
+    await run(bench, script([call("tool_search", query="zebras")], text="x"))
+    await run(bench, script([call("tool_search", query="unicorns")], text="x"), conversation="d", key="m2")
+    assert offered(model)[-1] == ["tool_search"]
+    assert "No tool matches 'unicorns'" in results(model)[-1]
+
+
+async def test_two_servers_with_one_tool_name_differ_and_descriptions_are_cut(
+    make: Workshop, model: FakeModel, server: Settings
+) -> None:
+    bench = await bench_of(make, server("modern", tools=("fetch",)), server("old", tools=("fetch", "colour/*")))
+    blocks = await run(bench, script([call("mcp__modern__fetch"), call("mcp__old__fetch")], text="both"))
+    [modern, old] = results(model)
+    assert ("\nmodern\n" in modern, "\nold\n" in old) == (True, True)
+    assert modern.startswith('<mcp-result server="modern">\n[Content by strangers')
+    [names] = offered(model)[:1]
+    assert names[:2] == ["mcp__modern__fetch", tool_name("old", "colour/mix")]
+    titles = [block.title for block in blocks if isinstance(block, Step) and block.state == "running"]
+    assert titles == ["Using fetch of modern", "Using fetch of old"]
+    for tool in model.requests()[0].tools:
+        assert len(tool["function"]["description"]) <= MAX_DESCRIPTION_CHARS * 5
+
+
+async def test_results_of_every_kind_reach_the_model(make: Workshop, model: FakeModel, server: Settings) -> None:
+    bench = await bench_of(make, server("modern"), server("old"), defer_tokens=100_000)
+    calls = [
+        call("mcp__modern__wrong"),
+        call("mcp__modern__media"),
+        call("mcp__old__hologram"),
+        call("mcp__modern__runtime", runtime="a", config="b", self="c"),
+        call("mcp__modern__note"),
+        call("mcp__modern__no_such_tool"),
+    ]
+    await run(bench, script(calls, text="all"))
+    wrong, media, hologram, runtime, invalid, unknown = results(model)
+    assert "the moon is closed" in wrong
+    assert "look\n\n[image/png, 12 bytes, stored as /mnt/user-data/workspace/.mcp/" in media
+    assert "view_image shows it" in media
+    assert len(list(bench.folder.glob("workspace/.mcp/*"))) == 2
+    assert "form that this client does not understand" in hologram
+    assert "a b c" in runtime
+    assert "text" in invalid
+    assert "not a valid tool" in unknown
+    state = [message for message in await bench.state() if message.type == "tool"]
+    assert [message.status for message in state] == ["error", "success", "error", "success", "error", "error"]
+
+
+async def test_a_call_needs_approval_and_a_denied_tool_is_hidden(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
+) -> None:
+    bench = await bench_of(make, server("modern"), defer_tokens=100_000)
+    gate = RulePermissions(parse_rules(deny=["mcp__modern__put"]))
+    blocks = await run(bench, script([call("mcp__modern__note", text="a")], text="done"), gate=gate)
+    [approve] = [block for block in blocks if isinstance(block, Approve)]
+    assert (end(blocks), notes(tmp_path)) == ("waiting", [])
+    assert "mcp__modern__put" not in offered(model)[0]
+    await run(bench, "", gate=gate, answers=(HumanAnswer(approve.id, "Approve", "a1"),))
+    assert notes(tmp_path) == ["a"]
+
+
+async def test_a_server_that_dies_in_a_call(make: Workshop, model: FakeModel, server: Settings, tmp_path: Path) -> None:
+    bench = await bench_of(make, server("modern"), defer_tokens=100_000)
+    (tmp_path / "notes.die").touch()
+    await run(bench, script([call("mcp__modern__put", text="twice")], text="x"))
+    assert notes(tmp_path) == ["twice", "twice"]  # it says that it may be repeated
+    assert "\ntwice\n" in results(model)[-1]
+    (tmp_path / "notes.die").touch()
+    await run(bench, script([call("mcp__modern__note", text="once")], text="x"), key="m2")
+    assert notes(tmp_path)[2:] == ["once"]
+    assert "its outcome is unknown" in results(model)[-1]
+    await run(bench, script([call("mcp__modern__note", text="again")], text="x"), key="m3")
+    assert notes(tmp_path)[3:] == ["again"]
+
+
+async def test_a_server_that_is_not_available_is_named_once_and_the_others_work(
+    make: Workshop, model: FakeModel, server: Settings
+) -> None:
+    bench = await bench_of(make, McpServerSettings("gone", command="/bin/false"), server("old", tools=("fetch",)))
+    blocks = await run(bench, script([call("mcp__old__fetch")], text="works"))
+    told = [block.text for block in blocks if isinstance(block, Notice)]
+    assert told == ["The MCP server “gone” is not available. I continue without it."]
+    assert "old" in results(model)[0]
+
+
+async def test_a_slow_call_times_out(make: Workshop, model: FakeModel, server: Settings) -> None:
+    bench = await bench_of(make, server("modern", call_seconds=0.3), defer_tokens=100_000)
+    await run(bench, script([call("mcp__modern__wait", seconds=60)], text="late"))
+    assert "did not answer within 0.3 s" in results(model)[0]
+
+
+async def test_a_sub_agent_has_the_tools_that_its_kind_names(
+    make: Workshop, model: FakeModel, server: Settings
+) -> None:
+
+    kinds = SubagentSettings(kinds=(KindSettings("clerk", "Fetches.", tools=("mcp__old__fetch",)),))
+    settings = agent_settings(subagents=kinds)
+    task = next(tool for tool in make_tools(settings, SERVICES) if tool.name == "task")
+    bench = await make(mcp=McpConfig((server("old"),)), tools=[task], subagents=kinds)
+    prompt = script([call("mcp__old__fetch")], text="fetched")
+    given = call("task", description="fetch it now", prompt=prompt, kind="clerk")
+    await run(bench, script([given], text="done"))
+    lead, worker = offered(model)[:2]
+    assert (len(lead), worker) == (6, ["mcp__old__fetch"])
+
+
+# ---------------------------------------------------------------- questions of servers
+
+
+def open_questions(blocks: list[Block]) -> list[Ask]:
+    return [block for block in blocks if isinstance(block, Ask)]
+
+
+async def converse(bench: Bench, tool: str, *answers: str, gate: Any = ALLOW_ALL, **args: Any) -> list[str]:
+    """Run a call whose server asks, answer its questions in turns of their own, and return them."""
+    blocks = await run(bench, script([call(tool, **args)], text="painted"), gate=gate)
+    asked = []
+    for number, words in enumerate(answers):
+        [question] = open_questions(blocks)
+        asked.append(question.question)
+        answer = HumanAnswer(question.id, words, f"a{number}")
+        blocks = await run(bench, "", gate=gate, answers=(answer,))
+    assert open_questions(blocks) == []
+    return asked
+
+
+async def test_a_question_of_the_new_protocol_is_asked_and_answered(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
+) -> None:
+    bench = await bench_of(make, server("modern"), defer_tokens=100_000)
+    [question] = await converse(bench, "mcp__modern__paint", "green", wall="north")
+    assert question == "The server “modern” asks: Which colour?\n**Colour**: any colour"
+    assert notes(tmp_path) == ["north green"]
+
+
+async def test_a_form_of_the_old_protocol_becomes_a_question_for_each_field(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
+) -> None:
+    bench = await bench_of(make, server("old"))
+    asked = await converse(bench, "mcp__old__paint", "Blue", "seven", "2", "Skip")
+    assert ["**Colour**" in asked[0], "whole number" in asked[2], "costs more" in asked[3]] == [True] * 3
+    assert notes(tmp_path) == ['["accept", {"colour": "blue", "coats": 2}]']
+    assert len(children("mcp_old")) == 1
+
+
+@pytest.mark.parametrize(("words", "action"), [("Decline", "decline"), (NO_ANSWER, "cancel")])
+async def test_a_person_may_decline(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path, words: str, action: str
+) -> None:
+    bench = await bench_of(make, server("old"))
+    await converse(bench, "mcp__old__paint", words)
+    assert notes(tmp_path) == [f'["{action}", null]']
+
+
+async def test_an_approval_is_not_taken_for_the_answer_to_a_question(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
+) -> None:
+    bench = await bench_of(make, server("modern"), defer_tokens=100_000)
+    blocks = await run(bench, script([call("mcp__modern__paint", wall="east")], text="done"), gate=RulePermissions())
+    [approve] = [block for block in blocks if isinstance(block, Approve)]
+    answer = HumanAnswer(approve.id, ALLOW_HERE, "a1")
+    blocks = await run(bench, "", gate=RulePermissions(), answers=(answer,))
+    [question] = open_questions(blocks)
+    answer = HumanAnswer(question.id, "red", "a2")
+    await run(bench, "", gate=ALLOW_ALL, answers=(answer,))  # the grant holds by now
+    assert notes(tmp_path) == ["east red"]
+
+
+async def test_a_question_survives_a_restart_of_the_service(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
+) -> None:
+    bench = await bench_of(make, server("old"))
+    blocks = await run(bench, script([call("mcp__old__paint")], text="painted"))
+    await bench.agent.close()
+    bench = await bench_of(make, server("old"))
+    for number, words in enumerate(("red", "1", "No")):
+        [question] = open_questions(blocks)
+        answer = HumanAnswer(question.id, words, f"a{number}")
+        blocks = await run(bench, "", answers=(answer,))
+    assert notes(tmp_path) == ['["accept", {"colour": "red", "coats": 1, "hurry": false}]']
+    assert view(blocks).final().text.endswith("painted")
+
+
+async def test_nobody_is_asked_when_the_question_could_belong_to_two_calls(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
+) -> None:
+    bench = await bench_of(make, server("old"))
+    await bench.agent._mcp.refresh()  # so that both calls begin at once
+    blocks = await run(bench, script([call("mcp__old__paint_two"), call("mcp__old__paint_two")], text="hm"))
+    assert open_questions(blocks) == []
+    assert notes(tmp_path) == ['["cancel", null]'] * 2
+
+
+@pytest.mark.skipif(not EVERYTHING.exists() or not shutil.which("node"), reason="needs Node.js: make dev")
+async def test_the_reference_server_from_npm_works(make: Workshop, model: FakeModel) -> None:
+    settings = McpServerSettings("everything", command="node", args=(str(EVERYTHING), "stdio"))
+    bench = await bench_of(make, settings)
+    calls = [call("mcp__everything__echo", message="你好"), call("mcp__everything__get-tiny-image")]
+    await run(bench, script([call("tool_search", query="echo image")], calls, text="done"))
+    echo, image = results(model)[-2:]
+    assert "你好" in echo
+    assert "[image/png, " in image
+    blocks = await run(bench, script([call("mcp__everything__trigger-elicitation-request")], text="x"), key="m2")
+    [question] = open_questions(blocks)
+    assert question.question.startswith("The server “everything” asks: ")
+    await run(bench, "", answers=(HumanAnswer(question.id, "Decline", "a1"),))
+    assert "declin" in results(model)[-1]

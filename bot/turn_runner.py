@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ from bot.attachments import Attachments
 from bot.background import until_stored
 from bot.budgets import Budgets
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
-from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.feed import Feed
@@ -45,7 +44,7 @@ from bot.storage.states import OutboxKind, RunState
 from bot.task_sandboxes import TaskSandboxes
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
-from bot.turn_memory import TurnMemory
+from bot.turn_state import RunResult, TurnState
 from bot.upload_details import UploadInspector
 from catalogue import N_, _, format_duration, list_items, set_language, use_language
 from channels.base import Channel, Reply
@@ -64,39 +63,6 @@ PING_TEXTS = {
     RunState.WAITING: N_("I need your answer to continue, after {time}."),
     RunState.FAILED: N_("This failed after {time}."),
 }
-
-
-@dataclass(slots=True)
-class TurnState:
-    """What a turn has done so far, kept outside its task, so that a stop finds it."""
-
-    agent: Agent
-    limits: ServiceLimits
-    account: Account
-    uploads: Attachments
-    steering: StoredSteering
-    view: View
-    transcript: TranscriptRecorder
-    questions: StoredLiveQuestions
-    task_sandboxes: TaskSandboxes
-    sandbox: LazySandbox
-    memory: TurnMemory | None = None
-    title: str = ""  # for a conversation without one, where no model makes it
-    title_text: str = ""  # from which a model makes it
-    begun: bool = False  # the agent was called: its checkpoint may need repair
-    clean: bool = False  # the agent ended by itself
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What the transaction that ends a run writes. `before` are the stored stamps of outputs/."""
-
-    ending: RunEnding
-    final: Final
-    collected: Artifacts = field(default_factory=lambda: Artifacts(stamps={}))
-    before: Mapping[str, str] = field(default_factory=dict)
-    title_text: str = ""
-    transcript: TranscriptRecorder | None = None
 
 
 class TurnRunner:

@@ -144,7 +144,8 @@ def _ask_value(module: Any, name: str, guide: SetupGuide, before: str) -> str:
         step = guide.steps.get(name)
         print(f"{step()}\n" if step else "", flush=True)
     field = next(field for field in module.Settings.__dataclass_fields__.values() if field.name == name)
-    is_secret, what = field.type == "Secret", re.split("[,，]", _(field.metadata["help"]))[0]
+    is_secret, about = field.type == "Secret", field.metadata["help"]
+    what = re.split("[,，]", _(about))[0]
     prompt = _("Paste {what} (it stays invisible): ", what=what) if is_secret else _("Paste {what}: ", what=what)
     while True:
         given = (getpass.getpass(prompt) if is_secret else input(prompt)).strip()

@@ -146,8 +146,8 @@ def _explain(
         case "greater_than_equal":
             return _("must be at least {n}", n=error["ctx"]["ge"]), ""
         case "value_error":  # from a type of ours: what is wrong, a colon, and how to fix it
-            wrong, *fix = re.split(": |：", str(error["ctx"]["error"]), maxsplit=1)
-            return wrong, "".join(fix)
+            wrong, *rest = re.split(": |：", str(error["ctx"]["error"]), maxsplit=1)
+            return wrong, "".join(rest)
         case "finite_number":
             return _("must be a finite number"), ""
         case "json_invalid":

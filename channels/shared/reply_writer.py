@@ -326,7 +326,8 @@ class ReplyWriter(Generic[P]):
         ):
             await self._posts.sent(index, found)
             self._ids[index] = found
-            return await self._edit_part(index, part)
+            await self._edit_part(index, part)
+            return
         max_posts = self.MAX_IDEMPOTENT_POSTS if self._rate_limit.idempotent else MAX_POSTS
         first = part
         if unknown >= (max_posts if self._ending else max_posts - 1):  # a stream leaves one for the final

@@ -34,7 +34,7 @@ from bot.console_host import ServiceConsoleHost
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
-from bot.memory import FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
+from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
 from bot.outbox import Outbox
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
@@ -271,6 +271,8 @@ class App:
             memory = MemoryService(store, self._current, turns.budgets)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
+            if self.config.memory.embeddings.base_url:
+                jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
             jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
             self._status.is_ready = True
             self._systemd.send("READY=1")
@@ -309,6 +311,7 @@ class App:
             policies=config.policies,
             subagents=config.subagents,
             agents=config.agents,
+            external_agents=config.external_agents,
             mcp=config.mcp,
             calls=config.limits.of_calls,
         )

@@ -8,7 +8,7 @@ SandboxError
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +39,8 @@ class SandboxFileError(SandboxError):
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
     """A bash command. Without `cwd` it runs where the last command ended, at first in the workspace. `on_output`
-    receives the first half of `max_output_bytes` as it arrives."""
+    receives the first half of `max_output_bytes` as it arrives. The command reads what `stdin` yields, nothing without
+    it; the service's own limit of time does not hold for a command that has `stdin`."""
 
     text: str
     cwd: str | None = None
@@ -47,6 +48,7 @@ class ShellCommand:
     timeout_seconds: float = 120
     max_output_bytes: int = 64_000
     on_output: Callable[[str], Awaitable[None]] | None = None
+    stdin: AsyncIterator[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)

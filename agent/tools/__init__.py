@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.acp import invoke_agent
 from agent.context import ToolServices
 from agent.sections import AgentSettings
 from agent.subagents import task
@@ -49,6 +50,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     memory.make,
     schedule.make,
     task.make,
+    invoke_agent.make,
 )
 
 

@@ -352,6 +352,14 @@ CREATE TABLE memory_queue (
 );
 CREATE INDEX memory_queue_at ON memory_queue (at);
 
+CREATE TABLE memory_vectors (
+    memory INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    bits BLOB NOT NULL,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (memory)
+);
+
 -- What is spent and held of each budget, in micro-dollars and tokens: sums over `usage`, NULL until the first call after a
 -- start sums them up. `until` is the end of the period in unix time, `warned` whether people know that it is nearly used up.
 CREATE TABLE budgets (
@@ -445,5 +453,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0020');
+INSERT INTO alembic_version VALUES ('0025');
 COMMIT;

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 MAX_ERROR_CHARS = 2000
 UNKNOWN = "its outcome is unknown. Verify what happened before you repeat it"
 LOST = f"the connection to the server ended during the call, so {UNKNOWN}"
-WAITED = "the call has ended without a result, because this service restarted or a day passed before the person answered"
+WAITED = "the call has ended, because this service restarted or a day passed before the person answered"
 STRANGE = f"the server's answer is in a form that this client does not understand, so {UNKNOWN}"
 
 

@@ -33,6 +33,7 @@ from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
+from bot.tasks.command import TASK_WORDS, task_command, tasks_command
 from bot.usage_command import usage_command
 from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line, without_formatting
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
@@ -65,6 +66,8 @@ class CommandService:
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
     wake_jobs: Callable[[], None] = lambda: None
     wake_schedules: Callable[[], None] = lambda: None
+    wake_tasks: Callable[[], None] = lambda: None
+    stop_task: Callable[[int], None] = lambda _number: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +371,8 @@ COMMANDS = (
         SCHEDULE_WORDS,
         Right.SCHEDULE,
     ),
+    Command("tasks", N_("what I do in the background"), tasks_command),
+    Command("task", N_("show, cancel or repeat a background task"), task_command, TASK_WORDS),
     Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("usage", N_("what my models have cost"), usage_command, "chat | team"),

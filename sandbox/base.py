@@ -39,7 +39,8 @@ class SandboxFileError(SandboxError):
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
     """A bash command. Without `cwd` it runs where the last command ended, at first in the workspace. `on_output`
-    receives the first half of `max_output_bytes` as it arrives."""
+    receives the first half of `max_output_bytes` as it arrives. One in the background may take longer than commands may
+    otherwise, and does not change the folder of the next one."""
 
     text: str
     cwd: str | None = None
@@ -47,6 +48,7 @@ class ShellCommand:
     timeout_seconds: float = 120
     max_output_bytes: int = 64_000
     on_output: Callable[[str], Awaitable[None]] | None = None
+    is_background: bool = False
 
 
 @dataclass(frozen=True, slots=True)

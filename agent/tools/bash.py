@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
+from langchain.tools import ToolException
+
 from agent.bash_words import describe_command
 from agent.context import ToolServices
 from agent.permissions.rules import Subject
+from agent.policies.base import call_key
 from agent.sections import AgentSettings
+from agent.tools.background_tasks import NOT_HERE
 from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool
 from sandbox.base import ShellCommand
 
@@ -55,6 +59,10 @@ async def bash(
     command: Annotated[str, "The bash command or script."],
     runtime: Runtime,
     timeout: Annotated[float, "Seconds until it is stopped with all its child processes; usually at most 600."] = 120,
+    background: Annotated[
+        bool, "For work of many minutes: it runs on when you have answered, with its output in a file."
+    ] = False,
+    then: Annotated[str, "background: a request to yourself for its end, complete in itself; empty: none."] = "",
 ) -> str:
     """Run a bash command in your sandbox: a Linux machine with Python that belongs to this conversation alone.
 
@@ -63,6 +71,8 @@ async def bash(
     The working directory is kept between commands; variables are not. stdin is empty. Long output is cut in the middle.
     A background process (&) keeps running between commands; redirect its output to a log file. Put files for the person
     in /mnt/user-data/outputs."""
+    if background:
+        return await start_in_background(runtime, command, command, then)
     sandbox = await runtime.context.sandbox.get()
     live = LiveOutput(runtime.stream_writer, runtime.tool_call_id or "")
     try:
@@ -77,6 +87,14 @@ async def bash(
     else:
         end = "" if output else "[exit code 0, no output]"
     return "\n".join(part for part in (output, end) if part)
+
+
+async def start_in_background(runtime: Runtime, title: str, command: str, follow_up: str) -> str:
+    """Start a command as a background task; return what the model reads. Raises ToolException."""
+    if runtime.context.background is None:
+        raise ToolException(NOT_HERE)
+    key = call_key(runtime.state["messages"], runtime.tool_call_id)
+    return await runtime.context.background.start_command(key, title, command, follow_up)
 
 
 def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:

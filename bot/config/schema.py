@@ -187,6 +187,15 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """Background tasks: commands and agents that work on after an answer (docs/tasks.md)."""
+
+    per_thread: int = setting(3, "background tasks that run at once in one thread; 0: no background tasks", ge=0)
+    per_person: int = setting(10, "background tasks of one person that run at once", ge=1)
+    hours: float = setting(6.0, "a background command is stopped after so many hours", gt=0)
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """What is logged, and how."""
 
@@ -234,6 +243,7 @@ class FileConfig:
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()
     schedules: ScheduleConfig = ScheduleConfig()
+    tasks: TaskConfig = TaskConfig()
     goal: GoalConfig = GoalConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")

@@ -6,7 +6,16 @@ import time
 
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
-from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, PairingState, QuestionState, ScheduleState
+from bot.storage.states import (
+    OPEN_RUN,
+    OPEN_TASK,
+    InboxState,
+    OutboxKind,
+    OutboxState,
+    PairingState,
+    QuestionState,
+    ScheduleState,
+)
 
 USAGE_SECONDS = 32 * 86400  # the budgets of a month are sums of usage
 FINISHED = {
@@ -26,6 +35,7 @@ FINISHED = {
     "schedules": f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ENDED}') AND created<:before"
     " AND coalesce(next_at, 0)<:before",
     "schedule_fires": "at<:before",
+    "tasks": f"NOT ({OPEN_TASK}) AND created<:before",
     "memory_queue": "at<:before",
 }
 """Table → the rows of it that may be deleted."""

@@ -71,10 +71,14 @@ class StreamSandbox:
         begun = time.monotonic()
         cwd, most = command.cwd or self._cwd, command.max_output_bytes
         request: dict[str, Json] = {"op": "run", "command": command.text, "cwd": cwd, "env": dict(command.env)}
-        limit = min(command.timeout_seconds, self._settings.command_seconds)
+        limit = command.timeout_seconds
+        if not command.is_background:
+            limit = min(limit, self._settings.command_seconds)
         data, end = await self._connection.call(request, limit, most, forward if command.on_output else None)
         if end.cwd.startswith("/") and end.cwd.isprintable() and len(end.cwd) < 4096:
-            cwd = self._cwd = end.cwd
+            cwd = end.cwd
+            if not command.is_background:
+                self._cwd = cwd
         if end.dropped:
             half = most - most // 2  # bytes of the beginning; the rest are of the end
             data = data[:half] + f"\n[… {end.dropped:,} bytes left out …]\n".encode() + data[half:]

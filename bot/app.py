@@ -34,7 +34,9 @@ from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
 from bot.memory import FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
+from bot.notifications import DIGEST_JOB, PUSH_JOB, DigestJobs
 from bot.outbox import Outbox
+from bot.push import PushJobs
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.schedules.clock import ScheduleClock
@@ -130,8 +132,7 @@ class App:
                 self._current,
                 self._folders,
                 config.data_dir,
-                self._outbox.wake,
-                self._scheduler.wake,
+                self._wake_fired,
                 self._scheduler.stop_run,
             )
             others = [name for name in self._reported if name != "console"]
@@ -293,6 +294,8 @@ class App:
             memory = MemoryService(store, self._current, turns.budgets)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
+            jobs.register(PUSH_JOB, PushJobs(store, self._current, self._outbox.wake).send)
+            jobs.register(DIGEST_JOB, DigestJobs(store, self._current, self._outbox.wake).run)
             jobs.register(TAIL_JOB, self._background.answer_tail)
             jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
             self._status.is_ready = True
@@ -357,7 +360,7 @@ def _release_previous_process(execute: Execute, config: Config) -> None:
     record_config(execute, config, AuditKind.SERVICE_STARTED)
     claims.release_stale_claims(execute)
     release_stale_holds(execute)
-    report_lost(execute, time.time())
+    report_lost(execute, config, time.time())
     extend_bundle_wait(execute, time.time())
 
 

@@ -15,18 +15,19 @@ from zoneinfo import ZoneInfo
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from agent.skills.skill import Skill
-from bot import access, questions
+from bot import questions
 from bot.agent_command import run_agents_command
 from bot.config.team import Right, RoleConfig
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
 from bot.model_command import model_command, models_command
+from bot.notify_command import NOTIFY_WORDS, notify_command
 from bot.permissions_command import permissions_command
 from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from bot.schedules.command import SCHEDULE_WORDS, schedule_command, zone_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import audit, conversations, inbox, people, runs, transcripts
+from bot.storage import audit, conversations, inbox, runs, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
@@ -271,39 +272,6 @@ def _describe_work(call: CommandCall) -> str:
     return _("I'm ready for your next message.")
 
 
-def _notify_command(call: CommandCall) -> str:
-    """Set when the end of a turn pings this person, in every chat of this channel."""
-    word = call.words.lower()
-    if word:
-        try:
-            seconds = {"off": -1.0, "on": call.current.limits.notify_seconds or 45.0}.get(word) or float(word)
-        except ValueError:
-            seconds = -2.0
-        if not (seconds == -1.0 or 0 < seconds < 1e6):
-            return _(
-                "Use `{on}`, `{off}`, or `{number}` (seconds).",
-                on=command_hint("notify on"),
-                off=command_hint("notify off"),
-                number=command_hint("notify 120"),
-            )
-        people.set_notify(call.execute, call.message, seconds)
-    after = access.notify_after(
-        call.execute, call.thread.channel, call.message.author.id, call.current.limits.notify_seconds
-    )
-    if after is None:
-        return _(
-            "I don't ping you when something is done. `{on}` or `{number}` (seconds) changes that.",
-            on=command_hint("notify on"),
-            number=command_hint("notify 120"),
-        )
-    return _(
-        "I ping you when something took longer than {time}. `{off}` or `{number}` (seconds) changes that.",
-        time=_("{n} s", n=f"{after:g}"),
-        off=command_hint("notify off"),
-        number=command_hint("notify 120"),
-    )
-
-
 def _language_command(call: CommandCall) -> str:
     leads = call.message.private or call.is_operator
     return change_language(call.execute, call.message, call.words, may_choose_for_all=leads)
@@ -376,7 +344,7 @@ COMMANDS = (
     Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("usage", N_("what my models have cost"), usage_command, "chat | team"),
-    Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
+    Command("notify", N_("get a ping when long work is done"), notify_command, NOTIFY_WORDS),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
     Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, Right.ACCESS),

@@ -33,6 +33,7 @@ from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
 from bot.rates import ToolAndMessageRates
+from bot.run_pings import make_ping, remember_private_chat
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
 from bot.schedules.turns import TurnSchedules, is_scheduled, is_silent
 from bot.skills.turns import add_skills
@@ -329,7 +330,11 @@ class TurnRunner:
             rows = [] if is_silent(job, work.view, collected) else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
-            if ping := self._notifier.make_ping(execute, job, ending.state, collected, now):
+            remember_private_chat(execute, job)
+            ping = rows and make_ping(
+                execute, self._current, self._channel(job.thread.channel), job, ending.state, collected, now
+            )
+            if ping:
                 rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)

@@ -23,6 +23,7 @@ from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.push import PushConfig
 from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
 from sandbox.network.preview import PreviewSettings
@@ -244,6 +245,7 @@ class FileConfig:
     memory: MemoryConfig = MemoryConfig()
     schedules: ScheduleConfig = ScheduleConfig()
     tasks: TaskConfig = TaskConfig()
+    push: PushConfig = setting(PushConfig(), "notifications outside of the chats")
     goal: GoalConfig = GoalConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")

@@ -26,7 +26,8 @@ FINISHED = {
     "transcript": "at<:before",
     "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
     "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1"
-    " AND zone=''",
+    " AND zone='' AND notify_where='' AND quiet='' AND digest=''",
+    "held_pings": "created<:before",
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
     "usage": "at<:before AND at<:month_ago",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # it lists these commands
     from bot.commands import CommandCall
 
 TASK_WORDS = "N | N cancel | N retry"
-LINES = {
+LINES: dict[str, str] = {
     TaskState.QUEUED: N_("{number}. ⏳ {title}: it waits to begin"),
     TaskState.RUNNING: N_("{number}. ▶️ {title}: it has run for {time}"),
     TaskState.DONE: N_("{number}. ✅ {title}: done at {at}"),
@@ -101,7 +101,7 @@ def _line(call: CommandCall, row: TaskRow) -> str:
     at = f"{local_time(row.until or row.created, zone or 'UTC'):%Y-%m-%d %H:%M}"
     time = format_duration(max(0.0, call.now - (row.started or row.created)))
     return _(
-        LINES[TaskState(row.shown) if row.shown in TaskState else RunState(row.shown)],
+        LINES[row.shown],
         number=row.id,
         title=row.title,
         at=at,
@@ -133,5 +133,5 @@ def _retry(call: CommandCall, row: TaskRow) -> str:
         number = retry_task(call.execute, call.current, row, call.message.author, f"retry:{call.message.key}", call.now)
     except TaskRefused as error:
         return str(error)
-    call.after += [call.service.wake_tasks, call.service.wake_scheduler]
+    call.after.extend([call.service.wake_tasks, call.service.wake_scheduler])
     return _("Trying again as task {number}.", number=number)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.blocks import command_hint
-from bot.access import AccessPolicy
+from bot.config.schema import Config
+from bot.current import Current
+from bot.notifications import Ping, route_ping
 from bot.storage import languages, outbox, tasks
 from bot.storage.database import Execute
 from bot.storage.states import TaskState
@@ -65,28 +67,31 @@ async def read_tail(folders: ConversationFolders, folder: Path, number: int) -> 
     return "\n".join(lines[-MAX_TAIL_LINES:]).strip("\n")
 
 
-def record_end(execute: Execute, access: AccessPolicy, row: TaskRow, end: TaskEnd, now: float) -> bool:
+def record_end(execute: Execute, current: Current, row: TaskRow, end: TaskEnd, now: float) -> bool:
     """Record the end of a command and report it, unless its end is recorded. Return whether the agent continues."""
-    if not _report_end(execute, row, end, now) or not row.follow_up or end.state is TaskState.LOST:
+    if not _report_end(execute, current.config, row, end, now) or not row.follow_up or end.state is TaskState.LOST:
         return False
     path = log_path(row.id)
     text = FOLLOW_UP.format(request=row.follow_up, number=row.id, state=end.state, code=end.exit_code, path=path)
-    return store_follow_up(execute, access, row, text, now)
+    return store_follow_up(execute, current.access, row, text, now)
 
 
-def report_lost(execute: Execute, now: float) -> None:
+def report_lost(execute: Execute, config: Config, now: float) -> None:
     """Report the commands that ran when the last process of the service ended: their sandboxes ended with it."""
     for row in tasks.running_tasks(execute):
-        _report_end(execute, row, TaskEnd(TaskState.LOST, reason=RESTARTED), now)
+        _report_end(execute, config, row, TaskEnd(TaskState.LOST, reason=RESTARTED), now)
 
 
-def _report_end(execute: Execute, row: TaskRow, end: TaskEnd, now: float) -> bool:
+def _report_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float) -> bool:
     """Record the end of a task and enqueue its report. Return False if its end is recorded already."""
     if not tasks.end_task(execute, row.id, end.state, now, end.exit_code, end.reason[:MAX_REASON_CHARS]):
         return False
     with languages.speak_to(execute, row.place, row.author):
         words = _describe_end(row, end, now)
-        outbox.enqueue_notice(execute, row.thread, words, key=f"task:{row.id}", now=now, mention=row.person)
+        head = words.partition("\n")[0]
+        is_here = route_ping(execute, config, Ping(row.person, row.place, head, f"task:{row.id}", "task"), now)
+        mention = row.person if is_here else ""
+        outbox.enqueue_notice(execute, row.thread, words, key=f"task:{row.id}", now=now, mention=mention)
     return True
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from bot.background import run_forever, until_stored
 from bot.current import Current
 from bot.data_dir import conversation_folder
+from bot.schedules.firing import Fired
 from bot.storage import languages, outbox, tasks
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
@@ -49,17 +50,15 @@ class CommandTasks:
         current: Current,
         folders: ConversationFolders,
         data_dir: Path,
-        wake_outbox: Callable[[], None],
-        wake_scheduler: Callable[[], None],
+        wake: Callable[[Fired], None],
         stop_run: Callable[[int, str], None],
     ) -> None:
-        self.wake_scheduler = wake_scheduler
+        self._wake_parts = wake
         self.stop_run = stop_run
         self._store = store
         self._current = current
         self._folders = folders
         self._data_dir = data_dir
-        self._wake_outbox = wake_outbox
         self._wake = asyncio.Event()
         self._running: dict[int, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
@@ -67,6 +66,10 @@ class CommandTasks:
     def wake(self) -> None:
         """Look for queued commands."""
         self._wake.set()
+
+    def wake_scheduler(self) -> None:
+        """Look for messages that a run answers."""
+        self._wake_parts(Fired(runs=True))
 
     def stop(self, number: int) -> None:
         """Kill a command whose end is recorded."""
@@ -84,8 +87,11 @@ class CommandTasks:
         self._wake.clear()
         for row in await self._store.run(partial(tasks.claim_queued, now=time.time())):
             task = self._running[row.id] = self._tasks.start(self._run(provider, row), name=f"task {row.id}")
-            task.add_done_callback(lambda _task, number=row.id: self._running.pop(number, None))
+            task.add_done_callback(partial(self._forget, row.id))
         await self._wake.wait()
+
+    def _forget(self, number: int, _task: asyncio.Task[None]) -> None:
+        self._running.pop(number, None)
 
     async def _run(self, provider: SandboxProvider, row: TaskRow) -> None:
         """Run one command and record its end. This is the boundary of one task."""
@@ -99,12 +105,10 @@ class CommandTasks:
         except Exception:  # the boundary: a fault fails this task only
             log.exception("task.fault id=%d", row.id)
             end = TaskEnd(TaskState.FAILED, reason=FAULT)
-        record = partial(reports.record_end, access=self._current.access, row=row, end=end, now=time.time())
+        record = partial(reports.record_end, current=self._current, row=row, end=end, now=time.time())
         continues = await until_stored("task", lambda: self._store.run(record))
         log.info("task.%s id=%d", end.state, row.id)
-        self._wake_outbox()
-        if continues:
-            self.wake_scheduler()
+        self._wake_parts(Fired(runs=continues, said=True, jobs=True))
 
     async def _execute(self, provider: SandboxProvider, row: TaskRow) -> TaskEnd:
         path = log_path(row.id)
@@ -141,7 +145,7 @@ class CommandTasks:
             with languages.speak_to(execute, row.place, row.author):
                 text = "\n".join([words, reports.fence(tail) if tail else _(NO_OUTPUT)])
                 outbox.enqueue_notice(execute, thread, text, key=job.key, now=time.time())
-            self._wake_outbox()
+            self._wake_parts(Fired(said=True))
 
         return enqueue
 

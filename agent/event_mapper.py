@@ -171,6 +171,10 @@ class EventMapper:
             case {"type": "task", "call": str(call), "scope": str(graph), "now": str(now)}:
                 self._tasks[graph] = call
                 yield self._task_step(call, now)
+            case {"type": "progress", "call": str(call), "text": str(text)} if step := self._steps.get(
+                f"{scope}{call}"
+            ):
+                yield replace(step, progress=_one_line(text, MAX_TITLE_CHARS))
             case {"type": "output", "call": str(call), "text": str(text)}:
                 yield from self._map_output(f"{scope}{call}", text)
 

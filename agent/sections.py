@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.acp.settings import ExternalAgentSettings
 from agent.mcp.settings import McpConfig
 from agent.models.settings import CallLimits
 from agent.permissions.rules import Rule, RuleText, parse_rules
@@ -102,6 +103,21 @@ class VoiceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingsConfig:
+    """Where facts are embedded, so that memories are also found by their meaning."""
+
+    base_url: str = setting(
+        "", "URL of an OpenAI-compatible server, such as `https://api.openai.com/v1`; empty: words only"
+    )
+    model: str = setting("text-embedding-3-small", "the server's name of the model")
+    api_key: Secret | None = setting(None, "the server's key")
+    seconds: float = setting(0.5, "how long a turn waits for the embedding of its request at most", ge=0.05)
+    min_similarity: float = setting(
+        0.3, "cosine below which a memory does not match; it depends on the model", ge=-1, le=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSettings:
     """Everything an operator sets for the agent, except the models."""
 
@@ -114,6 +130,7 @@ class AgentSettings:
     policies: tuple[PolicySettings, ...] = ()
     subagents: SubagentSettings = field(default_factory=SubagentSettings)
     agents: tuple[NamedAgentSettings, ...] = ()
+    external_agents: tuple[ExternalAgentSettings, ...] = ()
     mcp: McpConfig = McpConfig()
     calls: CallLimits = field(default_factory=CallLimits)
     retry_seconds: float = 1.0  # the first backoff after a model error

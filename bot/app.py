@@ -33,7 +33,7 @@ from bot.console_host import ServiceConsoleHost
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
-from bot.memory import FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
+from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
 from bot.notifications import DIGEST_JOB, PUSH_JOB, DigestJobs
 from bot.outbox import Outbox
 from bot.push import PushJobs
@@ -294,6 +294,8 @@ class App:
             memory = MemoryService(store, self._current, turns.budgets)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
+            if self.config.memory.embeddings.base_url:
+                jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
             jobs.register(PUSH_JOB, PushJobs(store, self._current, self._outbox.wake).send)
             jobs.register(DIGEST_JOB, DigestJobs(store, self._current, self._outbox.wake).run)
             jobs.register(TAIL_JOB, self._background.answer_tail)
@@ -336,6 +338,7 @@ class App:
             policies=config.policies,
             subagents=config.subagents,
             agents=config.agents,
+            external_agents=config.external_agents,
             mcp=config.mcp,
             calls=config.limits.of_calls,
         )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from agent.memory.embeddings import BATCH_SECONDS, MAX_BATCH_TEXTS, Embedder
 from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import Memory, Place
 from agent.memory.words import content_words, own_words
@@ -25,14 +26,15 @@ from bot.storage import memory as stored
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.memory import QueuedRun
+from bot.storage.memory_vectors import memories_without_vector, store_vectors
 from bot.storage.states import InboxState
 from bot.storage.usage import Payer
 from bot.turn_memory import TurnMemory
 
 log = logging.getLogger(__name__)
 
-MEMORY_JOB, FORGET_JOB = "memory", "forget memories"
-FORGET_SECONDS = 86400.0
+MEMORY_JOB, FORGET_JOB, EMBED_JOB = "memory", "forget memories", "embed memories"
+FORGET_SECONDS, EMBED_SECONDS = 86400.0, 300.0
 MAX_RUNS_PER_CALL = 20
 MAX_KNOWN_FACTS = 30  # that the extraction gets
 MIN_WORDS = 2  # in the messages of a call; fewer ("ok, thanks") contain no fact
@@ -58,6 +60,7 @@ class MemoryService:
     def __init__(self, store: Database, current: Current, budgets: Budgets) -> None:
         self._store = store
         self._current = current
+        self._embedder = Embedder(lambda: current.config.memory.embeddings)
         self._budgets = budgets
 
     @property
@@ -70,7 +73,9 @@ class MemoryService:
         person = next((each.author for each in job.messages if each.author.id == job.requester), None)
         if not self.enabled or person is None or person.bot:
             return None
-        turn_memory = TurnMemory(self._store, self._current, job, place_of(job.messages[0]), person)
+        turn_memory = TurnMemory(self._store, self._current, self._embedder, job, place_of(job.messages[0]), person)
+
+        await turn_memory.embed_request()
 
         def work(execute: Execute) -> bool:
             allowed = people.allows_memory(execute, job.thread.channel, job.requester)
@@ -140,6 +145,17 @@ class MemoryService:
         )
         while await self._store.run(delete) == BATCH_ROWS:
             pass
+
+    async def embed_facts(self, _: BackgroundJob) -> None:
+        """Handle the recurring job: embed the facts that have no vector of the configured model."""
+        while (config := self._current.config.memory.embeddings).base_url and self.enabled:
+            missing = partial(memories_without_vector, model=config.model, limit=MAX_BATCH_TEXTS)
+            facts = await self._store.run(missing, durable=False)
+            vectors = await self._embedder.embed([text for _, text in facts], BATCH_SECONDS)
+            if not vectors:
+                return
+            rows = [(number, vector) for (number, _), vector in zip(facts, vectors, strict=True)]
+            await self._store.run(partial(store_vectors, model=config.model, vectors=rows))
 
 
 def is_enabled(config: Config) -> bool:

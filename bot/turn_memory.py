@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from agent.memory.embeddings import Embedder, Vector
 from agent.memory.extraction import Fact, Statement, is_unfit
-from agent.memory.ranking import choose_notes, format_notes, rank_memories
+from agent.memory.ranking import choose_notes, format_notes, fuse_matches, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place
 from agent.memory.words import content_words, find_grounds, own_words
 from agent.messages import Author
@@ -19,6 +20,7 @@ from bot.memory_facts import NewFact, statement_of, store_fact
 from bot.storage import memory as stored
 from bot.storage import transcripts
 from bot.storage.database import Database, Execute
+from bot.storage.memory_vectors import nearest_memories
 
 MAX_SEARCHED = 10  # in an answer of the tool
 MAX_EARLIER_MESSAGES = 50  # of the requester in the conversation, whose words may be saved
@@ -28,13 +30,17 @@ TOOL_CONFIDENCE = 0.9  # of what a person asks to remember
 class TurnMemory:
     """`agent.context.MemoryNotes` of one turn. It acts for the requester and in their place only."""
 
-    def __init__(self, store: Database, current: Current, job: ClaimedRun, place: Place, person: Author) -> None:
+    def __init__(
+        self, store: Database, current: Current, embedder: Embedder, job: ClaimedRun, place: Place, person: Author
+    ) -> None:
         self._store = store
         self._current = current
+        self._embedder = embedder
         self._job = job
         self._place = place
         self._person = person
         self._recalled: list[Memory] = []
+        self._vectors: list[Vector] = []  # of the request
         self.notes = ""
 
     @property
@@ -42,15 +48,31 @@ class TurnMemory:
         """The ids of the memories that match the request."""
         return [memory.id for memory in self._recalled if memory.score > 0]
 
+    @property
+    def _request(self) -> str:
+        said = [own_words(each.text) for each in self._job.messages if each.author.id == self._person.id]
+        return "\n".join(said)
+
+    async def embed_request(self) -> None:
+        """Embed the request for `recall`, within the deadline; without embeddings, `recall` compares words only."""
+        self._vectors = await self._embedder.embed([self._request])
+
     def recall(self, execute: Execute) -> None:
         """Choose the notes for the request."""
-        said = [own_words(each.text) for each in self._job.messages if each.author.id == self._person.id]
-        found = stored.search_memories(execute, self._place, self._person, "\n".join(said))
+        found = self._find(execute, self._request, self._vectors)
         linked = stored.find_memories(execute, _linked_ids(found[:3]), self._place, self._person)
         habits = stored.habits_of(execute, self._place, self._person)
         tokens = self._current.config.memory.tokens
         self._recalled = choose_notes(found, [*habits, *linked], time.time(), tokens)
         self._write_notes()
+
+    def _find(self, execute: Execute, text: str, vectors: Sequence[Vector]) -> list[Memory]:
+        found = stored.search_memories(execute, self._place, self._person, text)
+        config = self._current.config.memory.embeddings
+        for vector in vectors:
+            near = nearest_memories(execute, self._place, self._person, config.model, vector, config.min_similarity)
+            found = fuse_matches(found, near)
+        return found
 
     def _write_notes(self) -> None:
         self.notes = format_notes(self._recalled, self._person.name)
@@ -81,9 +103,8 @@ class TurnMemory:
 
     async def search(self, text: str) -> str:
         """Return the memories that match any word."""
-        found = await self._store.run(
-            partial(stored.search_memories, place=self._place, person=self._person, text=text)
-        )
+        vectors = await self._embedder.embed([text])
+        found = await self._store.run(partial(self._find, text=text, vectors=vectors))
         return format_notes(rank_memories(found, time.time())[:MAX_SEARCHED], self._person.name) or "Nothing found."
 
     async def forget(self, number: int, quote: str) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Approve, Ask, Done, Failed, Final, Step, Usage, View, command_hint, internal_fault
+from agent.blocks import Approve, Ask, Done, Failed, Step, Usage, View, command_hint, internal_fault
 from agent.context import TurnContext, UserInput
 from bot import artifacts, claims, questions
 from bot.artifacts import Artifacts
@@ -22,7 +22,6 @@ from bot.attachments import Attachments
 from bot.background import until_stored
 from bot.budgets import Budgets
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
-from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.feed import Feed
@@ -48,7 +47,7 @@ from bot.tasks.runner import CommandTasks
 from bot.tasks.turns import TurnTasks
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
-from bot.turn_memory import TurnMemory
+from bot.turn_state import RunResult, TurnState
 from bot.upload_details import UploadInspector
 from catalogue import _, format_duration, set_language, use_language
 from channels.base import Channel, Reply
@@ -62,39 +61,6 @@ if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a 
 log = logging.getLogger(__name__)
 
 DEFAULT_UPLOAD_BYTES = 50 << 20  # of one file, while its channel is not connected
-
-
-@dataclass(slots=True)
-class TurnState:
-    """What a turn has done so far, kept outside its task, so that a stop finds it."""
-
-    agent: Agent
-    limits: ServiceLimits
-    account: Account
-    uploads: Attachments
-    steering: StoredSteering
-    view: View
-    transcript: TranscriptRecorder
-    questions: StoredLiveQuestions
-    task_sandboxes: TaskSandboxes
-    sandbox: LazySandbox
-    memory: TurnMemory | None = None
-    title: str = ""  # for a conversation without one, where no model makes it
-    title_text: str = ""  # from which a model makes it
-    begun: bool = False  # the agent was called: its checkpoint may need repair
-    clean: bool = False  # the agent ended by itself
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What the transaction that ends a run writes. `before` are the stored stamps of outputs/."""
-
-    ending: RunEnding
-    final: Final
-    collected: Artifacts = field(default_factory=lambda: Artifacts(stamps={}))
-    before: Mapping[str, str] = field(default_factory=dict)
-    title_text: str = ""
-    transcript: TranscriptRecorder | None = None
 
 
 class TurnRunner:

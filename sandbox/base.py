@@ -8,7 +8,7 @@ SandboxError
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,8 +39,9 @@ class SandboxFileError(SandboxError):
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
     """A bash command. Without `cwd` it runs where the last command ended, at first in the workspace. `on_output`
-    receives the first half of `max_output_bytes` as it arrives. One in the background may take longer than commands may
-    otherwise, and does not change the folder of the next one."""
+    receives the first half of `max_output_bytes` as it arrives. The command reads what `stdin` yields, nothing without
+    it. The service's own limit of time does not hold for a command with `stdin` or in the background, which does not
+    change the folder of the next one, either."""
 
     text: str
     cwd: str | None = None
@@ -48,6 +49,7 @@ class ShellCommand:
     timeout_seconds: float = 120
     max_output_bytes: int = 64_000
     on_output: Callable[[str], Awaitable[None]] | None = None
+    stdin: AsyncIterator[bytes] | None = None
     is_background: bool = False
 
 

@@ -29,6 +29,8 @@ HOW_TO = (
 
 # Files (or folders) whose sentences stay English, by who reads them.
 ENGLISH_FILES = {
+    "agent/acp/connection.py": "external agents",
+    "agent/acp/invoke_agent.py": "the model",
     "agent/checkpointer.py": "SQL",
     "agent/mcp/calls.py": "the model",
     "agent/mcp/connection.py": "the model",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from urllib.parse import quote
 
 from agent.messages import Author, Thread
@@ -94,6 +95,7 @@ def audience_of(scope: MemoryScope, kind: MemoryKind, place: Place, owner: str) 
     return _person(place, owner) if kind in HABITS else _in_chat(place, owner)
 
 
+@lru_cache(maxsize=256)  # a search asks for each row
 def visible_audiences(place: Place, person: Author) -> frozenset[str]:
     """Return the audiences that a person belongs to in a place."""
     seen = {_person(place, person.id), place.chat, _in_chat(place, person.id)}
@@ -128,6 +130,7 @@ def search_keys(place: Place, person: Author) -> frozenset[str]:
     return frozenset({owner if place.private else f"{owner}/shared", place.chat, _workspace(place)})
 
 
+@lru_cache(maxsize=1024)
 def _key(*parts: str) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 

@@ -6,9 +6,11 @@ module of Fawn, and a library only where it is needed.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
+import re
 import resource
 import sys
 import warnings
@@ -19,6 +21,8 @@ MEMORY_BYTES = 1 << 30
 CPU_SECONDS = 30
 MAX_TEXT_CHARS = 2_000_000
 MAX_PAGES = 500
+SHORT_ARTICLE_CHARS = 300
+_LINK = re.compile(r"\[[^\]]*\]\([^)]*\)")
 MAX_PIXELS = 64_000_000
 MAX_PNG_COLOURS = 512
 PICTURE_FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
@@ -37,9 +41,12 @@ def parse_html(data: bytes, url: str, charset: str) -> dict[str, Any]:
     if tree is None:
         raise NotParsed("the page is empty, or it is not HTML")
     about = trafilatura.extract_metadata(tree, default_url=url, extensive=False).as_dict()
-    text = trafilatura.extract(
-        tree, url=url, fast=True, output_format="markdown", include_links=True, include_comments=False
+    extract = functools.partial(
+        trafilatura.extract, tree, url=url, fast=True, output_format="markdown", include_comments=False
     )
+    text = extract(include_links=True) or ""
+    if len(_LINK.sub("", text)) < SHORT_ARTICLE_CHARS:  # some articles are found only without their links
+        text = max(text, extract() or "", key=len)
     # Without an article, such as on a start page: all of its text.
     return {"title": about["title"] or "", "date": about["date"] or "", "text": text or trafilatura.html2txt(tree)}
 

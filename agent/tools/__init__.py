@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.acp import invoke_agent
 from agent.context import ToolServices
 from agent.sections import AgentSettings
 from agent.subagents import task
@@ -51,6 +52,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     schedule.make,
     background_tasks.make,
     task.make,
+    invoke_agent.make,
 )
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from agent.acp.settings import ExternalAgentSettings
 from agent.mcp.settings import McpConfig
 from agent.models.settings import CallLimits, ModelSettings
 from agent.sections import (
     ContextConfig,
+    EmbeddingsConfig,
     GoalConfig,
     ModelRoles,
     PermissionConfig,
@@ -166,6 +168,9 @@ class MemoryConfig:
     unused_days: float = setting(
         180.0, "a memory that no turn uses for so long is deleted, except corrections; an uncertain one earlier", ge=1
     )
+    embeddings: EmbeddingsConfig = setting(
+        EmbeddingsConfig(), "memories are also found by their meaning; off by default"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +234,9 @@ class FileConfig:
     agents: tuple[NamedAgentSettings, ...] = setting(
         (),
         "agents that people choose with `/agents` instead of the default one, described below",
+    )
+    external_agents: tuple[ExternalAgentSettings, ...] = setting(
+        (), "agent programs that speak the Agent Client Protocol and work in the sandbox, described below"
     )
     policies: tuple[PolicySettings, ...] = setting(
         (), "your own policies around model and tool calls (docs/permissions.md)"

@@ -26,14 +26,13 @@ from bot.storage.rows import insert_row, read_rows
 MAX_MATCHES, MAX_HABITS = 60, 40
 NAMED_BOOST = 1.8  # of the score of what a person said whom the search names; measured with bench.memory
 MAX_AUDIENCES = 5
+_KINDS = {kind.value: kind for kind in MemoryKind}
 _FIELDS = frozenset(field.name for field in fields(Memory))
 _AUDIENCES = ", ".join(f":audience{number}" for number in range(MAX_AUDIENCES))
 _HABITS = ", ".join(sorted(f"'{kind}'" for kind in HABITS))
-_VISIBLE = f"superseded_by IS NULL AND (audience IN ({_AUDIENCES}) OR (account=:account AND owner=:owner))"
-_SEARCH = (
-    f"SELECT m.*, {FULL_TEXT_SCORE} AS score FROM memory_index JOIN memory m ON m.id=memory_index.rowid"
-    f" WHERE {FULL_TEXT_MATCH} ORDER BY score DESC LIMIT :limit"
-)
+VISIBLE = f"superseded_by IS NULL AND (audience IN ({_AUDIENCES}) OR (account=:account AND owner=:owner))"
+_MATCHES = f"FROM memory_index JOIN memory m ON m.id=memory_index.rowid WHERE {FULL_TEXT_MATCH}"
+_SEARCH = f"SELECT m.*, {FULL_TEXT_SCORE} AS score {_MATCHES} ORDER BY score DESC LIMIT :limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,40 +87,40 @@ def search_memories(
     A name in the text prefers what this person said, whether or not the memory contains the name.
     """
     words = content_words(text)[:MAX_QUERY_WORDS]
-    found = _match_words(execute, place, person, words, limit)
-    speakers = {name: {*content_words(name)} & {*words} for name in {memory.name for memory in found}}
+    if not words:
+        return []
+    names = execute(f"SELECT DISTINCT m.name {_MATCHES}", {"query": _query(place, person, words)})
+    speakers = {str(row["name"]): {*content_words(row["name"])} & {*words} for row in names}
     named = set().union(*speakers.values())
+    rest = [word for word in words if word not in named] or words
+    found = _visible_rows(execute, _SEARCH, place, person, {"query": _query(place, person, rest), "limit": limit})
     if not named:
         return found
-    rest = [word for word in words if word not in named]
-    found = _match_words(execute, place, person, rest or words, limit)
     boosted = [
         replace(memory, score=memory.score * NAMED_BOOST) if speakers.get(memory.name) else memory for memory in found
     ]
     return sorted(boosted, key=lambda memory: -memory.score)
 
 
-def _match_words(execute: Execute, place: Place, person: Author, words: Sequence[str], limit: int) -> list[Memory]:
-    if not words:
-        return []
+def _query(place: Place, person: Author, words: Sequence[str]) -> str:
+    """Return a full-text query for any of these words in what this person may see here, and in some more."""
     tokens = map(_token, search_keys(place, person))
-    query = f"{{text before after}}: ({_any_of(words)}) AND audience: ({_any_of(tokens)})"
-    return _visible_rows(execute, _SEARCH, place, person, {"query": query, "limit": limit})
+    return f"{{text before after}}: ({_any_of(words)}) AND audience: ({_any_of(tokens)})"
 
 
 def habits_of(execute: Execute, place: Place, person: Author) -> list[Memory]:
     """Return the memories that apply to every request of this person here, the newest corrections first."""
     sql = (
-        f"SELECT * FROM memory WHERE {_VISIBLE} AND kind IN ({_HABITS})"
+        f"SELECT * FROM memory WHERE {VISIBLE} AND kind IN ({_HABITS})"
         f" ORDER BY kind='{MemoryKind.CORRECTION}' DESC, said DESC LIMIT {MAX_HABITS}"
     )
-    return _visible_rows(execute, sql, place, person, _visibility_values(place, person))
+    return _visible_rows(execute, sql, place, person, visibility_values(place, person))
 
 
 def list_memories(execute: Execute, place: Place, person: Author, limit: int) -> list[Memory]:
     """Return what this person may see here, the newest first."""
-    sql = f"SELECT * FROM memory WHERE {_VISIBLE} ORDER BY said DESC, id DESC LIMIT :limit"
-    return _visible_rows(execute, sql, place, person, {**_visibility_values(place, person), "limit": limit})
+    sql = f"SELECT * FROM memory WHERE {VISIBLE} ORDER BY said DESC, id DESC LIMIT :limit"
+    return _visible_rows(execute, sql, place, person, {**visibility_values(place, person), "limit": limit})
 
 
 def find_memories(execute: Execute, ids: Iterable[int], place: Place, person: Author) -> list[Memory]:
@@ -134,6 +133,7 @@ def supersede_memory(execute: Execute, old: int, new: int) -> None:
     """Record that a newer memory replaces an old one, which is never found again."""
     execute("UPDATE memory SET superseded_by=:new WHERE id=:old", {"old": old, "new": new})
     execute("DELETE FROM memory_index WHERE rowid=:old", {"old": old})
+    execute("DELETE FROM memory_vectors WHERE memory=:old", {"old": old})
 
 
 def confirm_memory(execute: Execute, memory: int, confidence: float, said: float) -> None:
@@ -157,6 +157,7 @@ def forget_memory(execute: Execute, memory: int) -> None:
         forget_memory(execute, row["id"])
     execute("DELETE FROM memory WHERE id=:id", {"id": memory})
     execute("DELETE FROM memory_index WHERE rowid=:id", {"id": memory})
+    execute("DELETE FROM memory_vectors WHERE memory=:id", {"id": memory})
 
 
 def forget_person(execute: Execute, account: str, owner: str) -> int:
@@ -212,14 +213,14 @@ def remove_queued(execute: Execute, queued: QueuedRun) -> bool:
 
 def _visible_rows(execute: Execute, sql: str, place: Place, person: Author, values: dict[str, Any]) -> list[Memory]:
     """Run a statement and return those of its rows that this person may see here."""
-    rows = (dict(row) for row in execute(sql, values))
-    memories = (
-        Memory(**{name: row[name] for name in row.keys() & _FIELDS} | {"kind": MemoryKind(row["kind"])}) for row in rows
-    )
+    rows = execute(sql, values)
+    names = [name for name in rows[0].keys() if name in _FIELDS] if rows else []  # noqa: SIM118  # a row of sqlite3 iterates over its values
+    memories = (Memory(**{name: row[name] for name in names} | {"kind": _KINDS[row["kind"]]}) for row in rows)
     return [memory for memory in memories if may_see(memory, place, person)]
 
 
-def _visibility_values(place: Place, person: Author) -> dict[str, Any]:
+def visibility_values(place: Place, person: Author) -> dict[str, Any]:
+    """Return the values of the parameters of VISIBLE."""
     audiences: Sequence[str] = sorted(visible_audiences(place, person))
     named = {f"audience{number}": "" for number in range(MAX_AUDIENCES)}
     named |= {f"audience{number}": audience for number, audience in enumerate(audiences)}

@@ -356,6 +356,14 @@ CREATE TABLE memory_queue (
 );
 CREATE INDEX memory_queue_at ON memory_queue (at);
 
+CREATE TABLE memory_vectors (
+    memory INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    bits BLOB NOT NULL,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (memory)
+);
+
 -- What is spent and held of each budget, in micro-dollars and tokens: sums over `usage`, NULL until the first call after a
 -- start sums them up. `until` is the end of the period in unix time, `warned` whether people know that it is nearly used up.
 CREATE TABLE budgets (
@@ -445,6 +453,19 @@ CREATE INDEX schedules_due ON schedules (next_at) WHERE state='active';
 CREATE INDEX schedules_owner ON schedules (channel, owner);
 CREATE INDEX schedules_thread ON schedules (thread);
 
+CREATE TABLE held_pings (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "key" TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    text TEXT NOT NULL,
+    created FLOAT NOT NULL,
+    UNIQUE ("key")
+);
+CREATE INDEX held_pings_created ON held_pings (created);
+CREATE INDEX held_pings_person ON held_pings (channel, person);
+
 CREATE TABLE tasks (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     "key" TEXT NOT NULL,
@@ -474,22 +495,9 @@ CREATE INDEX tasks_open ON tasks (state) WHERE state IN ('queued', 'running');
 CREATE INDEX tasks_person ON tasks (channel, person);
 CREATE INDEX tasks_thread ON tasks (thread);
 
-CREATE TABLE held_pings (
-    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
-    "key" TEXT NOT NULL,
-    channel TEXT NOT NULL,
-    person TEXT NOT NULL,
-    thread TEXT NOT NULL,
-    text TEXT NOT NULL,
-    created FLOAT NOT NULL,
-    UNIQUE ("key")
-);
-CREATE INDEX held_pings_created ON held_pings (created);
-CREATE INDEX held_pings_person ON held_pings (channel, person);
-
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0023');
+INSERT INTO alembic_version VALUES ('0025');
 COMMIT;

@@ -102,6 +102,12 @@ class SlackChannel(PlatformChannel):
             renderer = SlackRenderer(self._find_workspace, thread, posts, to, asker)
         return self._add_reply(ReplyWriter(renderer, posts, ReplyLimit(renderer.reserve)))
 
+    def message_link(self, thread: Thread, message: str) -> str:
+        """Return the address of a message; "" for a workspace to which this channel is not connected."""
+        accounts = (workspace.account for workspace in self.workspaces)
+        own = next((each for each in accounts if each and each.team_id == thread.workspace), None)
+        return own.message_link(thread, message) if own else ""
+
     async def enrich(self, message: Message, earlier: int) -> Message:
         workspace = await self._find_workspace(message.thread.workspace)
         quotes = [await workspace.with_quote_names(quote) for quote in message.quotes]

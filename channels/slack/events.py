@@ -39,6 +39,14 @@ class SlackAccount:
     bot_id: str
     name: str
     workspace_name: str
+    url: str = ""  # of the workspace: https://acme.slack.com/
+
+    def message_link(self, thread: Thread, ts: str) -> str:
+        """Return the address of a message, as chat.getPermalink makes it."""
+        if not self.url:
+            return ""
+        inside = f"?thread_ts={thread.topic}&cid={thread.chat}" if thread.topic not in ("", ANYWHERE, ts) else ""
+        return f"{self.url}archives/{thread.chat}/p{ts.replace('.', '')}{inside}"
 
 
 def candidate_workspaces(payload: Json) -> Iterator[str]:

@@ -124,7 +124,8 @@ class Workspace:
             who = await self.api("auth.test")
             if not who.get("bot_id"):
                 raise Refused("bot_token is not a bot's token: it must begin with xoxb-")
-            self.account = SlackAccount(who["team_id"], who["user_id"], who["bot_id"], who["user"], who["team"])
+            url = str(who.get("url", ""))
+            self.account = SlackAccount(who["team_id"], who["user_id"], who["bot_id"], who["user"], who["team"], url)
             log.info("slack.connected bot=@%s workspace=%s (%s)", who["user"], who["team"], who["team_id"])
         return self.account
 

@@ -29,7 +29,7 @@ prctl = ctypes.CDLL(None).prctl
 prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
 
 
-def exec_shell(frame: dict[str, Any], out: int, cwd_pipe: int, processes: int) -> None:
+def exec_shell(frame: dict[str, Any], stdin: int, out: int, cwd_pipe: int, processes: int) -> None:
     """Become the bash that runs the command."""
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if processes:
@@ -37,7 +37,7 @@ def exec_shell(frame: dict[str, Any], out: int, cwd_pipe: int, processes: int) -
     script = os.memfd_create("command")
     os.write(script, frame["command"].encode("utf-8", "replace"))
     os.lseek(script, 0, os.SEEK_SET)
-    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(stdin, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
     # Move them out of the way first: one of them may be 8 or 9.

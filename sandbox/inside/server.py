@@ -4,6 +4,7 @@ It is the only program that Fawn adds to a sandbox, and reads its requests from 
 frame, in both directions, is two 4-byte big-endian lengths, then JSON, then the bytes of a file or of output.
 
     to the server     {"id": 1, "op": "run", "command": …, "cwd": …, "env": {…}, "timeout": s, "max": bytes}
+                      {"stdin": 1} with bytes of input, for a "run" with "stdin": true; without bytes: its end
                       {"id": 2, "op": "write", "path": …, "append": …, …} and the bytes to be written
                       {"id": 3, "op": "read" | "stat" | "ls" | "glob" | "grep", "timeout": s, "max": …, …}
                       {"id": 4, "op": "dial", "port": …, "socket": one of the host, "ticket": …, …}
@@ -89,6 +90,9 @@ class Job:
         self.tail_bytes = most // 2
         self.tail = bytearray()
         self.dropped = 0
+        self.stdin = -1
+        self.stdin_waiting = bytearray()
+        self.stdin_ended = False
         self.exit: int | None = None
         self.timed_out = False
         self.eof = False
@@ -183,7 +187,12 @@ class Server:
             if len(self.incoming) < end:
                 break
             frame = json.loads(self.incoming[FRAME_HEADER.size : start])
-            if "kill" not in frame:
+            if "stdin" in frame and "id" not in frame:
+                if job := self.jobs.get(frame["stdin"]):
+                    job.stdin_waiting += self.incoming[start:end]
+                    job.stdin_ended = start == end
+                    self.write_stdin(job)
+            elif "kill" not in frame:
                 with memoryview(self.incoming)[start:end] as body:  # not copied: the job is a fork
                     self.start_job(frame, body)
             elif frame["kill"] in self.jobs:
@@ -192,26 +201,53 @@ class Server:
 
     def start_job(self, frame: dict[str, Any], body: memoryview) -> None:
         """Start the job of `frame`, or report that no process can be started."""
-        cwd_pipe = -1
+        cwd_pipe, stdin = -1, -1
         try:
             if frame["op"] == "run":
                 cwd_pipe, cwd_writer = os.pipe()
+                source, stdin = os.pipe() if frame.get("stdin") else (os.open("/dev/null", os.O_RDONLY), -1)
                 try:
-                    pid, out = self.fork_child(lambda out: exec_shell(frame, out, cwd_writer, self.processes))
+                    pid, out = self.fork_child(lambda out: exec_shell(frame, source, out, cwd_writer, self.processes))
                 finally:
                     os.close(cwd_writer)
+                    os.close(source)
             else:
                 pid, out = self.fork_child(lambda out: run_file_operation(frame, body, out))
         except OSError as error:
-            if cwd_pipe >= 0:
-                os.close(cwd_pipe)
+            for fd in (cwd_pipe, stdin):
+                if fd >= 0:
+                    os.close(fd)
             self.send_frame(
                 {"id": frame["id"], "error": f"The sandbox cannot start another process ({error.strerror})."}
             )
             return
         os.set_blocking(out, False)
         job = self.jobs[frame["id"]] = Job(frame["id"], pid, out, frame["max"], frame["timeout"], cwd_pipe)
+        if stdin >= 0:
+            os.set_blocking(stdin, False)
+            job.stdin = stdin
         self.selector.register(out, selectors.EVENT_READ, lambda: self.drain_output(job))
+
+    def write_stdin(self, job: Job) -> None:
+        """Write what the job's stdin takes; the selector calls this again for the rest."""
+        if job.stdin < 0:
+            return
+        before = job.stdin in self.selector.get_map()
+        try:
+            while job.stdin_waiting:
+                del job.stdin_waiting[: os.write(job.stdin, job.stdin_waiting)]
+        except BlockingIOError:
+            if not before:
+                self.selector.register(job.stdin, selectors.EVENT_WRITE, lambda: self.write_stdin(job))
+            return
+        except BrokenPipeError:  # it does not read any more
+            job.stdin_waiting.clear()
+            job.stdin_ended = True
+        if before:
+            self.selector.unregister(job.stdin)
+        if job.stdin_ended:
+            os.close(job.stdin)
+            job.stdin = -1
 
     def fork_child(self, child: Callable[[int], None]) -> tuple[int, int]:
         """Fork a process that runs `child` with the write end of a pipe. Returns its pid and the read end."""
@@ -286,6 +322,9 @@ class Server:
     def finish_job(self, job: Job) -> None:
         """Report the end of the job."""
         if self.jobs.pop(job.id, None):
+            job.stdin_waiting.clear()
+            job.stdin_ended = True
+            self.write_stdin(job)
             self.send_output(job, bytes(job.tail))
             code = None if job.timed_out else job.exit
             self.send_frame({"id": job.id, "exit": code, "dropped": job.dropped, "cwd": job.final_cwd()})

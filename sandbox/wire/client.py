@@ -69,12 +69,14 @@ class StreamSandbox:
                 await command.on_output(text)
 
         begun = time.monotonic()
-        cwd, most = command.cwd or self._cwd, command.max_output_bytes
+        cwd, most, limit = command.cwd or self._cwd, command.max_output_bytes, command.timeout_seconds
         request: dict[str, Json] = {"op": "run", "command": command.text, "cwd": cwd, "env": dict(command.env)}
-        limit = command.timeout_seconds
-        if not command.is_background:
+        if command.stdin:
+            request["stdin"] = True
+        elif not command.is_background:
             limit = min(limit, self._settings.command_seconds)
-        data, end = await self._connection.call(request, limit, most, forward if command.on_output else None)
+        on_data = forward if command.on_output else None
+        data, end = await self._connection.call(request, limit, most, on_data, stdin=command.stdin)
         if end.cwd.startswith("/") and end.cwd.isprintable() and len(end.cwd) < 4096:
             cwd = end.cwd
             if not command.is_background:

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import logging
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +28,7 @@ Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 SERVER_MODULES = ("search", "relay", "environment", "jobs", "server")  # each after its imports
 FRAME_HEADER = struct.Struct(">II")  # bytes of JSON, bytes of data
 MAX_FRAME_BYTES = 1 << 20
+STDIN_FRAME_BYTES = 1 << 16
 SERVER_SILENCE_SECONDS = 10.0  # beyond the call's own timeout, until the server counts as dead
 FILES_INTACT = "The files are intact; the next call gets a new one."
 CLOSE_SECONDS = 10.0
@@ -131,12 +132,17 @@ class RpcConnection:
         room: int,
         on_data: Callable[[bytes], Awaitable[None]] | None = None,
         body: bytes = b"",
+        stdin: AsyncIterator[bytes] | None = None,
     ) -> tuple[bytes, CallEnd]:
-        """Send a request and `body`. Returns its output (at most `room` bytes) and its end. Raises SandboxError if the
-        server cannot start the job, SandboxGone if the sandbox ends. A cancellation kills the job."""
+        """Send a request and `body`, then what `stdin` yields. Returns its output (at most `room` bytes) and its end.
+
+        Raises SandboxError if the server cannot start the job, SandboxGone if the sandbox ends. A cancellation kills
+        the job.
+        """
         if self._gone:
             raise SandboxGone(self._error_text)
         number, call, data = next(self._ids), _Call(room), bytearray()
+        feeder: asyncio.Task[None] | None = None
         try:
             frame = orjson.dumps({**request, "id": number, "timeout": seconds, "max": room})
         except orjson.JSONEncodeError as error:  # a lone surrogate, a number of more than 64 bits
@@ -145,6 +151,7 @@ class RpcConnection:
         try:
             async with asyncio.timeout(seconds + SERVER_SILENCE_SECONDS) as patience:
                 await self._send_frame(frame, body)
+                feeder = self._run_in_background(self._feed_job(number, stdin), "stdin") if stdin else None
                 while not isinstance(item := await call.queue.get(), CallEnd):
                     if isinstance(item, SandboxError):
                         raise item
@@ -158,6 +165,8 @@ class RpcConnection:
             self._fail_all("it did not answer in time")
             raise SandboxGone(SERVER_DIED) from None
         finally:
+            if feeder:
+                feeder.cancel()
             if number in self._calls:  # cancelled, or on_data failed: the job is still running
                 self._run_in_background(self._kill_job(number, call), "kill")
 
@@ -172,6 +181,14 @@ class RpcConnection:
             log.warning("sandbox.stop_timed_out", extra={"sandbox": self._name})
             for task in self._tasks:
                 task.cancel()
+
+    async def _feed_job(self, number: int, stdin: AsyncIterator[bytes]) -> None:
+        """Send a job its input, and an empty frame at the end."""
+        with contextlib.suppress(SandboxGone):  # its call fails, too
+            async for data in stdin:
+                for start in range(0, len(data), STDIN_FRAME_BYTES):
+                    await self._send_frame(orjson.dumps({"stdin": number}), data[start : start + STDIN_FRAME_BYTES])
+            await self._send_frame(orjson.dumps({"stdin": number}))
 
     async def _kill_job(self, number: int, call: _Call) -> None:
         """Kill a job. If it does not end, stop its sandbox."""
@@ -269,7 +286,7 @@ class RpcConnection:
             self._end_call(number, SandboxGone(self._error_text))
         self._run_in_background(self._stream.close(), "close")
 
-    def _run_in_background(self, work: Awaitable[None], what: str) -> None:
+    def _run_in_background(self, work: Awaitable[None], what: str) -> asyncio.Task[None]:
         async def run() -> None:
             try:
                 await work
@@ -279,6 +296,7 @@ class RpcConnection:
         task = asyncio.create_task(run(), name=f"sandbox-{what}:{self._name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def parse_json(data: bytes) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shlex
 import time
 from collections.abc import AsyncIterator
@@ -254,6 +255,41 @@ async def test_environment_and_script_of_any_size(computer: Sandbox) -> None:
 @commands
 async def test_stdin_is_empty(computer: Sandbox) -> None:
     assert (await computer.run(ShellCommand("cat; echo done", timeout_seconds=5))).output == "done\n"
+
+
+@commands
+async def test_a_command_reads_its_stdin_while_it_answers(computer: Sandbox) -> None:
+    to_send: asyncio.Queue[bytes | None] = asyncio.Queue()
+    heard: list[str] = []
+
+    async def stdin() -> AsyncIterator[bytes]:
+        while (data := await to_send.get()) is not None:
+            yield data
+
+    async def answer(text: str) -> None:
+        heard.append(text)
+        to_send.put_nowait(b"two\n" if len(heard) == 1 else None)
+
+    to_send.put_nowait(b"one\n")
+    script = "while read -r line; do echo got $line; done; echo end"
+    result = await computer.run(ShellCommand(script, on_output=answer, stdin=stdin()))
+    assert (result.exit_code, result.output) == (0, "got one\ngot two\nend\n")
+    assert heard[0] == "got one\n"
+
+
+@commands
+@pytest.mark.parametrize("script", ["sha256sum; sleep 0", "head -c 5; exit 0", "exit 0"])
+async def test_megabytes_of_stdin_arrive_unchanged_or_are_dropped(computer: Sandbox, script: str) -> None:
+    data = bytes(range(256)) * 20_000
+
+    async def stdin() -> AsyncIterator[bytes]:
+        yield data
+
+    result = await computer.run(ShellCommand(script, timeout_seconds=30, stdin=stdin()))
+    assert result.exit_code == 0
+    if script.startswith("sha256sum"):
+        assert result.output.split()[0] == hashlib.sha256(data).hexdigest()
+    assert (await computer.run(ShellCommand("cat; echo next"))).output == "next\n"
 
 
 @commands

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from aiohttp import web
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_console import run
@@ -15,6 +16,7 @@ from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service
+from tests.support.web_server import serve_site
 
 GROUP = -1001
 RULE = "Use pytest, not unittest, for my tests"
@@ -242,3 +244,34 @@ async def test_the_console_remembers_from_one_process_to_the_next(
     assert code == 0
     assert "Check the parser" in said
     assert "use pytest, not unittest" in notes(turns(model)[-1])
+
+
+async def test_with_embeddings_a_fact_is_found_by_its_meaning(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    said = "My Skoda is at the garage on Mondays"
+    model.script = extracts({"text": "the Skoda is at the garage on Mondays", "kind": "context", "quote": said})
+
+    async def embed(request: web.Request) -> web.Response:
+        texts = (await request.json())["input"]
+        rows = [[1.0, 0.0] if re.search("Skoda|car", text) else [0.0, 1.0] for text in texts]
+        return web.json_response({"data": [{"index": n, "embedding": row} for n, row in enumerate(rows)]})
+
+    async with serve_site() as site:
+        site.pages["/v1/embeddings"] = embed
+        wanted = settings(model)
+        endpoint = {"base_url": f"http://127.0.0.1:{site.port}/v1", "model": "tiny", "seconds": 20}
+        service = await start(**{**wanted, "memory": {**wanted["memory"], "embeddings": endpoint}})
+        telegram.send(said)
+        await telegram.wait(JANE, "You said")
+        await remembered(service)
+        await service.restart()  # embeds at the start what has no vector
+        await until(lambda: service.rows("SELECT 1 FROM memory_vectors"), what="the vector")
+        telegram.send("/new")
+        await telegram.wait(JANE, "A fresh start")
+        telegram.send("Where do I find my car today?")
+        await telegram.wait(JANE, "my car today")
+        assert "Skoda" in notes(turns(model)[-1])
+    telegram.send("And is my vehicle clean?")  # the endpoint is gone: the turn is answered without it
+    await telegram.wait(JANE, "vehicle clean")
+    assert "Skoda" not in notes(turns(model)[-1])

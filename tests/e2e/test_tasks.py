@@ -98,7 +98,10 @@ async def test_the_agent_continues_after_a_command_and_lists_and_cancels_tasks(
     await telegram.wait(JANE, "✅ Background task 1 is done")
     await telegram.wait(JANE, "the number is there")
     assert "[Background task 1 ended: done, exit code 0." in text_of(model.requests()[-1].messages[-1])
+    await service.quiet()
     telegram.send(background("sleep 62"))
+    await until(lambda: states(service) == ["done", "running"], 15, "a command")
+    await service.quiet()
     telegram.send(background("sleep 63"))
     await until(lambda: states(service) == ["done", "running", "running"], 15, "two commands")
     await service.quiet()
@@ -106,7 +109,12 @@ async def test_the_agent_continues_after_a_command_and_lists_and_cancels_tasks(
     await until(lambda: "At most 2 background tasks" in str(model.requests()[-1].messages), 10, "the refusal")
     await service.quiet()
     calls = [{"name": "background_tasks", "args": {"action": "cancel", "number": 2}}]
-    telegram.send(ask(steps=[{"calls": calls}, {"calls": [{"name": "background_tasks", "args": {"action": "list"}}]}], text="ended it"))
+    telegram.send(
+        ask(
+            steps=[{"calls": calls}, {"calls": [{"name": "background_tasks", "args": {"action": "list"}}]}],
+            text="ended it",
+        )
+    )
     await telegram.wait(JANE, "ended it")
     assert states(service) == ["done", "cancelled", "running"]
     assert "3: running, command, sleep 63" in str(model.requests()[-1].messages)
@@ -117,7 +125,10 @@ async def test_a_background_agent_works_in_its_own_conversation_and_survives_a_k
 ) -> None:
     service = await start()
     prompt = ask(text="the long result", delay_ms=2000)
-    call = {"name": "task", "args": {"description": "Look around", "prompt": prompt, "kind": "general-purpose", "background": True}}
+    call = {
+        "name": "task",
+        "args": {"description": "Look around", "prompt": prompt, "kind": "general-purpose", "background": True},
+    }
     telegram.send(ask(steps=[{"calls": [call]}], text="delegated"))
     await telegram.wait(JANE, "delegated")
     marked = "[This is a background task"

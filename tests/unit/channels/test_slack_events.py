@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -220,3 +221,12 @@ def test_events_are_assigned_to_their_thread() -> None:
     shared = {"team_id": "T9", "authorizations": [{"team_id": "T1"}]}
     assert next(candidate_workspaces(shared)) == "T1"
     assert "T5" in list(candidate_workspaces({"user": {"team_id": "T5"}}))
+
+
+def test_the_address_of_a_message_is_that_of_its_permalink() -> None:
+    account = replace(ME, url="https://acme.slack.com/")
+    root, inside = Thread("slack", "T1", "C1", "1700.000100"), "https://acme.slack.com/archives/C1/p1700000200"
+    assert account.message_link(root, "1700.000100") == "https://acme.slack.com/archives/C1/p1700000100"
+    assert account.message_link(root, "1700.000200") == f"{inside}?thread_ts=1700.000100&cid=C1"
+    assert account.message_link(Thread("slack", "T1", "D1", ""), "17.1") == "https://acme.slack.com/archives/D1/p171"
+    assert ME.message_link(root, "17.1") == ""

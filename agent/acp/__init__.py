@@ -1,0 +1,1 @@
+"""External agents over the Agent Client Protocol."""

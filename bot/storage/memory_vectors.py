@@ -1,0 +1,59 @@
+"""The embeddings of memories, and the search for those nearest to a request."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.memory.embeddings import Vector, sign_bits, similarity
+from agent.memory.visibility import Memory, Place
+from agent.messages import Author
+from bot.storage.database import Execute
+from bot.storage.memory import VISIBLE, find_memories, visibility_values
+from bot.storage.rows import insert_row
+
+MAX_COMPARED = 10_000
+MAX_EXACT, MAX_NEAREST = 60, 20
+
+
+def memories_without_vector(execute: Execute, model: str, limit: int) -> list[tuple[int, str]]:
+    """Return ids and texts of memories in force that this model has not embedded."""
+    sql = (
+        "SELECT id, subject, text FROM memory WHERE superseded_by IS NULL AND NOT EXISTS"
+        " (SELECT 1 FROM memory_vectors v WHERE v.memory=memory.id AND v.model=:model) ORDER BY id DESC LIMIT :limit"
+    )
+    rows = execute(sql, {"model": model, "limit": limit})
+    return [(row["id"], f"{row['subject']}: {row['text']}".removeprefix(": ")) for row in rows]
+
+
+def store_vectors(execute: Execute, model: str, vectors: Sequence[tuple[int, Vector]]) -> None:
+    """Store the vectors of those memories that are still in force."""
+    for memory, vector in vectors:
+        if execute("SELECT 1 FROM memory WHERE id=:id AND superseded_by IS NULL", {"id": memory}):
+            values = {"memory": memory, "model": model, "bits": sign_bits(vector), "vector": vector.tobytes()}
+            insert_row(execute, "memory_vectors", "memory", values, update=[*values])
+
+
+def nearest_memories(
+    execute: Execute, place: Place, person: Author, model: str, vector: Vector, min_similarity: float
+) -> list[Memory]:
+    """Return the memories nearest to a vector, the nearest first, as far as this person may see them here.
+
+    The signs of the vectors choose those that are compared exactly.
+    """
+    sql = (
+        "SELECT v.memory, v.bits FROM memory_vectors v JOIN memory ON memory.id=v.memory"
+        f" WHERE v.model=:model AND {VISIBLE} ORDER BY v.memory DESC LIMIT {MAX_COMPARED}"
+    )
+    rows = execute(sql, {**visibility_values(place, person), "model": model})
+    wanted = int.from_bytes(sign_bits(vector))
+    near = sorted((wanted ^ int.from_bytes(row["bits"])).bit_count() << 40 | row["memory"] for row in rows)
+    scores = {}
+    for each in near[:MAX_EXACT]:
+        number = each & ((1 << 40) - 1)
+        [row] = execute("SELECT vector FROM memory_vectors WHERE memory=:id", {"id": number})
+        scores[number] = similarity(vector, array("f", row["vector"]))
+    best = sorted((number for number in scores if scores[number] >= min_similarity), key=lambda number: -scores[number])
+    found = find_memories(execute, best[:MAX_NEAREST], place, person)
+    return [replace(memory, score=scores[memory.id]) for memory in found]

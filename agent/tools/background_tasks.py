@@ -21,7 +21,8 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
 
 
 def _describe(args: Mapping[str, Any]) -> str:
-    return _(CANCELLING if args.get("action") == "cancel" else LISTING, number=args.get("number", ""))
+    title = CANCELLING if args.get("action") == "cancel" else LISTING
+    return _(title, number=args.get("number", ""))
 
 
 def _effect(args: Mapping[str, Any]) -> Effect:

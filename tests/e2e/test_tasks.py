@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.fakes.model import FakeModel
+from tests.fakes.model import FakeModel, Request
 from tests.fakes.model_script import text_of
-from tests.fakes.server import Json, until
+from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service, ask, said
 
@@ -133,7 +133,7 @@ async def test_a_background_agent_works_in_its_own_conversation_and_survives_a_k
     await telegram.wait(JANE, "delegated")
     marked = "[This is a background task"
 
-    def asked() -> list[Json]:
+    def asked() -> list[Request]:
         return [r for r in model.requests() if marked in text_of(r.messages[-1])]
 
     await until(lambda: bool(asked()), 10, "the agent")

@@ -128,12 +128,7 @@ class App:
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
             self._schedules = ScheduleClock(store, self._current, self._wake_fired)
             self._background = CommandTasks(
-                store,
-                self._current,
-                self._folders,
-                config.data_dir,
-                self._wake_fired,
-                self._scheduler.stop_run,
+                store, self._current, self._folders, config.data_dir, self._wake_fired, self._scheduler.stop_run
             )
             others = [name for name in self._reported if name != "console"]
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, others)
@@ -272,9 +267,7 @@ class App:
             stack.push_async_callback(self._current.close)
             freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
-            store, channel = self._store, self._supervisor.channels.get
-            jobs = self._jobs
-            jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, self._outbox.wake).run)
+            store, jobs, channel = self._store, self._jobs, self._supervisor.channels.get
             turns = TurnRunner(
                 store,
                 self._current,
@@ -286,20 +279,7 @@ class App:
                 jobs.wake,
                 self._background,
             )
-            jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
-            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
-            retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
-            jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
-            jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
-            memory = MemoryService(store, self._current, turns.budgets)
-            jobs.register(MEMORY_JOB, memory.extract)
-            jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
-            if self.config.memory.embeddings.base_url:
-                jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
-            jobs.register(PUSH_JOB, PushJobs(store, self._current, self._outbox.wake).send)
-            jobs.register(DIGEST_JOB, DigestJobs(store, self._current, self._outbox.wake).run)
-            jobs.register(TAIL_JOB, self._background.answer_tail)
-            jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
+            self._register_jobs(turns, fetcher)
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
@@ -310,6 +290,25 @@ class App:
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 reap = partial(_reap_sandboxes, provider, self._current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
+
+    def _register_jobs(self, turns: TurnRunner, fetcher: WebFetcher | None) -> None:
+        config, store, jobs, wake_outbox = self.config, self._store, self._jobs, self._outbox.wake
+        channel, current = self._supervisor.channels.get, self._current
+        retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
+        memory = MemoryService(store, current, turns.budgets)
+        jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, wake_outbox).run)
+        jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
+        jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
+        jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+        jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
+        jobs.register(MEMORY_JOB, memory.extract)
+        jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
+        if config.memory.embeddings.base_url:
+            jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
+        jobs.register(PUSH_JOB, PushJobs(store, current, wake_outbox).send)
+        jobs.register(DIGEST_JOB, DigestJobs(store, current, wake_outbox).run)
+        jobs.register(TAIL_JOB, self._background.answer_tail)
+        jobs.register(WATCH_JOB, WatchJobs(store, current, fetcher).check)
 
     def _wake_fired(self, fired: Fired) -> None:
         """Wake the parts that have new work after schedules fired."""

@@ -57,6 +57,7 @@ ENGLISH_FILES = {
     "bot/admin/": "operators: the command line",
     "bot/console_client.py": "operators: the command line",
     "bot/schedules/turns.py": "the model",
+    "bot/tasks/turns.py": "the model",
     "bot/turn_memory.py": "the model",
     "bot/config/": "operators: the command line and docs/configuration.md",
     "bot/storage/migrations/": "SQL",

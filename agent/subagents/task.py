@@ -20,8 +20,7 @@ from agent.sections import AgentSettings
 from agent.subagents.briefs import CHECKER, worker_brief
 from agent.subagents.sandboxes import copy_outputs, task_sandbox
 from agent.subagents.settings import BASH, KindSettings
-from agent.tools.background_tasks import NOT_HERE
-from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
 from catalogue import N_, _, list_items
 from sandbox.base import SandboxError
 
@@ -72,10 +71,8 @@ def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
         if kind not in kinds:
             raise ToolException(f"There is no kind {kind!r}. There are {', '.join(kinds)}.")
         if background:
-            if runtime.context.background is None:
-                raise ToolException(NOT_HERE)
             key = call_key(runtime.state["messages"], runtime.tool_call_id)
-            return await runtime.context.background.start_agent(key, description, prompt)
+            return await require_background(runtime).start_agent(key, description, prompt)
         return await _run_task(runtime, description, prompt, kind, after)
 
     task.description += "".join(f"\n- {kind.name}: {kind.description}" for kind in kinds.values())

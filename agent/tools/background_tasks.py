@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool, Effect, Runtime, ToolTraits, make_tool
+from agent.tools.tool import AgentTool, Effect, Runtime, ToolTraits, make_tool, require_background
 from catalogue import N_, _
 
-NOT_HERE = "Background tasks are not available here."
 CANCELLING = N_("Cancelling background task {number}")
 LISTING = N_("Looking at the background tasks")
 
@@ -37,7 +36,5 @@ async def background_tasks(
 ) -> str:
     """List the person's background tasks with their states, or cancel one. Their output is in the file that `list`
     names: read that to see how far a command is. The person is told of each end; do not wait for it."""
-    background = runtime.context.background
-    if background is None:
-        return NOT_HERE
+    background = require_background(runtime)
     return await background.cancel(number) if action == "cancel" else await background.list_tasks()

@@ -6,15 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
-from langchain.tools import ToolException
-
 from agent.bash_words import describe_command
 from agent.context import ToolServices
 from agent.permissions.rules import Subject
 from agent.policies.base import call_key
 from agent.sections import AgentSettings
-from agent.tools.background_tasks import NOT_HERE
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool
+from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool, require_background
 from sandbox.base import ShellCommand
 
 FLUSH_SECONDS = 0.25  # between two chunks of live output
@@ -72,7 +69,8 @@ async def bash(
     A background process (&) keeps running between commands; redirect its output to a log file. Put files for the person
     in /mnt/user-data/outputs."""
     if background:
-        return await start_in_background(runtime, command, command, then)
+        key = call_key(runtime.state["messages"], runtime.tool_call_id)
+        return await require_background(runtime).start_command(key, command, command, then)
     sandbox = await runtime.context.sandbox.get()
     live = LiveOutput(runtime.stream_writer, runtime.tool_call_id or "")
     try:
@@ -87,14 +85,6 @@ async def bash(
     else:
         end = "" if output else "[exit code 0, no output]"
     return "\n".join(part for part in (output, end) if part)
-
-
-async def start_in_background(runtime: Runtime, title: str, command: str, follow_up: str) -> str:
-    """Start a command as a background task; return what the model reads. Raises ToolException."""
-    if runtime.context.background is None:
-        raise ToolException(NOT_HERE)
-    key = call_key(runtime.state["messages"], runtime.tool_call_id)
-    return await runtime.context.background.start_command(key, title, command, follow_up)
 
 
 def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:

@@ -13,11 +13,11 @@ from langchain.tools import ToolException
 
 from agent.context import ToolServices
 from agent.permissions.rules import Subject
+from agent.policies.base import call_key
 from agent.sections import AgentSettings
 from agent.skills.library import SkillSet, TurnSkills
 from agent.skills.skill import Skill, SkillError
-from agent.tools.bash import start_in_background
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
 from catalogue import N_
 from sandbox.base import SKILLS, WORKSPACE, Sandbox, SandboxFileError, ShellCommand
 
@@ -72,7 +72,8 @@ async def run_skill(
     )
     if background:
         command = f"{program.script}; code=$?; cat {shlex.quote(program.output)}; exit $code"
-        return await start_in_background(runtime, skill.name, command, "")
+        key = call_key(runtime.state["messages"], runtime.tool_call_id)
+        return await require_background(runtime).start_command(key, skill.name, command, "")
     return await _run_program(await runtime.context.sandbox.get(), skill, program, timeout)
 
 

@@ -8,13 +8,13 @@ from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
 from bot.storage.states import (
     OPEN_RUN,
-    OPEN_TASK,
     InboxState,
     OutboxKind,
     OutboxState,
     PairingState,
     QuestionState,
     ScheduleState,
+    TaskState,
 )
 
 USAGE_SECONDS = 32 * 86400  # the budgets of a month are sums of usage
@@ -36,7 +36,7 @@ FINISHED = {
     "schedules": f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ENDED}') AND created<:before"
     " AND coalesce(next_at, 0)<:before",
     "schedule_fires": "at<:before",
-    "tasks": f"NOT ({OPEN_TASK}) AND created<:before",
+    "tasks": f"created<:before AND state NOT IN ('{TaskState.QUEUED}', '{TaskState.RUNNING}')",
     "memory_queue": "at<:before",
 }
 """Table → the rows of it that may be deleted."""

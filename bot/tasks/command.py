@@ -17,7 +17,7 @@ from catalogue import N_, _, format_duration
 if TYPE_CHECKING:  # it lists these commands
     from bot.commands import CommandCall
 
-TASK_WORDS = "N | N cancel | N retry"
+TASK_WORDS = "NUMBER | NUMBER cancel | NUMBER retry"
 LINES: dict[str, str] = {
     TaskState.QUEUED: N_("{number}. ⏳ {title}: it waits to begin"),
     TaskState.RUNNING: N_("{number}. ▶️ {title}: it has run for {time}"),

@@ -159,6 +159,7 @@ async def test_a_fallback_answers_and_the_person_is_told(
         model.clear_faults()
         telegram.send(ask(text="as before"))
         await telegram.wait(JANE, "as before")
+        await service.quiet()
         assert len(backup.requests()) == 1, "the next turn begins with the first model"
         assert service.rows("SELECT run, model FROM usage ORDER BY run") == [(1, "backup"), (2, "main")]
         assert await service.stop() == 0

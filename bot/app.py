@@ -14,28 +14,28 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from agent.context import ToolServices
-from agent.sections import AgentSettings
-from agent.web.fetcher import WebFetcher
-from agent.web.search import make_search
+from agent.messages import Message
 from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
+from bot.agent_builder import AgentBuilder
 from bot.audit import AUDIT_JOB, keep_audit, record_config
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.command_runner import CommandRunner
 from bot.commands import CommandService, listed_commands
 from bot.config.schema import Config
+from bot.config.source import ConfigSource
 from bot.console_host import ServiceConsoleHost
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
-from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
+from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
 from bot.outbox import Outbox
+from bot.reload import ConfigReloader, ReloadOutcome
+from bot.reload_command import enqueue_outcome
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.schedules.clock import ScheduleClock
@@ -43,7 +43,7 @@ from bot.schedules.firing import WATCH_JOB, Fired
 from bot.schedules.watches import WatchJobs
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
-from bot.storage.audit import AuditKind
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.budgets import release_stale_holds
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
@@ -68,7 +68,6 @@ from sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from agent.context import MakePreviewLink
-    from agent.turn import Agent
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +80,10 @@ DELIVERY_SECONDS = 5.0  # how long a shutdown waits for the outbox
 class App:
     """The service. `run` returns after a shutdown in which everything was recorded."""
 
-    def __init__(self, config: Config, connects: Mapping[str, Connect]) -> None:
+    def __init__(self, config: Config, connects: Mapping[str, Connect], source: ConfigSource) -> None:
         self.config = config  # as it was at start, for parts that are built once
         self._skills = open_library(config)
+        self._source = source
         self._current = Current(config, self._skills)
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
@@ -92,7 +92,7 @@ class App:
         self._supervisor = ChannelSupervisor(
             {**connects, "console": lambda: self._connect_console(connects.get("console"))},
             self._drain_console,
-            lambda: listed_commands(self._skills.current.usable(config.skills.allow)),
+            lambda: listed_commands(self._skills.current.usable(self._current.config.skills.allow)),
         )
         self._store: Database
         self._checkpoints: Database
@@ -103,6 +103,7 @@ class App:
         self._status: ServiceStatus
         self._schedules: ScheduleClock
         self._host: ServiceConsoleHost
+        self._reloader: ConfigReloader
 
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of the console. Returns the exit code.
@@ -112,6 +113,7 @@ class App:
         """
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up, _is_terminal(sys.stdin))
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
@@ -123,8 +125,8 @@ class App:
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
             self._schedules = ScheduleClock(store, self._current, self._wake_fired)
-            others = [name for name in self._reported if name != "console"]
-            self._host = ServiceConsoleHost(store, self._scheduler, self._status, others)
+            self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
+            self._reloader = ConfigReloader(store, self._current, self._source, self._answer_reload)
             service = CommandService(
                 self._current,
                 self._status.describe,
@@ -135,17 +137,16 @@ class App:
                 lambda: [line for line, _ in self._status.describe_channels().values()],
                 self._jobs.wake,
                 self._schedules.wake,
+                self._reloader.request,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
-            custom_skills = Path(config.skills.custom)
             table = operations.Operations(
-                store, config.data_dir, self._folders, custom_skills, wake_ups.wake_all
+                store, config.data_dir, self._folders, lambda: self._skills.folders.custom, wake_ups.wake_all
             ).table()
+            more = {"status": self._status.report, "reload": self._reloader.reload_for_command_line}
             await stack.enter_async_context(
-                operations.serve_control_socket(
-                    config.data_dir, {**table, "status": self._status.report}, self._attach_console
-                )
+                operations.serve_control_socket(config.data_dir, {**table, **more}, self._attach_console)
             )
             try:
                 await self._run_tasks(Inbox(store, self._current, wake_ups, lambda: "console" in channels))
@@ -163,6 +164,7 @@ class App:
                 group.create_task(self._outbox.serve(), name="outbox"),
                 group.create_task(self._commands.serve(), name="commands"),
                 group.create_task(self._run_turns(), name="turns"),
+                group.create_task(self._reloader.serve(), name="reload"),
                 group.create_task(set_aside(databases), name="reserve"),
                 group.create_task(run_forever("announcements", self._announce_channels), name="announcements"),
             ]
@@ -193,6 +195,22 @@ class App:
         open_console: Any = connect or no_view  # `channels.console.connect`, which also takes the host
         context: AbstractAsyncContextManager[Channel] = open_console(host=self._host)
         return context
+
+    @property
+    def _platforms(self) -> list[str]:
+        """The channels except the console."""
+        return [name for name in self._reported if name != "console"]
+
+    def _hang_up(self, had_terminal: bool) -> None:
+        """Handle SIGHUP: read the configuration again, or stop where it means that the terminal was closed."""
+        if self._platforms and not had_terminal:
+            self._reloader.request()
+        else:
+            self._stop.set()
+
+    async def _answer_reload(self, message: Message, outcome: ReloadOutcome | None) -> None:
+        await self._store.run(partial(enqueue_outcome, message=message, outcome=outcome))
+        self._outbox.wake()
 
     @property
     def _console(self) -> console.ConsoleChannel | None:
@@ -242,18 +260,10 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            fetcher = WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None
-            services = ToolServices(
-                provider.runs_commands,
-                await self._start_preview(stack),
-                self._skills,
-                config.skills.evolution,
-                is_enabled(config),
-                fetcher,
-                make_search(config.web.search),
-                config.schedules.per_person > 0,
+            preview, runs_commands = await self._start_preview(stack), provider.runs_commands
+            await self._reloader.begin(
+                AgentBuilder(self._checkpoints, self._skills, preview, runs_commands=runs_commands)
             )
-            await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
             _freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
@@ -265,15 +275,14 @@ class App:
             )
             jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
-            retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
+            retention = Retention(store, self._current, self._folders, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
-            jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
+            jobs.register(AUDIT_JOB, partial(keep_audit, store, self._current), ROUND_SECONDS)
             memory = MemoryService(store, self._current, turns.budgets)
             jobs.register(MEMORY_JOB, memory.extract)
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
-            if self.config.memory.embeddings.base_url:
-                jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
-            jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
+            jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
+            jobs.register(WATCH_JOB, WatchJobs(store, self._current).check)
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
@@ -299,24 +308,6 @@ class App:
             return None
         return (await stack.enter_async_context(PreviewServer(self.config.sandbox.preview))).make_link
 
-    async def _build_agent(self, config: Config, services: ToolServices) -> Agent:
-        from agent.factory import build_agent
-
-        settings = AgentSettings(
-            config.roles,
-            config.prompt,
-            config.context,
-            config.goal,
-            config.time_zone,
-            policies=config.policies,
-            subagents=config.subagents,
-            agents=config.agents,
-            external_agents=config.external_agents,
-            mcp=config.mcp,
-            calls=config.limits.of_calls,
-        )
-        return await build_agent(config.models, settings, self._checkpoints, services)
-
 
 async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Database, Database]:
     """Open both databases, upgraded to this version's schema. Raises DatabaseFault."""
@@ -333,7 +324,7 @@ async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Databa
 
 
 def _release_previous_process(execute: Execute, config: Config) -> None:
-    record_config(execute, config, AuditKind.SERVICE_STARTED)
+    record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
     claims.release_stale_claims(execute)
     release_stale_holds(execute)
     extend_bundle_wait(execute, time.time())
@@ -359,6 +350,10 @@ async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:
     await asyncio.sleep(REAP_INTERVAL_SECONDS)
     if keys := await provider.reap(current.config.sandbox.idle_minutes * 60):
         log.info("sandbox.reaped count=%d", len(keys))
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
 
 
 def folders(config: Config) -> ConversationFolders:

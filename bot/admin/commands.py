@@ -65,6 +65,25 @@ def print_status(arguments: argparse.Namespace, config: Config) -> int:
     return OK if report["healthy"] else FAULT
 
 
+def reload_config(arguments: argparse.Namespace, config: Config) -> int:
+    """Let the running service read its configuration again, and print the outcome. Return the exit code."""
+    from bot.admin import operations
+
+    try:
+        answer = asyncio.run(operations.call_service(config.data_dir, "reload", {}))
+    except operations.NotRunning as error:
+        return fail(error, NOT_RUNNING)
+    if "error" in answer:
+        return fail(answer["error"], FAULT)
+    if faults := answer["faults"]:
+        print("\n".join(faults), file=sys.stderr)
+        return fail("the new configuration was refused; the one before stays in force", CONFIG)
+    print(f"Reloaded. Changed: {', '.join(answer['changed']) or 'nothing'}.")
+    if needs_restart := answer["not_applied"]:
+        print(f"A restart is needed for: {', '.join(needs_restart)}.")
+    return OK
+
+
 def build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
     """Build the image of Docker sandboxes. Return the exit code."""
     from sandbox.base import SandboxError

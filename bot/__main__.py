@@ -88,13 +88,7 @@ def command_line_parser() -> argparse.ArgumentParser:
         commands.run_check,
         accounts=True,
     )
-    add(
-        "reload",
-        "read the configuration again; the running service keeps the old one if the new one has faults",
-        commands.reload_config,
-    )
-    status = add("status", "show the state of the running service", commands.print_status)
-    status.add_argument("--json", action="store_true", help="print it as one JSON object")
+    _add_running_service(add)
     _add_people_and_letters(add)
     _add_setup(add)
     _add_skills(add)
@@ -138,6 +132,13 @@ def _add_console_commands(add: Callable[..., Any]) -> None:
     ask.add_argument(
         "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
     )
+
+
+def _add_running_service(add: Callable[..., Any]) -> None:
+    text = "read the configuration again; the running service keeps the old one if the new one has faults"
+    add("reload", text, commands.reload_config)
+    status = add("status", "show the state of the running service", commands.print_status)
+    status.add_argument("--json", action="store_true", help="print it as one JSON object")
 
 
 def _add_skills(add: Callable[..., Any]) -> None:

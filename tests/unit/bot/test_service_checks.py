@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +105,26 @@ async def test_each_role_is_named_with_its_model(tmp_path: Path) -> None:
     assert (found["model small"].state, "vision: true" in found["model small"].fix) == ("note", True)
 
 
-async def test_checks_run_at_once_and_a_slow_one_does_not_delay_the_others(tmp_path: Path) -> None:
-    hang = "import time; time.sleep(60)"
+MEET = """import pathlib, sys, time
+place = pathlib.Path(sys.argv[1])
+(place / sys.argv[2]).touch()
+while len(list(place.iterdir())) < 4:
+    time.sleep(0.01)
+sys.exit("all have met")
+"""
+
+
+async def test_checks_run_at_once(tmp_path: Path) -> None:
+    """Each server ends only after all have started."""
+    place = tmp_path / "place"
+    place.mkdir()
     servers = tuple(
-        McpServerSettings(f"slow{number}", command=sys.executable, args=("-c", hang), start_seconds=2)
+        McpServerSettings(f"meets{number}", command=sys.executable, args=("-c", MEET, str(place), str(number)))
         for number in range(4)
     )
-    began = time.monotonic()
     found = await findings(Config(tmp_path, mcp=McpConfig(servers), sandbox=FILES_ONLY), "mcp server")
-    assert time.monotonic() - began < 4 * 2, "one after the other they take longer"
     assert [each.state for each in found.values()] == ["fault"] * 4
+    assert "did not start within" not in str(found), "none waited until its time was over"
 
 
 PROGRAM = """import json, sys

@@ -43,8 +43,9 @@ from channels.shared.file_groups import group_files, send_groups
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
 from channels.shared.lifecycle import PlatformChannel
+from channels.shared.posts import post_once
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
-from channels.shared.reply_writer import ReplyWriter, post_once
+from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import NOT_STORED, REPEAT_MARK, choice_line, text_for
 
 MAX_UPLOAD_BYTES = 20 << 20  # open.dingtalk.com/document/development/upload-media-files

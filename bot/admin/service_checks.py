@@ -22,6 +22,7 @@ from agent.web.settings import SearchSettings
 from bot.admin.local_checks import Finding
 from bot.app import folders, sandbox_settings
 from bot.config.schema import Config
+from catalogue import _
 from sandbox.base import Sandbox, SandboxError
 from sandbox.select import select_provider
 
@@ -36,20 +37,24 @@ async def check_mcp_server(settings: McpServerSettings) -> Finding:
     """Start the server as the service does, and count its tools."""
     subject = f"mcp server {settings.name}"
     if not settings.enabled:
-        return Finding("ok", subject, "disabled")
+        return Finding("ok", subject, _("disabled"))
     module = await asyncio.to_thread(importlib.import_module, "agent.mcp.servers")
     server: McpServer = module.McpServer(settings)
     try:
         if problem := await server.refresh():
             where = settings.url or settings.command
-            return Finding("fault", subject, f"{where}: {problem}", "start it by hand to see why (docs/mcp.md)")
+            return Finding("fault", subject, f"{where}: {problem}", _("start it by hand to see why (docs/mcp.md)"))
         all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
     finally:
         await server.close()
     if not tools:
-        names = ", ".join(tool.name for tool in all_tools[:20]) or "none"
-        return Finding("note", subject, f"it offers no allowed tool; its tools: {names}", "correct `tools`")
-    return Finding("ok", subject, f"{len(tools)} of {len(all_tools)} tools, protocol {protocol}")
+        names = ", ".join(tool.name for tool in all_tools[:20]) or _("none")
+        return Finding(
+            "note", subject, _("it offers no allowed tool; its tools: {names}", names=names), _("correct `tools`")
+        )
+    return Finding(
+        "ok", subject, _("{n} of {all} tools, protocol {protocol}", n=len(tools), all=len(all_tools), protocol=protocol)
+    )
 
 
 async def check_search(settings: SearchSettings) -> Finding:
@@ -58,10 +63,10 @@ async def check_search(settings: SearchSettings) -> Finding:
     try:
         found = await make_provider(settings).find("weather", 3)
     except WebError as error:
-        return Finding("fault", subject, str(error), "correct `web: {search: …}` (docs/web.md)")
+        return Finding("fault", subject, str(error), _("correct `web: {search: …}` (docs/web.md)"))
     if not found:
-        return Finding("note", subject, "it answers without results", "see which engines it asks")
-    return Finding("ok", subject, f"it answers: {found[0].url}")
+        return Finding("note", subject, _("it answers without results"), _("see which engines it asks"))
+    return Finding("ok", subject, _("it answers: {url}", url=found[0].url))
 
 
 async def check_voice(config: VoiceConfig) -> list[Finding]:
@@ -76,10 +81,10 @@ async def check_voice(config: VoiceConfig) -> list[Finding]:
         async with asyncio.timeout(SERVICE_TIMEOUT_SECONDS):
             await transcribe(config, "silence.wav", audio.getvalue())
     except (NotTranscribed, TimeoutError) as error:
-        why = error.reason if isinstance(error, NotTranscribed) else f"no answer in {SERVICE_TIMEOUT_SECONDS:.0f} s"
-        fix = "check `base_url`, which usually ends in /v1, `model` and `api_key` below `voice:`"
+        why = error.reason if isinstance(error, NotTranscribed) else _no_answer()
+        fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `voice:`")
         return [Finding("fault", "voice", f"{config.base_url}: {why}", fix)]
-    return [Finding("ok", "voice", f"{config.model} transcribes")]
+    return [Finding("ok", "voice", _("{model} transcribes", model=config.model))]
 
 
 async def check_embeddings(config: EmbeddingsConfig) -> list[Finding]:
@@ -91,13 +96,15 @@ async def check_embeddings(config: EmbeddingsConfig) -> list[Finding]:
     try:
         [vector] = await embed_texts(config, ["Fawn"], SERVICE_TIMEOUT_SECONDS)
     except EmbeddingsFailed as error:
-        fix = "check `base_url`, which usually ends in /v1, `model` and `api_key` below `memory: {embeddings: …}`"
+        fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `memory: {embeddings: …}`")
         return [Finding("fault", "embeddings", f"{config.base_url}: {error}", fix)]
-    text = f"{config.model} answers with {len(vector)} dimensions in {(took := loop.time() - began):.2f} s"
+    took = loop.time() - began
+    values = {"model": config.model, "n": len(vector), "took": took, "limit": config.seconds}
     if took > config.seconds:
-        fix = "raise `seconds`, or choose a faster server: a slower answer is not used"
-        return [Finding("note", "embeddings", f"{text}; a turn waits {config.seconds:g} s", fix)]
-    return [Finding("ok", "embeddings", text)]
+        text = _("{model} answers with {n} dimensions in {took:.2f} s; a turn waits {limit:g} s", **values)
+        fix = _("raise `seconds`, or choose a faster server: a slower answer is not used")
+        return [Finding("note", "embeddings", text, fix)]
+    return [Finding("ok", "embeddings", _("{model} answers with {n} dimensions in {took:.2f} s", **values))]
 
 
 async def check_external_agents(config: Config) -> list[Finding]:
@@ -105,10 +112,10 @@ async def check_external_agents(config: Config) -> list[Finding]:
     if not config.external_agents:
         return []
     try:
-        provider, _ = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
+        provider, _sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
         if not provider.runs_commands:
-            fix = "configure a sandbox that runs commands (docs/sandbox.md)"
-            return [Finding("note", "external agents", "not available: the sandbox runs no commands", fix)]
+            fix = _("configure a sandbox that runs commands (docs/sandbox.md)")
+            return [Finding("note", "external agents", _("not available: the sandbox runs no commands"), fix)]
         try:
             with tempfile.TemporaryDirectory(dir=config.data_dir, prefix=".check-") as folder:
                 async with provider.acquire("check agents", Path(folder)) as sandbox:
@@ -116,7 +123,7 @@ async def check_external_agents(config: Config) -> list[Finding]:
         finally:
             await provider.close()
     except (SandboxError, OSError) as error:
-        return [Finding("fault", "external agents", str(error), "see the finding about the sandbox")]
+        return [Finding("fault", "external agents", str(error), _("see the finding about the sandbox"))]
 
 
 async def _check_external_agent(settings: ExternalAgentSettings, sandbox: Sandbox) -> Finding:
@@ -126,7 +133,11 @@ async def _check_external_agent(settings: ExternalAgentSettings, sandbox: Sandbo
             session = await asyncio.to_thread(importlib.import_module, "agent.acp.session")  # and the agent stack
             name = await session.greet(settings, sandbox)
     except (TimeoutError, AcpError, SandboxError) as error:
-        why = f"no answer in {SERVICE_TIMEOUT_SECONDS:.0f} s" if isinstance(error, TimeoutError) else str(error)
-        fix = "install it in the sandbox and allow its hosts (docs/external-agents.md)"
+        why = _no_answer() if isinstance(error, TimeoutError) else str(error)
+        fix = _("install it in the sandbox and allow its hosts (docs/external-agents.md)")
         return Finding("fault", subject, f"{settings.command}: {why}", fix)
-    return Finding("ok", subject, f"it answers as {name}")
+    return Finding("ok", subject, _("it answers as {name}", name=name))
+
+
+def _no_answer() -> str:
+    return _("no answer in {n:.0f} s", n=SERVICE_TIMEOUT_SECONDS)

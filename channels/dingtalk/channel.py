@@ -103,7 +103,7 @@ class DingTalkChannel(PlatformChannel):
         return None
 
     async def _apologize(self, message: Message) -> None:
-        await self._messenger(message.thread).send_text(text_for(message.author, NOT_STORED))
+        await self._messenger(message.thread).send_text(text_for(message, NOT_STORED))
 
     async def _show_working(self, message: Message) -> None:
         await self._set_reaction("reply", message.id)

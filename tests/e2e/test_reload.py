@@ -108,12 +108,12 @@ async def test_what_is_built_once_is_named_and_stays(telegram: FakeTelegram, mod
         channels={"telegram": {"base_url": "http://127.0.0.1:9"}, "console": {}},
     )
     assert text.splitlines() == [
-        "Reloaded. Changed: prompt.",
+        "The configuration is reloaded. Changed: prompt.",
         "A restart is needed for: sandbox, language, channels.console, channels.telegram.",
     ]
     assert "Otters." in str((await answered(telegram, service, "still here")).messages[0]["content"])
     text = await printed(service, prompt={"extend": "Otters."})
-    assert text == "Reloaded. Changed: nothing.\n"
+    assert text == "The configuration is reloaded. No section has changed.\n"
 
 
 async def test_faults_are_refused_and_the_old_configuration_stays(

@@ -101,7 +101,9 @@ async def test_each_role_is_named_with_its_model(tmp_path: Path) -> None:
         roles = ModelRoles(fallback=("small",), title="small", vision="small")
         found = await findings(Config(tmp_path, models, roles, sandbox=FILES_ONLY), "model")
     assert found["model main"].text.endswith("(roles: lead)")
-    assert "(roles: fallback, title, vision); it does not take pictures" in found["model small"].text
+    assert (
+        "(roles: fallback, title, vision); its class does not know that it takes pictures" in found["model small"].text
+    )
     assert (found["model small"].state, "vision: true" in found["model small"].fix) == ("note", True)
 
 

@@ -42,6 +42,7 @@ class AgentBuilder:
             fetcher,
             make_search(config.web.search),
             config.schedules.per_person > 0,
+            config.tasks.per_thread > 0 and self._runs_commands,
         )
         settings = AgentSettings(
             config.roles,

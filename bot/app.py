@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import importlib
 import logging
 import signal
 import sqlite3
@@ -21,6 +19,7 @@ from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
 from bot.agent_builder import AgentBuilder
+from bot.agent_loading import freeze_heap, import_agent
 from bot.audit import AUDIT_JOB, keep_audit, record_config
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
@@ -33,7 +32,9 @@ from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
 from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
+from bot.notifications import DIGEST_JOB, PUSH_JOB, DigestJobs
 from bot.outbox import Outbox
+from bot.push import PushJobs
 from bot.reload import ConfigReloader, ReloadOutcome
 from bot.reload_command import enqueue_outcome
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
@@ -50,6 +51,8 @@ from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.watermarks import StoredCatchUp
 from bot.systemd import SystemdNotifier
+from bot.tasks.reports import report_lost
+from bot.tasks.runner import TAIL_JOB, CommandTasks
 from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.turn_runner import TurnRunner
 from bot.wake_ups import WakeUps
@@ -105,6 +108,7 @@ class App:
         self._schedules: ScheduleClock
         self._host: ServiceConsoleHost
         self._reloader: ConfigReloader
+        self._background: CommandTasks
 
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of the console. Returns the exit code.
@@ -128,6 +132,9 @@ class App:
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
             self._schedules = ScheduleClock(store, self._current, self._wake_fired)
+            self._background = CommandTasks(
+                store, self._current, self._folders, config.data_dir, self._wake_fired, self._scheduler.stop_run
+            )
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
             self._reloader = ConfigReloader(store, self._current, self._source, self._answer_reload)
             service = CommandService(
@@ -140,6 +147,8 @@ class App:
                 lambda: [line for line, _ in self._status.describe_channels().values()],
                 self._jobs.wake,
                 self._schedules.wake,
+                self._background.wake,
+                self._background.stop,
                 self._reloader.request,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
@@ -256,7 +265,7 @@ class App:
         config = self.config
         (engine, self._status.sandbox), _ = await asyncio.gather(
             select_provider(config.sandbox.provider, sandbox_settings(config), self._folders),
-            asyncio.to_thread(_import_agent),
+            asyncio.to_thread(import_agent),
         )
         log.info(self._status.sandbox)
         provider = QuotaProvider(engine, self._folders)
@@ -268,33 +277,49 @@ class App:
                 AgentBuilder(self._checkpoints, self._skills, preview, runs_commands=runs_commands)
             )
             stack.push_async_callback(self._current.close)
-            _freeze_heap()
+            freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
-            store, channel = self._store, self._supervisor.channels.get
-            jobs = self._jobs
-            jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, self._outbox.wake).run)
+            store, jobs, channel = self._store, self._jobs, self._supervisor.channels.get
             turns = TurnRunner(
-                store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
+                store,
+                self._current,
+                provider,
+                self._folders,
+                self._outbox,
+                channel,
+                config.data_dir,
+                jobs.wake,
+                self._background,
             )
-            jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
-            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
-            retention = Retention(store, self._current, self._folders, self._forget)
-            jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
-            jobs.register(AUDIT_JOB, partial(keep_audit, store, self._current), ROUND_SECONDS)
-            memory = MemoryService(store, self._current, turns.budgets)
-            jobs.register(MEMORY_JOB, memory.extract)
-            jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
-            jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
-            jobs.register(WATCH_JOB, WatchJobs(store, self._current).check)
+            self._register_jobs(turns)
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scheduler.serve(turns), name="scheduler")
                 group.create_task(jobs.serve(), name="jobs")
                 group.create_task(self._schedules.serve(), name="schedules")
+                group.create_task(self._background.serve(provider), name="tasks")
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 reap = partial(_reap_sandboxes, provider, self._current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
+
+    def _register_jobs(self, turns: TurnRunner) -> None:
+        store, jobs, wake_outbox = self._store, self._jobs, self._outbox.wake
+        channel, current = self._supervisor.channels.get, self._current
+        retention = Retention(store, current, self._folders, self._forget)
+        memory = MemoryService(store, current, turns.budgets)
+        jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, wake_outbox).run)
+        jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
+        jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
+        jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+        jobs.register(AUDIT_JOB, partial(keep_audit, store, current), ROUND_SECONDS)
+        jobs.register(MEMORY_JOB, memory.extract)
+        jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
+        jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
+        jobs.register(PUSH_JOB, PushJobs(store, current, wake_outbox).send)
+        jobs.register(DIGEST_JOB, DigestJobs(store, current, wake_outbox).run)
+        jobs.register(TAIL_JOB, self._background.answer_tail)
+        jobs.register(WATCH_JOB, WatchJobs(store, current).check)
 
     def _wake_fired(self, fired: Fired) -> None:
         """Wake the parts that have new work after schedules fired."""
@@ -330,23 +355,8 @@ def _release_previous_process(execute: Execute, config: Config) -> None:
     record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
     claims.release_stale_claims(execute)
     release_stale_holds(execute)
+    report_lost(execute, config, time.time())
     extend_bundle_wait(execute, time.time())
-
-
-def _import_agent() -> None:
-    """Load the agent's packages in a thread: the channels listen meanwhile."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.001)  # the loop stays responsive while this thread imports
-    importlib.import_module("agent.factory")
-    sys.setswitchinterval(before)
-
-
-def _freeze_heap() -> None:
-    """Exclude loaded modules from garbage collection, where a full round took 100 to 300 ms, and collect young objects,
-    most of which a turn frees itself, less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
 
 
 async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:

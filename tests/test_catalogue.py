@@ -52,6 +52,7 @@ ENGLISH_FILES = {
     "agent/parsing/": "the model",
     "agent/web/": "the model",
     "bot/schedules/turns.py": "the model",
+    "bot/tasks/turns.py": "the model",
     "bot/turn_memory.py": "the model",
     "bot/config/reference.py": "docs/configuration.md",
     "bot/admin/transcript_format.py": "an export, which all its readers share",
@@ -122,7 +123,7 @@ ENGLISH_SENTENCES = {
     "What about this?": "the model: the text of a message of Slack's shortcut",
 }
 # Calls whose arguments no person reads in a chat: settings of the configuration, patterns, log lines.
-ENGLISH_CALLS = re.compile(r"setting|re\.compile|log\.\w+|logging\.\w+")
+ENGLISH_CALLS = re.compile(r"setting|field|re\.compile|log\.\w+|logging\.\w+")
 # Errors whose texts people read in a chat.
 ERRORS_TO_PEOPLE = {
     *("AccountRefused", "AskError", "AuditCommandFailed", "ChatGone", "NotFound", "NotRunning", "OperationFailed"),

@@ -104,12 +104,12 @@ async def test_what_is_built_once_is_named_and_stays(telegram: FakeTelegram, mod
         service,
         prompt={"extend": "Otters."},
         sandbox={"memory_mb": 512},
-        language="zh",
+        catch_up={"hours": 1},
         channels={"telegram": {"base_url": "http://127.0.0.1:9"}, "console": {}},
     )
     assert text.splitlines() == [
         "The configuration is reloaded. Changed: prompt.",
-        "A restart is needed for: sandbox, language, channels.console, channels.telegram.",
+        "A restart is needed for: sandbox, catch_up, channels.console, channels.telegram.",
     ]
     assert "Otters." in str((await answered(telegram, service, "still here")).messages[0]["content"])
     text = await printed(service, prompt={"extend": "Otters."})

@@ -18,7 +18,11 @@ RENAMED = {".oga": ".ogg", ".opus": ".ogg"}
 
 
 class NotTranscribed(Exception):
-    """The text tells a person why, and what to do."""
+    """The text tells a person why, and what to do; `reason` is for the operator."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason or text
 
 
 def is_audio(name: str) -> bool:
@@ -50,7 +54,8 @@ async def transcribe(config: VoiceConfig, name: str, data: bytes) -> str:
                         "I couldn't transcribe {name}: the service answers with status {status}. Send it as text.",
                         name=name,
                         status=response.status,
-                    )
+                    ),
+                    f"it answers with status {response.status}",
                 )
             return str(orjson.loads(await response.read())["text"]).strip()
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
@@ -58,5 +63,6 @@ async def transcribe(config: VoiceConfig, name: str, data: bytes) -> str:
             _(
                 "I couldn't transcribe {name}: the service doesn't answer as it should. Send it as text.",
                 name=name,
-            )
+            ),
+            f"{type(error).__name__}: {error}",
         ) from error

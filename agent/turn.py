@@ -194,6 +194,11 @@ class Agent:
         """Return a title of 1 to 60 characters, made by a model if one is configured."""
         return await self._titles.make_title(text, meter)
 
+    def adopt_servers(self, before: Agent) -> None:
+        """Continue with the running MCP servers of the agent that this one replaces, as far as they are the same."""
+        if self._mcp and before._mcp:
+            self._mcp.adopt(before._mcp)
+
     async def close(self) -> None:
         """Close the connections to the models and the MCP servers."""
         if self._mcp:

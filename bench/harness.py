@@ -10,10 +10,11 @@ import asyncio
 import itertools
 import statistics
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -95,6 +96,7 @@ class World:
         profile: Path | None = None,
         prepare: Callable[[Path], None] | None = None,
         memory: bool = False,
+        more: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Service]:
         """Start a fresh service and wait until it polls. The `waiting` jobs are sent before it starts; `prepare`
         creates its data folder."""
@@ -102,7 +104,9 @@ class World:
         await self.model("forget", keep_bodies=False)
         await self.send(waiting)
         with tempfile.TemporaryDirectory(prefix="fawn-bench-") as folder:
-            setup = Setup(self.telegram.base_url, self.model.base_url, Path(folder), rates or {}, tty, profile, memory)
+            setup = Setup(
+                self.telegram.base_url, self.model.base_url, Path(folder), rates or {}, tty, profile, memory, more or {}
+            )
             if prepare:
                 await asyncio.to_thread(prepare, Path(folder) / "data")
             async with started(kind, setup) as service:

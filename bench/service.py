@@ -8,11 +8,11 @@ import pty
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -68,6 +68,7 @@ class Setup:
     tty: bool = False  # with a terminal on stdin, so that the console runs too
     profile: Path | None = None  # where cProfile writes at the end
     memory: bool = False  # its extraction is a further model call after a turn
+    more: Mapping[str, Any] = field(default_factory=dict)  # further sections
 
     def command(self, kind: Kind) -> list[str]:
         if kind == "floor":
@@ -84,6 +85,7 @@ class Setup:
             "limits": {"flood_messages": 1_000_000},
             "log": {"level": "warning"},
             "memory": {"enabled": self.memory, "wait_seconds": 86400},
+            **self.more,
         }
         config.write_text(yaml.safe_dump(settings))
         profiler = ["-m", "cProfile", "-o", str(self.profile)] if self.profile else []

@@ -24,6 +24,7 @@ from bot.admin import commands
 from bot.admin.commands import CONFIG, FAULT, OK, TAKEN, fail
 from bot.config.loader import ConfigError, load_config, secret_texts, terminal_language
 from bot.config.schema import Config
+from bot.config.source import ConfigSource
 from bot.version import VERSION
 from catalogue import N_, _, set_language, use_language
 from sandbox.base import SandboxUnavailable
@@ -32,7 +33,6 @@ if TYPE_CHECKING:  # not before they are needed: a command must start at once
     from bot.app import App
 
 FULL_STOP = N_("{text}.")
-MAX_DESCRIPTORS = 65_536  # where the system does not set a hard limit
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -96,8 +96,7 @@ def command_line_parser() -> argparse.ArgumentParser:
         commands.run_check,
         accounts=True,
     )
-    status = add("status", _("show the state of the running service"), commands.print_status)
-    status.add_argument("--json", action="store_true", help=_("print it as one JSON object"))
+    _add_running_service(add)
     _add_people_and_letters(add)
     _add_setup(add)
     _add_skills(add)
@@ -147,6 +146,13 @@ def _add_console_commands(add: Callable[..., Any]) -> None:
     ask.add_argument(
         "--continue", dest="name", metavar="NAME", default="", help=_("keep a conversation of this name between calls")
     )
+
+
+def _add_running_service(add: Callable[..., Any]) -> None:
+    text = _("read the configuration again; the running service keeps the old one if the new one has faults")
+    add("reload", text, commands.reload_config)
+    status = add("status", _("show the state of the running service"), commands.print_status)
+    status.add_argument("--json", action="store_true", help=_("print it as one JSON object"))
 
 
 def _add_skills(add: Callable[..., Any]) -> None:
@@ -218,8 +224,8 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
     connects = _channel_connectors(config, arguments)
     console = "console" in connects
     try:
-        run = partial(_run_app, config, connects, banner=console)
-        return _with_data_dir(config, run, log_to_file=console)
+        source = _config_source(config, arguments, log_to_file=console)
+        return _with_data_dir(config, partial(_run_app, config, connects, source, banner=console), source)
     except DataDirLocked as error:
         if arguments.alone:
             return _chat_with_service(config, arguments)
@@ -233,13 +239,14 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
         )
 
 
-def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], *, log_to_file: bool) -> int:
+def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source: ConfigSource) -> int:
     """Run a service that owns data_dir. Raises DataDirLocked."""
     import uvloop
 
     from bot import log
     from bot.admin.local_checks import check_machine
     from bot.data_dir import close_to_others
+    from bot.descriptors import raise_descriptor_limit
     from bot.storage.database import DataLock
     from bot.storage.migrate import DatabaseFault
 
@@ -249,9 +256,9 @@ def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], *, log_
             stack.enter_context(DataLock(config.data_dir))
         except OSError as error:
             return fail(_("data_dir cannot be used: {error}", error=error), FAULT)
-        log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if log_to_file else None)
+        log.set_up_logging(config.log, secret_texts(config), source.log_file)
         close_to_others(config.data_dir)
-        _raise_descriptor_limit()
+        raise_descriptor_limit()
         if faults := [finding for finding in check_machine(config) if not finding.ok]:
             return fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
@@ -279,11 +286,13 @@ def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
 def _ask(arguments: argparse.Namespace, config: Config) -> int:
     from bot.console_client import NO_ANSWER, AskError, answer_for_script, ask_own_service
 
+    source = _config_source(config, arguments, log_to_file=True)
+
     def serve(asking: Any) -> int:
         def run(runner: asyncio.Runner) -> int:
-            return runner.run(ask_own_service(_make_app(runner, config, {}), asking))
+            return runner.run(ask_own_service(_make_app(runner, config, {}, source), asking))
 
-        return _with_data_dir(config, run, log_to_file=True)
+        return _with_data_dir(config, run, source)
 
     try:
         return answer_for_script(config, arguments, serve)
@@ -306,30 +315,28 @@ def _nothing_to_serve(config: Config) -> str:
     return f"{text}{hints}"
 
 
-def _raise_descriptor_limit() -> None:
-    """Raise the soft limit of file descriptors, which is 1024 on most systems, to the hard limit."""
-    import resource
-
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+def _config_source(config: Config, arguments: argparse.Namespace, *, log_to_file: bool) -> ConfigSource:
+    file = Path(arguments.config) if arguments.config else None
+    return ConfigSource(file, config.data_dir / "fawn.log" if log_to_file else None)
 
 
-def _run_app(config: Config, connects: dict[str, Any], runner: asyncio.Runner, *, banner: bool) -> int:
-    app = _make_app(runner, config, connects)
+def _run_app(
+    config: Config, connects: dict[str, Any], source: ConfigSource, runner: asyncio.Runner, *, banner: bool
+) -> int:
+    app = _make_app(runner, config, connects, source)
     if banner:
         text = runner.run(_render_banner(app.config))
         print(text, file=sys.stdout if _has_terminal() else sys.stderr, flush=True)
     return runner.run(app.run())
 
 
-def _make_app(runner: asyncio.Runner, config: Config, connects: dict[str, Any]) -> App:
+def _make_app(runner: asyncio.Runner, config: Config, connects: dict[str, Any], source: ConfigSource) -> App:
     from bot.app import App
     from bot.model_discovery import name_models
 
     if not all(model.model for model in config.models):  # a local server names its own
         config = replace(config, models=runner.run(name_models(config.models)))
-    return App(config, connects)
+    return App(config, connects, source)
 
 
 def _has_terminal() -> bool:

@@ -12,16 +12,13 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from agent.context import ToolServices
-from agent.sections import AgentSettings
-from agent.web.fetcher import WebFetcher
-from agent.web.search import make_search
+from agent.messages import Message
 from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
+from bot.agent_builder import AgentBuilder
 from bot.agent_loading import freeze_heap, import_agent
 from bot.audit import AUDIT_JOB, keep_audit, record_config
 from bot.background import run_forever
@@ -29,14 +26,17 @@ from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.command_runner import CommandRunner
 from bot.commands import CommandService, listed_commands
 from bot.config.schema import Config
+from bot.config.source import ConfigSource
 from bot.console_host import ServiceConsoleHost
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
-from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
+from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
 from bot.notifications import DIGEST_JOB, PUSH_JOB, DigestJobs
 from bot.outbox import Outbox
 from bot.push import PushJobs
+from bot.reload import ConfigReloader, ReloadOutcome
+from bot.reload_command import enqueue_outcome
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.schedules.clock import ScheduleClock
@@ -44,7 +44,7 @@ from bot.schedules.firing import WATCH_JOB, Fired
 from bot.schedules.watches import WatchJobs
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
-from bot.storage.audit import AuditKind
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.budgets import release_stale_holds
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
@@ -72,7 +72,6 @@ from sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from agent.context import MakePreviewLink
-    from agent.turn import Agent
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +84,10 @@ DELIVERY_SECONDS = 5.0  # how long a shutdown waits for the outbox
 class App:
     """The service. `run` returns after a shutdown in which everything was recorded."""
 
-    def __init__(self, config: Config, connects: Mapping[str, Connect]) -> None:
+    def __init__(self, config: Config, connects: Mapping[str, Connect], source: ConfigSource) -> None:
         self.config = config  # as it was at start, for parts that are built once
         self._skills = open_library(config)
+        self._source = source
         self._current = Current(config, self._skills)
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
@@ -96,7 +96,7 @@ class App:
         self._supervisor = ChannelSupervisor(
             {**connects, "console": lambda: self._connect_console(connects.get("console"))},
             self._drain_console,
-            lambda: listed_commands(self._skills.current.usable(config.skills.allow)),
+            lambda: listed_commands(self._skills.current.usable(self._current.config.skills.allow)),
         )
         self._store: Database
         self._checkpoints: Database
@@ -107,6 +107,7 @@ class App:
         self._status: ServiceStatus
         self._schedules: ScheduleClock
         self._host: ServiceConsoleHost
+        self._reloader: ConfigReloader
         self._background: CommandTasks
 
     async def run(self) -> int:
@@ -117,6 +118,7 @@ class App:
         """
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up, _is_terminal(sys.stdin))
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
@@ -133,8 +135,8 @@ class App:
             self._background = CommandTasks(
                 store, self._current, self._folders, config.data_dir, self._wake_fired, self._scheduler.stop_run
             )
-            others = [name for name in self._reported if name != "console"]
-            self._host = ServiceConsoleHost(store, self._scheduler, self._status, others)
+            self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
+            self._reloader = ConfigReloader(store, self._current, self._source, self._answer_reload)
             service = CommandService(
                 self._current,
                 self._status.describe,
@@ -147,17 +149,16 @@ class App:
                 self._schedules.wake,
                 self._background.wake,
                 self._background.stop,
+                self._reloader.request,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
-            custom_skills = Path(config.skills.custom)
             table = operations.Operations(
-                store, config.data_dir, self._folders, custom_skills, wake_ups.wake_all
+                store, config.data_dir, self._folders, lambda: self._skills.folders.custom, wake_ups.wake_all
             ).table()
+            more = {"status": self._status.report, "reload": self._reloader.reload_for_command_line}
             await stack.enter_async_context(
-                operations.serve_control_socket(
-                    config.data_dir, {**table, "status": self._status.report}, self._attach_console
-                )
+                operations.serve_control_socket(config.data_dir, {**table, **more}, self._attach_console)
             )
             try:
                 await self._run_tasks(Inbox(store, self._current, wake_ups, lambda: "console" in channels))
@@ -175,6 +176,7 @@ class App:
                 group.create_task(self._outbox.serve(), name="outbox"),
                 group.create_task(self._commands.serve(), name="commands"),
                 group.create_task(self._run_turns(), name="turns"),
+                group.create_task(self._reloader.serve(), name="reload"),
                 group.create_task(set_aside(databases), name="reserve"),
                 group.create_task(run_forever("announcements", self._announce_channels), name="announcements"),
             ]
@@ -205,6 +207,22 @@ class App:
         open_console: Any = connect or no_view  # `channels.console.connect`, which also takes the host
         context: AbstractAsyncContextManager[Channel] = open_console(host=self._host)
         return context
+
+    @property
+    def _platforms(self) -> list[str]:
+        """The channels except the console."""
+        return [name for name in self._reported if name != "console"]
+
+    def _hang_up(self, had_terminal: bool) -> None:
+        """Handle SIGHUP: read the configuration again, or stop where it means that the terminal was closed."""
+        if self._platforms and not had_terminal:
+            self._reloader.request()
+        else:
+            self._stop.set()
+
+    async def _answer_reload(self, message: Message, outcome: ReloadOutcome | None) -> None:
+        await self._store.run(partial(enqueue_outcome, message=message, outcome=outcome))
+        self._outbox.wake()
 
     @property
     def _console(self) -> console.ConsoleChannel | None:
@@ -254,19 +272,10 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            fetcher = WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None
-            services = ToolServices(
-                provider.runs_commands,
-                await self._start_preview(stack),
-                self._skills,
-                config.skills.evolution,
-                is_enabled(config),
-                fetcher,
-                make_search(config.web.search),
-                config.schedules.per_person > 0,
-                config.tasks.per_thread > 0 and provider.runs_commands,
+            preview, runs_commands = await self._start_preview(stack), provider.runs_commands
+            await self._reloader.begin(
+                AgentBuilder(self._checkpoints, self._skills, preview, runs_commands=runs_commands)
             )
-            await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
             freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
@@ -282,7 +291,7 @@ class App:
                 jobs.wake,
                 self._background,
             )
-            self._register_jobs(turns, fetcher)
+            self._register_jobs(turns)
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
@@ -294,24 +303,23 @@ class App:
                 reap = partial(_reap_sandboxes, provider, self._current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
 
-    def _register_jobs(self, turns: TurnRunner, fetcher: WebFetcher | None) -> None:
-        config, store, jobs, wake_outbox = self.config, self._store, self._jobs, self._outbox.wake
+    def _register_jobs(self, turns: TurnRunner) -> None:
+        store, jobs, wake_outbox = self._store, self._jobs, self._outbox.wake
         channel, current = self._supervisor.channels.get, self._current
-        retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
+        retention = Retention(store, current, self._folders, self._forget)
         memory = MemoryService(store, current, turns.budgets)
         jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, wake_outbox).run)
         jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
         jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
         jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
-        jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
+        jobs.register(AUDIT_JOB, partial(keep_audit, store, current), ROUND_SECONDS)
         jobs.register(MEMORY_JOB, memory.extract)
         jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
-        if config.memory.embeddings.base_url:
-            jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
+        jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
         jobs.register(PUSH_JOB, PushJobs(store, current, wake_outbox).send)
         jobs.register(DIGEST_JOB, DigestJobs(store, current, wake_outbox).run)
         jobs.register(TAIL_JOB, self._background.answer_tail)
-        jobs.register(WATCH_JOB, WatchJobs(store, current, fetcher).check)
+        jobs.register(WATCH_JOB, WatchJobs(store, current).check)
 
     def _wake_fired(self, fired: Fired) -> None:
         """Wake the parts that have new work after schedules fired."""
@@ -327,24 +335,6 @@ class App:
         if not self.config.sandbox.preview.enabled:
             return None
         return (await stack.enter_async_context(PreviewServer(self.config.sandbox.preview))).make_link
-
-    async def _build_agent(self, config: Config, services: ToolServices) -> Agent:
-        from agent.factory import build_agent
-
-        settings = AgentSettings(
-            config.roles,
-            config.prompt,
-            config.context,
-            config.goal,
-            config.time_zone,
-            policies=config.policies,
-            subagents=config.subagents,
-            agents=config.agents,
-            external_agents=config.external_agents,
-            mcp=config.mcp,
-            calls=config.limits.of_calls,
-        )
-        return await build_agent(config.models, settings, self._checkpoints, services)
 
 
 async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Database, Database]:
@@ -362,7 +352,7 @@ async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Databa
 
 
 def _release_previous_process(execute: Execute, config: Config) -> None:
-    record_config(execute, config, AuditKind.SERVICE_STARTED)
+    record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
     claims.release_stale_claims(execute)
     release_stale_holds(execute)
     report_lost(execute, config, time.time())
@@ -373,6 +363,10 @@ async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:
     await asyncio.sleep(REAP_INTERVAL_SECONDS)
     if keys := await provider.reap(current.config.sandbox.idle_minutes * 60):
         log.info("sandbox.reaped count=%d", len(keys))
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
 
 
 def folders(config: Config) -> ConversationFolders:

@@ -24,6 +24,7 @@ from bot.memory_commands import memory_command
 from bot.model_command import model_command, models_command
 from bot.notify_command import NOTIFY_WORDS, notify_command
 from bot.permissions_command import permissions_command
+from bot.reload_command import reload_command
 from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from bot.schedules.command import SCHEDULE_WORDS, schedule_command, zone_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
@@ -69,6 +70,7 @@ class CommandService:
     wake_schedules: Callable[[], None] = lambda: None
     wake_tasks: Callable[[], None] = lambda: None
     stop_task: Callable[[int], None] = lambda _number: None
+    reload: Callable[[Message], None] = lambda message: None  # reads the configuration again for a command
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +357,7 @@ COMMANDS = (
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
     Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, Right.ACCESS),
+    Command("reload", N_("read the configuration again"), reload_command, right=Right.OPERATE),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}

@@ -16,6 +16,7 @@ from catalogue import _
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
     from agent.turn import Agent
+    from agent.web.fetcher import WebFetcher
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ class Current:
     """Holds one configuration and one agent; `replace` puts new ones in their place while turns run."""
 
     agent: Agent  # from the first `replace` on
+    fetcher: WebFetcher | None = None  # reads web pages for the watches
 
     def __init__(self, config: Config, skills: SkillLibrary | None = None) -> None:
         self.config = config
@@ -54,9 +56,11 @@ class Current:
         """Name → description of every named agent."""
         return {entry.name: entry.description or entry.name for entry in self.config.agents}
 
-    async def replace(self, config: Config, agent: Agent) -> None:
+    async def replace(self, config: Config, agent: Agent, fetcher: WebFetcher | None = None) -> None:
         """Use these from now on. Turns that run keep the agent before it, which closes after the last of them."""
-        old, self.config, self.agent = getattr(self, "agent", None), config, agent
+        old, self.config, self.agent, self.fetcher = getattr(self, "agent", None), config, agent, fetcher
+        if old:
+            agent.adopt_servers(old)
         if old and not self._uses[old]:
             await _close_agent(old)
 

@@ -10,8 +10,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 
+from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.storage import retention
 from bot.storage.database import Database, StorageError
@@ -34,20 +34,19 @@ class Retention:
     def __init__(
         self,
         store: Database,
-        data_dir: Path,
+        current: Current,
         folders: ConversationFolders,
-        keep_days: float,
         forget: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
         self._folders = folders
-        self._data_dir = data_dir
-        self._keep = keep_days * 86400
+        self._current = current
+        self._data_dir = current.config.data_dir
         self._forget = forget
 
     async def run_job(self, _: BackgroundJob) -> None:
         """Handle the recurring job."""
-        await self.round(time.time() - self._keep)
+        await self.round(time.time() - self._current.config.keep_days * 86400)
 
     async def round(self, before: float) -> None:
         """Delete everything that was finished before this unix time."""

@@ -32,6 +32,33 @@ DECISIONS = {True: ("allow_once", "allow_always"), False: ("reject_once", "rejec
 SHOWN_OF_CALL = ("title", "kind", "rawInput", "content", "locations")
 
 
+async def greet(settings: ExternalAgentSettings, sandbox: Sandbox) -> str:
+    """Start an external agent, open the protocol, and end it. Returns its own name. Raises AcpError."""
+
+    async def refuse(method: str, params: Json) -> Any:
+        raise UnknownMethod(f"Fawn has no method {method[:100]!r} before a session")
+
+    connection = AcpConnection(settings.name, refuse, lambda method, params: None)
+    try:
+        connection.start(sandbox, settings.command, _environment(settings))
+        info = (await _initialize(connection)).get("agentInfo")
+    finally:
+        await connection.close()
+    return str(info.get("name"))[:100] if isinstance(info, dict) else settings.name
+
+
+async def _initialize(connection: AcpConnection) -> Json:
+    hello = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": CAPABILITIES}
+    welcome = await connection.request("initialize", hello)
+    if welcome.get("protocolVersion") != PROTOCOL_VERSION:
+        raise AcpError(f"it speaks version {welcome.get('protocolVersion')!r} of the protocol, not 1")
+    return welcome
+
+
+def _environment(settings: ExternalAgentSettings) -> dict[str, str]:
+    return {name: secret.reveal() for name, secret in settings.env.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class AcpAnswer:
     """What an external agent answered, why it stopped, and how many tools it used."""
@@ -61,7 +88,7 @@ class AcpSession:
 
     async def run(self, prompt: str) -> AcpAnswer:
         """Start the agent, let it work and end it. Raises AcpError."""
-        env = {name: secret.reveal() for name, secret in self._settings.env.items()}
+        env = _environment(self._settings)
         try:
             async with self._clock:
                 self._connection.start(self._sandbox, self._settings.command, env)
@@ -72,10 +99,7 @@ class AcpSession:
             await self._connection.close()
 
     async def _converse(self, prompt: str) -> AcpAnswer:
-        hello = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": CAPABILITIES}
-        welcome = await self._connection.request("initialize", hello)
-        if welcome.get("protocolVersion") != PROTOCOL_VERSION:
-            raise AcpError(f"it speaks version {welcome.get('protocolVersion')!r} of the protocol, not 1")
+        await _initialize(self._connection)
         place = {"cwd": WORKSPACE, "mcpServers": []}
         session = (await self._connection.request("session/new", place)).get("sessionId")
         blocks = [{"type": "text", "text": prompt}]

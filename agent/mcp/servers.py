@@ -175,6 +175,7 @@ class McpServers:
     def __init__(self, config: McpConfig) -> None:
         self.config = config
         self.servers = [McpServer(each) for each in config.servers if each.enabled]
+        self._adopted: set[McpServer] = set()  # a later configuration ends them
         self._told: dict[str, set[str]] = {}  # server that is not available → conversations that know it
         self.traits: dict[str, ToolTraits] = {TOOL_SEARCH: SEARCH_TRAITS}  # by name, of all tools that became known
 
@@ -203,6 +204,15 @@ class McpServers:
                     found.setdefault(name, tool)
         return found
 
+    def adopt(self, before: McpServers) -> None:
+        """Use the running servers of another configuration that have the same settings here; it no longer ends them."""
+        running = {server.settings.name: server for server in before.servers if server.connection.protocol}
+        for place, server in enumerate(self.servers):
+            found = running.get(server.settings.name)
+            if found and found.settings == server.settings:
+                self.servers[place] = found
+                before._adopted.add(found)
+
     async def close(self) -> None:
-        """End all servers; none starts again."""
-        await asyncio.gather(*(server.close() for server in self.servers))
+        """End all servers but adopted ones; none starts again."""
+        await asyncio.gather(*(server.close() for server in self.servers if server not in self._adopted))

@@ -173,13 +173,14 @@ class SkillLibrary:
     """
 
     def __init__(self, folders: SkillFolders, data: Path) -> None:
-        self.folders = folders
+        self.folders = folders  # may be replaced
         self.data = data
         self.view = data / "view"
         self._lock = threading.RLock()
         self._depth = 0
         self.current = SkillSet()
-        self._watched: Mapping[str, tuple[int, ...]] = {"": (0,)}  # nothing was read yet
+        self._watched: Mapping[str, tuple[int, ...]] = {}
+        self._read_folders: SkillFolders | None = None  # nothing was read yet
         self._hashes: dict[str, tuple[object, str]] = {}  # name → the files' stamps and their hash
 
     async def refresh(self) -> SkillSet:
@@ -192,9 +193,11 @@ class SkillLibrary:
 
     def reload(self) -> None:
         """Do the work of `refresh`. Raises OSError."""
-        if is_changed(self._watched):
+        if self._read_folders != self.folders or is_changed(self._watched):
             with self.exclusive():
+                folders = self.folders
                 self._read_all()
+                self._read_folders = folders
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -202,5 +202,9 @@ class WebSearch:
 
 def make_search(entries: Sequence[SearchSettings]) -> WebSearch | None:
     """Return the search over the configured providers, or None without one."""
-    providers = [ScrapedSearch() if entry.provider == "ddgs" else HttpSearch(entry) for entry in entries]
-    return WebSearch(providers) if providers else None
+    return WebSearch([make_provider(entry) for entry in entries]) if entries else None
+
+
+def make_provider(entry: SearchSettings) -> SearchProvider:
+    """Return one configured provider."""
+    return ScrapedSearch() if entry.provider == "ddgs" else HttpSearch(entry)

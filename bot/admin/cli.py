@@ -90,7 +90,7 @@ async def _run_directly(config: Config, operation: str, arguments: dict[str, Any
         prepare_databases(data_dir)
         async with Database(database) as store:
             folders = conversation_folders(data_dir / "threads", 0, images=False)
-            return await Operations(store, data_dir, folders, Path(config.skills.custom)).table()[operation](
+            return await Operations(store, data_dir, folders, lambda: Path(config.skills.custom)).table()[operation](
                 **arguments
             )
 

@@ -99,6 +99,28 @@ def _print_report(report: dict[str, Any]) -> None:
     print(JobCounts(**report["jobs"]), FeedbackCounts(**report["feedback"]), sep="\n")
 
 
+def reload_config(arguments: argparse.Namespace, config: Config) -> int:
+    """Let the running service read its configuration again, and print the outcome. Return the exit code."""
+    from bot.admin import operations
+
+    try:
+        answer = asyncio.run(operations.call_service(config.data_dir, "reload", {}))
+    except operations.NotRunning as error:
+        return fail(error, NOT_RUNNING)
+    if "error" in answer:
+        return fail(answer["error"], FAULT)
+    if faults := answer["faults"]:
+        print("\n".join(faults), file=sys.stderr)
+        return fail(_("the new configuration was refused; the one before stays in force"), CONFIG)
+    if changed := answer["changed"]:
+        print(_("The configuration is reloaded. Changed: {sections}.", sections=list_items(changed)))
+    else:
+        print(_("The configuration is reloaded. No section has changed."))
+    if needs_restart := answer["not_applied"]:
+        print(_("A restart is needed for: {sections}.", sections=list_items(needs_restart)))
+    return OK
+
+
 def build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
     """Build the image of Docker sandboxes. Return the exit code."""
     from sandbox.base import SandboxError

@@ -1,4 +1,4 @@
-"""`fawn check`: try everything the service needs and explain how to fix each problem."""
+"""`fawn check`: try everything the service needs, at once, and explain how to fix each problem."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import asyncio
 import importlib
 import platform
 import sys
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from agent.mcp.settings import McpServerSettings
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
 from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded, is_served
+from bot.admin.service_checks import (
+    check_embeddings,
+    check_external_agents,
+    check_mcp_server,
+    check_search,
+    check_voice,
+)
 from bot.app import folders, sandbox_settings
 from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
@@ -30,7 +36,7 @@ from sandbox.bubblewrap.provider import supplementary_groups
 from sandbox.select import select_provider
 
 if TYPE_CHECKING:  # it imports the agent stack
-    from agent.mcp.servers import McpServer
+    from agent.models.loader import LoadedModel
 
 CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
@@ -40,13 +46,26 @@ _MARKS = {"ok": N_("ok   "), "note": N_("note "), "fault": N_("FAULT")}
 
 
 async def run_checks(config: Config, report: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
-    """Run every check, whatever the others find, and `report` each at once. Findings do not contain secrets."""
+    """Run every check, whatever the others find, and `report` them in a fixed order as soon as they are known.
+
+    Findings do not contain secrets.
+    """
     redact = Redactor(secret_texts(config))
     findings = []
-    async for found in _check_everything(config):
-        findings.append(replace(found, text=redact(found.text), fix=redact(found.fix)))
-        report(findings[-1])
+    checks = _list_checks(replace(config, models=await name_models(config.models)))
+    tasks = [asyncio.create_task(check, name=f"check {subject}") for subject, check in checks]
+    for (subject, _check), task in zip(checks, tasks, strict=True):
+        for found in await _findings_of(subject, task):
+            findings.append(replace(found, text=redact(found.text), fix=redact(found.fix)))
+            report(findings[-1])
     return findings
+
+
+async def _findings_of(subject: str, task: asyncio.Task[list[Finding]]) -> list[Finding]:
+    try:
+        return await task
+    except Exception as error:  # noqa: BLE001 — the boundary of one check
+        return [Finding("fault", subject, _("the check failed: {error}", error=f"{type(error).__name__}: {error}"))]
 
 
 def render_finding(finding: Finding) -> str:
@@ -55,36 +74,47 @@ def render_finding(finding: Finding) -> str:
     return f"{_(_MARKS[finding.state])} {finding.subject}: {finding.text}{fix}"
 
 
-async def _check_everything(config: Config) -> AsyncIterator[Finding]:
-    yield Finding("ok", "configuration", config.source)
-    yield Finding("ok", "python", f"{platform.python_version()} on {platform.system()}")
-    yield _check_clock(config)
+def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Finding]]]]:
+    """Return subject → check, in the order of the report."""
+    return [
+        ("this machine", _check_base(config)),
+        *((f"model {each.name}", _one(_check_model(config, each))) for each in config.models),
+        *((f"mcp server {each.name}", _one(check_mcp_server(each))) for each in config.mcp.servers),
+        *((f"web search {each.provider}", _one(check_search(each))) for each in config.web.search),
+        ("voice", check_voice(config.voice)),
+        ("embeddings", check_embeddings(config.memory.embeddings)),
+        ("external agents", check_external_agents(config)),
+        ("permissions", asyncio.to_thread(_check_rules, config)),
+        *((f"channel {each.name}", _one(check_channel(each))) for each in config.channels),
+    ]
+
+
+async def _one(check: Coroutine[Any, Any, Finding]) -> list[Finding]:
+    return [await check]
+
+
+async def _check_base(config: Config) -> list[Finding]:
+    """Check what needs no network, and the sandbox."""
     served = is_served(config.data_dir)
     data_dir = await asyncio.to_thread(guarded, "data_dir", partial(check_data_dir, config.data_dir, served=served))
-    yield data_dir
-    for finding in await asyncio.to_thread(lambda: list(check_machine(config, served=served))):
-        yield finding
-    if data_dir.ok:
-        yield await _check_sandbox(config)
-    else:
-        yield Finding("note", "sandbox", _("not tested, because data_dir cannot be used"))
+    found = [
+        Finding("ok", "configuration", config.source),
+        Finding("ok", "python", f"{platform.python_version()} on {platform.system()}"),
+        _check_clock(config),
+        data_dir,
+        *await asyncio.to_thread(lambda: list(check_machine(config, served=served))),
+        await _check_sandbox(config)
+        if data_dir.ok
+        else Finding("note", "sandbox", _("not tested, because data_dir cannot be used")),
+    ]
     if not config.models:
-        yield Finding(
-            "note", "model", _("not configured: the built-in demo model answers"), _("set OPENAI_API_KEY or `models:`")
-        )
-    for settings in await name_models(config.models):
-        yield await _check_model(config, settings)
+        text = _("not configured: the built-in demo model answers")
+        found.append(Finding("note", "model", text, _("set OPENAI_API_KEY or `models:`")))
     if not config.channels:
         fix = _("set the token of a platform (see docs/configuration.md) or `channels:`")
-        yield Finding("note", "channels", _("not configured: only the console is available"), fix)
-    for hint in config.hints:
-        yield Finding("note", "environment", hint, _("set the variable, or remove the other one"))
-    for server in config.mcp.servers:
-        yield await _check_mcp_server(server)
-    for finding in await asyncio.to_thread(_check_rules, config):
-        yield finding
-    for entry in config.channels:
-        yield await check_channel(entry)
+        found.append(Finding("note", "channels", _("not configured: only the console is available"), fix))
+    fix = _("set the variable, or remove the other one")
+    return found + [Finding("note", "environment", hint, fix) for hint in config.hints]
 
 
 def _check_rules(config: Config) -> list[Finding]:
@@ -129,29 +159,38 @@ async def _check_sandbox(config: Config) -> Finding:
 
 async def _check_model(config: Config, settings: ModelSettings) -> Finding:
     """Send a real, tiny request through the class that the service uses."""
-    subject = f"model {settings.name}"
+    subject, roles = f"model {settings.name}", _roles_of(config, settings.name)
     try:
-        await asyncio.to_thread(importlib.import_module, "agent.models.loader")
-        text = await _call_model(settings)
+        module = await asyncio.to_thread(importlib.import_module, "agent.models.loader")
+        model: LoadedModel = module.LoadedModel(settings, module.load_model(settings))
+        text = await _call_model(model)
     except AgentConfigError as error:
         fault = config.locate(error.place, error.wrong, "")
         return Finding("fault", subject, fault.render(), error.fix or _("see `models:` in the configuration"))
     except Exception as error:  # noqa: BLE001  # any class can be configured: whatever it raises is the finding
         what, fix = _explain_model_error(error, settings)
         return Finding("fault", subject, what, fix)
-    return Finding("ok", subject, _("{model} answers: {text!r}", model=settings.model or settings.name, text=text[:40]))
+    values = {"model": settings.model or settings.name, "text": text[:40], "roles": list_items(roles)}
+    said = (
+        _("{model} answers: {text!r} (roles: {roles})", **values) if roles else _("{model} answers: {text!r}", **values)
+    )
+    if "vision" in roles and not model.sees_pictures:
+        fix = _("choose another model for `roles: {vision: NAME}`, or set `vision: true` if it does")
+        return Finding("note", subject, _("{said}; its class does not know that it takes pictures", said=said), fix)
+    return Finding("ok", subject, said)
 
 
-async def _call_model(settings: ModelSettings) -> str:
-    from agent.models.loader import load_model
+def _roles_of(config: Config, model: str) -> list[str]:
+    roles = {"lead": config.models[0].name} | {name: value for name, value in asdict(config.roles).items() if value}
+    return [name for name, value in roles.items() if model == value or (isinstance(value, tuple) and model in value)]
 
-    model = load_model(settings)
+
+async def _call_model(model: LoadedModel) -> str:
     try:
         async with asyncio.timeout(MODEL_TIMEOUT_SECONDS):
-            return (await model.ainvoke(PROBE)).text.strip()
+            return (await model.model.ainvoke(PROBE)).text.strip()
     finally:
-        if client := getattr(model, "root_async_client", None):
-            await client.close()
+        await model.close()
 
 
 def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str, str]:
@@ -197,33 +236,6 @@ def _innermost_error(error: BaseException) -> BaseException:
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return error
-
-
-# ---------------------------------------------------------------- MCP servers
-
-
-async def _check_mcp_server(settings: McpServerSettings) -> Finding:
-    """Start the server as the service does, and count its tools."""
-    subject = f"mcp server {settings.name}"
-    if not settings.enabled:
-        return Finding("ok", subject, _("disabled"))
-    module = await asyncio.to_thread(importlib.import_module, "agent.mcp.servers")
-    server: McpServer = module.McpServer(settings)
-    try:
-        if problem := await server.refresh():
-            where = settings.url or settings.command
-            return Finding("fault", subject, f"{where}: {problem}", _("start it by hand to see why (docs/mcp.md)"))
-        all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
-    finally:
-        await server.close()
-    if not tools:
-        names = ", ".join(tool.name for tool in all_tools[:20]) or _("none")
-        return Finding(
-            "note", subject, _("it offers no allowed tool; its tools: {names}", names=names), _("correct `tools`")
-        )
-    return Finding(
-        "ok", subject, _("{n} of {all} tools, protocol {protocol}", n=len(tools), all=len(all_tools), protocol=protocol)
-    )
 
 
 # ---------------------------------------------------------------- channels

@@ -63,7 +63,7 @@ class Operations:
         store: Database,
         data_dir: Path,
         folders: ConversationFolders,
-        custom_skills: Path,
+        custom_skills: Callable[[], Path],
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
@@ -162,7 +162,7 @@ class Operations:
     async def backup(self, file: str) -> Answer:
         """Write consistent copies of the databases, and the folders of conversations and skills, into a .tar.gz."""
         async with self._backing_up:
-            return await back_up(self._data_dir, self._folders, self._custom_skills, Path(file))
+            return await back_up(self._data_dir, self._folders, self._custom_skills(), Path(file))
 
     async def export(self, thread: str, after: int = 0) -> Answer:
         """Return the entries of a thread's transcript that follow the id `after`. `thread` may be its beginning."""

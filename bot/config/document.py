@@ -6,6 +6,7 @@ meaning: a `*_file` is a file that exists, a `*_url` or a `proxy` is a URL.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -61,6 +62,7 @@ class Document:
         self._lines: list[str] = []
         self._spans: dict[int, dict[int, tuple[int, str]]] = {}  # the scalars of each line, as they may be shown
         self._parsed = False
+        self.digest = ""  # SHA-256 of the text
 
     def fault(self, at: Location, wrong: str, fix: str = "", *, on_key: bool = False) -> None:
         """Record a fault at a setting, or at the section that lacks it. `on_key`: its name is wrong, not its value."""
@@ -95,6 +97,7 @@ class Document:
         """Return the values of a YAML text; None where it has none, or where it is broken, which is a fault."""
         mark, fix = None, ""
         self._lines = split_lines(text)
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
         try:
             node = yaml.compose(text, yaml.SafeLoader)
             self._parsed = True

@@ -193,6 +193,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
         **values,
         channels=entries,
         source=source,
+        digest=document.digest,
         variables=frozenset(document.variables.values()),
         hints=tuple(environment_hints(document.environ, {entry.name for entry in entries})),
         systemd=_read_systemd(document.environ),

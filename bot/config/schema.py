@@ -270,12 +270,14 @@ class FileConfig:
 class Config(FileConfig):
     """The whole configuration.
 
-    `source` is the file, `variables` are the texts that came from the environment, `hints` what looks wrong there.
+    `source` is the file, `digest` its SHA-256, `variables` are the texts that came from the environment, `hints` what
+    looks wrong there.
     `places` are the settings of models and policies in the file, for faults that only their classes can find.
     """
 
     channels: tuple[ChannelConfig, ...] = ()
     source: str = ""
+    digest: str = ""
     variables: frozenset[str] = frozenset()
     hints: tuple[str, ...] = ()
     systemd: SystemdConfig = SystemdConfig()

@@ -8,7 +8,6 @@ from functools import partial
 
 from agent.messages import Quote
 from agent.web.addresses import WebError
-from agent.web.fetcher import WebFetcher
 from bot.current import Current
 from bot.jobs import Effect
 from bot.schedules.firing import begin_run, owner_of, pause_and_say, short_words
@@ -30,10 +29,9 @@ FORBIDDEN = N_("⏸ I paused schedule {number} (“{what}”): the rules no long
 class WatchJobs:
     """Reads the pages of watches."""
 
-    def __init__(self, store: Database, current: Current, fetcher: WebFetcher | None) -> None:
+    def __init__(self, store: Database, current: Current) -> None:
         self._store = store
         self._current = current
-        self._fetcher = fetcher
 
     async def check(self, job: BackgroundJob) -> Effect | None:
         """Handle the job of one fire: read the page, and return what stores the outcome."""
@@ -42,9 +40,9 @@ class WatchJobs:
         if row is None:
             return None
         text, fault = "", ""
-        if self._fetcher and is_allowed:
+        if (fetcher := self._current.fetcher) and is_allowed:
             try:
-                text = (await self._fetcher.fetch(row.url, max_age_seconds=0)).text[:MAX_SEEN_CHARS]
+                text = (await fetcher.fetch(row.url, max_age_seconds=0)).text[:MAX_SEEN_CHARS]
             except WebError as error:
                 fault = str(error)
         else:

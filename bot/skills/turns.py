@@ -27,8 +27,12 @@ PROPOSED = N_("I propose the skill `{name}`. An operator decides whether I may u
 
 def open_library(config: Config) -> SkillLibrary:
     """Return the library of this configuration, not read yet."""
-    extra = tuple(Path(folder) for folder in config.skills.folders)
-    return SkillLibrary(SkillFolders(Path(config.skills.custom), extra), config.data_dir / "skills")
+    return SkillLibrary(skill_folders(config), config.data_dir / "skills")
+
+
+def skill_folders(config: Config) -> SkillFolders:
+    """Return where the skills of this configuration are."""
+    return SkillFolders(Path(config.skills.custom), tuple(Path(folder) for folder in config.skills.folders))
 
 
 async def add_skills(

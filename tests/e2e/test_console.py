@@ -293,3 +293,12 @@ async def test_a_pipe_begins_a_conversation_of_its_own(idle: Service, start: Sta
     code, out, err = await run(idle, "chat", stdin=ask(text="piped through").encode())
     assert (code, "piped through" in out, err) == (0, True, "")
     assert os.path.exists(idle.data / "control.sock")
+
+
+async def test_the_end_of_its_terminal_stops_the_service(
+    telegram: FakeTelegram, model: FakeModel, terminals: Terminals, tmp_path: Path
+) -> None:
+    window = await terminals.open(Service(tmp_path, telegram, model, {}), "run")
+    window.process.send_signal(signal.SIGHUP)
+    assert await leaves(window) == 0
+    assert "app.stopped" in (tmp_path / "data" / "fawn.log").read_text()

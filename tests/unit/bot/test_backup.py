@@ -44,7 +44,9 @@ def work(data: Path) -> Path:
 @pytest.fixture
 async def backup(data: Path, tmp_path: Path) -> AsyncIterator[Backup]:
     async with Database(data / "fawn.db") as store:
-        operations = Operations(store, data, LoopImageFolders(data / "threads", 0, make=False), tmp_path / "mine")
+        operations = Operations(
+            store, data, LoopImageFolders(data / "threads", 0, make=False), lambda: tmp_path / "mine"
+        )
         yield lambda name="saved.tar.gz": operations.backup(str(tmp_path / name))
 
 

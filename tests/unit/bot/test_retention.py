@@ -13,7 +13,8 @@ import pytest
 from agent.messages import Author, Message, Thread
 from bot import claims
 from bot.claims import RunEnding
-from bot.config.schema import AccessConfig
+from bot.config.schema import AccessConfig, Config
+from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.inbox import Inbox
 from bot.retention import Retention
@@ -53,7 +54,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         )
         await store.run(lambda execute: execute(row, {}))
 
-        retention = Retention(store, tmp_path, ConversationFolders(tmp_path / "threads", 16), 90, forget)
+        retention = Retention(store, Current(Config(tmp_path)), ConversationFolders(tmp_path / "threads", 16), forget)
         await retention.round(time.time() - 1000)
         assert not forgotten
         assert needed.exists()
@@ -84,7 +85,9 @@ async def test_a_conversation_that_cannot_be_deleted_does_not_block_others(tmp_p
         for number, chat in enumerate(chats):
             thread = Thread("telegram", "1", chat)
             await store.run(lambda execute: conversations.begin_conversation(execute, thread, number))  # noqa: B023 — awaited here
-        await Retention(store, tmp_path, ConversationFolders(tmp_path / "threads", 16), 90, forget).round(time.time())
+        await Retention(store, Current(Config(tmp_path)), ConversationFolders(tmp_path / "threads", 16), forget).round(
+            time.time()
+        )
         rows = await store.run(lambda execute: execute("SELECT thread FROM conversations", {}))
         assert {Thread.parse(row["thread"]).chat for row in rows} == set(chats) - {"free"}
 
@@ -110,7 +113,7 @@ async def test_a_folder_that_cannot_be_deleted_stays_recorded_and_does_not_block
         for file in stuck:
             file.touch()
         subprocess.run(["chattr", "+i", *stuck], check=True)
-        retention = Retention(store, tmp_path, ConversationFolders(tmp_path / "threads", 16), 90, forget)
+        retention = Retention(store, Current(Config(tmp_path)), ConversationFolders(tmp_path / "threads", 16), forget)
         try:
             await retention.round(time.time())
         finally:

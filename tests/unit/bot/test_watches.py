@@ -33,7 +33,8 @@ class WatchBench:
         self.store = store
         self.site = site
         self.current = Current(Config(channels=(ChannelConfig("telegram", None, AccessConfig(open=open)),)))
-        self.checks = WatchJobs(store, self.current, site.fetcher(obeys_robots=False))
+        self.current.fetcher = site.fetcher(obeys_robots=False)
+        self.checks = WatchJobs(store, self.current)
         self.hours = 0
 
     def show(self, otters: int, status: int = 200) -> None:

@@ -1,0 +1,143 @@
+"""Checks of `fawn check` that ask other services: MCP servers, search, voice, embeddings and external agents."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import io
+import tempfile
+import wave
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.acp.connection import AcpError
+from agent.acp.settings import ExternalAgentSettings
+from agent.mcp.settings import McpServerSettings
+from agent.memory.embeddings import EmbeddingsFailed, embed_texts
+from agent.sections import EmbeddingsConfig, VoiceConfig
+from agent.transcription import NotTranscribed, transcribe
+from agent.web.addresses import WebError
+from agent.web.search import make_provider
+from agent.web.settings import SearchSettings
+from bot.admin.local_checks import Finding
+from bot.app import folders, sandbox_settings
+from bot.config.schema import Config
+from catalogue import _
+from sandbox.base import Sandbox, SandboxError
+from sandbox.select import select_provider
+
+if TYPE_CHECKING:  # it imports the agent stack
+    from agent.mcp.servers import McpServer
+
+SERVICE_TIMEOUT_SECONDS = 30.0
+SILENCE_SECONDS, SAMPLE_RATE_HERTZ = 1, 16_000
+
+
+async def check_mcp_server(settings: McpServerSettings) -> Finding:
+    """Start the server as the service does, and count its tools."""
+    subject = f"mcp server {settings.name}"
+    if not settings.enabled:
+        return Finding("ok", subject, _("disabled"))
+    module = await asyncio.to_thread(importlib.import_module, "agent.mcp.servers")
+    server: McpServer = module.McpServer(settings)
+    try:
+        if problem := await server.refresh():
+            where = settings.url or settings.command
+            return Finding("fault", subject, f"{where}: {problem}", _("start it by hand to see why (docs/mcp.md)"))
+        all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
+    finally:
+        await server.close()
+    if not tools:
+        names = ", ".join(tool.name for tool in all_tools[:20]) or _("none")
+        return Finding(
+            "note", subject, _("it offers no allowed tool; its tools: {names}", names=names), _("correct `tools`")
+        )
+    return Finding(
+        "ok", subject, _("{n} of {all} tools, protocol {protocol}", n=len(tools), all=len(all_tools), protocol=protocol)
+    )
+
+
+async def check_search(settings: SearchSettings) -> Finding:
+    """Send one query."""
+    subject = f"web search {settings.provider}"
+    try:
+        found = await make_provider(settings).find("weather", 3)
+    except WebError as error:
+        return Finding("fault", subject, str(error), _("correct `web: {search: …}` (docs/web.md)"))
+    if not found:
+        return Finding("note", subject, _("it answers without results"), _("see which engines it asks"))
+    return Finding("ok", subject, _("it answers: {url}", url=found[0].url))
+
+
+async def check_voice(config: VoiceConfig) -> list[Finding]:
+    """Have a second of silence transcribed, if voice is configured."""
+    if not config.base_url:
+        return []
+    audio = io.BytesIO()
+    with wave.open(audio, "wb") as file:
+        file.setparams((1, 2, SAMPLE_RATE_HERTZ, 0, "NONE", ""))
+        file.writeframes(bytes(2 * SAMPLE_RATE_HERTZ * SILENCE_SECONDS))
+    try:
+        async with asyncio.timeout(SERVICE_TIMEOUT_SECONDS):
+            await transcribe(config, "silence.wav", audio.getvalue())
+    except (NotTranscribed, TimeoutError) as error:
+        why = error.reason if isinstance(error, NotTranscribed) else _no_answer()
+        fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `voice:`")
+        return [Finding("fault", "voice", f"{config.base_url}: {why}", fix)]
+    return [Finding("ok", "voice", _("{model} transcribes", model=config.model))]
+
+
+async def check_embeddings(config: EmbeddingsConfig) -> list[Finding]:
+    """Embed one text, if embeddings are configured."""
+    if not config.base_url:
+        return []
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        [vector] = await embed_texts(config, ["Fawn"], SERVICE_TIMEOUT_SECONDS)
+    except EmbeddingsFailed as error:
+        fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `memory: {embeddings: …}`")
+        return [Finding("fault", "embeddings", f"{config.base_url}: {error}", fix)]
+    took = loop.time() - began
+    values = {"model": config.model, "n": len(vector), "took": took, "limit": config.seconds}
+    if took > config.seconds:
+        text = _("{model} answers with {n} dimensions in {took:.2f} s; a turn waits {limit:g} s", **values)
+        fix = _("raise `seconds`, or choose a faster server: a slower answer is not used")
+        return [Finding("note", "embeddings", text, fix)]
+    return [Finding("ok", "embeddings", _("{model} answers with {n} dimensions in {took:.2f} s", **values))]
+
+
+async def check_external_agents(config: Config) -> list[Finding]:
+    """Start each external agent in a sandbox and greet it."""
+    if not config.external_agents:
+        return []
+    try:
+        provider, _sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
+        if not provider.runs_commands:
+            fix = _("configure a sandbox that runs commands (docs/sandbox.md)")
+            return [Finding("note", "external agents", _("not available: the sandbox runs no commands"), fix)]
+        try:
+            with tempfile.TemporaryDirectory(dir=config.data_dir, prefix=".check-") as folder:
+                async with provider.acquire("check agents", Path(folder)) as sandbox:
+                    return [await _check_external_agent(each, sandbox) for each in config.external_agents]
+        finally:
+            await provider.close()
+    except (SandboxError, OSError) as error:
+        return [Finding("fault", "external agents", str(error), _("see the finding about the sandbox"))]
+
+
+async def _check_external_agent(settings: ExternalAgentSettings, sandbox: Sandbox) -> Finding:
+    subject = f"external agent {settings.name}"
+    try:
+        async with asyncio.timeout(SERVICE_TIMEOUT_SECONDS):
+            session = await asyncio.to_thread(importlib.import_module, "agent.acp.session")  # and the agent stack
+            name = await session.greet(settings, sandbox)
+    except (TimeoutError, AcpError, SandboxError) as error:
+        why = _no_answer() if isinstance(error, TimeoutError) else str(error)
+        fix = _("install it in the sandbox and allow its hosts (docs/external-agents.md)")
+        return Finding("fault", subject, f"{settings.command}: {why}", fix)
+    return Finding("ok", subject, _("it answers as {name}", name=name))
+
+
+def _no_answer() -> str:
+    return _("no answer in {n:.0f} s", n=SERVICE_TIMEOUT_SECONDS)

@@ -1,0 +1,60 @@
+"""Build the agent of a configuration, with the services that its tools use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.context import MakePreviewLink, ToolServices
+from agent.sections import AgentSettings
+from agent.skills.library import SkillLibrary
+from agent.web.fetcher import WebFetcher
+from agent.web.search import make_search
+from bot.config.schema import Config
+from bot.memory import is_enabled
+from bot.storage.database import Database
+
+if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
+    from agent.turn import Agent
+
+
+class AgentBuilder:
+    """Builds agents over one store of checkpoints and one kind of sandbox."""
+
+    def __init__(
+        self, checkpoints: Database, skills: SkillLibrary, preview: MakePreviewLink | None, *, runs_commands: bool
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._skills = skills
+        self._preview = preview
+        self._runs_commands = runs_commands
+
+    async def build(self, config: Config) -> tuple[Agent, WebFetcher | None]:
+        """Return the agent, and what reads web pages if the configuration allows that. Raises AgentConfigError."""
+        from agent.factory import build_agent
+
+        fetcher = WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None
+        services = ToolServices(
+            self._runs_commands,
+            self._preview,
+            self._skills,
+            config.skills.evolution,
+            is_enabled(config),
+            fetcher,
+            make_search(config.web.search),
+            config.schedules.per_person > 0,
+            config.tasks.per_thread > 0 and self._runs_commands,
+        )
+        settings = AgentSettings(
+            config.roles,
+            config.prompt,
+            config.context,
+            config.goal,
+            config.time_zone,
+            policies=config.policies,
+            subagents=config.subagents,
+            agents=config.agents,
+            external_agents=config.external_agents,
+            mcp=config.mcp,
+            calls=config.limits.of_calls,
+        )
+        return await build_agent(config.models, settings, self._checkpoints, services), fetcher

@@ -1,0 +1,158 @@
+"""Put a changed configuration into force while the service runs, or refuse it and keep the old one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+from agent.messages import Message
+from agent.models.settings import AgentConfigError
+from bot.agent_builder import AgentBuilder
+from bot.audit import record_config
+from bot.background import run_forever
+from bot.config.document import ConfigFault
+from bot.config.loader import ConfigError, secret_texts
+from bot.config.schema import ChannelConfig, Config, LogConfig
+from bot.config.source import ConfigSource
+from bot.current import Current
+from bot.log import set_up_logging
+from bot.model_discovery import name_models
+from bot.skills.turns import skill_folders
+from bot.storage.audit import COMMAND_LINE, AuditEvent, AuditKind
+from bot.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+BUILT_ONCE = ("data_dir", "sandbox", "catch_up", "language", "systemd")  # sections that need a restart
+ABOUT_THE_FILE = ("source", "digest", "variables", "hints", "places")  # fields of Config that are not settings
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadOutcome:
+    """What a reload changed, by section, and what needs a restart. With `faults` nothing has changed."""
+
+    changed: Sequence[str] = ()
+    not_applied: Sequence[str] = ()
+    faults: Sequence[ConfigFault] = ()
+
+
+class ConfigReloader:
+    """Reads the configuration again on request. Requests of a chat are answered by `answer`; None: it failed."""
+
+    def __init__(
+        self,
+        store: Database,
+        current: Current,
+        source: ConfigSource,
+        answer: Callable[[Message, ReloadOutcome | None], Any],
+    ) -> None:
+        self._store = store
+        self._current = current
+        self._source = source
+        self._answer = answer
+        self._builder: AgentBuilder
+        self._secrets: set[str] = set()  # of every configuration so far: running turns and channels keep theirs
+        self._begun = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._requests: asyncio.Queue[Message | None] = asyncio.Queue()
+
+    async def begin(self, builder: AgentBuilder) -> None:
+        """Build the first agent. Raises AgentConfigError."""
+        self._builder = builder
+        await self._current.replace(self._current.config, *await builder.build(self._current.config))
+        self._begun.set()
+
+    def request(self, message: Message | None = None) -> None:
+        """Reload soon, for the command `message` or (None) for a signal."""
+        self._requests.put_nowait(message)
+
+    async def serve(self) -> None:
+        """Handle requests until cancelled."""
+        await run_forever("reload", self._handle_request)
+
+    async def _handle_request(self) -> None:
+        message = await self._requests.get()
+        outcome = None
+        try:
+            event = AuditEvent(AuditKind.CONFIG_CHANGED, what={"via": "signal"})
+            if message:
+                event = AuditEvent(AuditKind.CONFIG_CHANGED, message.thread, message.author.id)
+            outcome = await self.reload(event)
+        except Exception:  # the boundary of one request
+            log.exception("config.not_reloaded")
+        if message:
+            await self._answer(message, outcome)
+
+    async def reload_for_command_line(self) -> dict[str, Any]:
+        """Reload for `fawn reload`."""
+        outcome = await self.reload(AuditEvent(AuditKind.CONFIG_CHANGED, what=COMMAND_LINE))
+        return {**asdict(outcome), "faults": [fault.render() for fault in outcome.faults]}
+
+    async def reload(self, event: AuditEvent) -> ReloadOutcome:
+        """Read the configuration and put it into force, with `event` in the audit. During a start, wait for its end."""
+        await self._begun.wait()
+        async with self._lock:
+            outcome = await self._reload(event)
+        for fault in outcome.faults:
+            log.warning("config.refused fault=%s", fault)
+        if not outcome.faults:
+            changed, not_applied = (",".join(names) or "-" for names in (outcome.changed, outcome.not_applied))
+            log.info("config.reloaded changed=%s not_applied=%s", changed, not_applied)
+        return outcome
+
+    async def _reload(self, event: AuditEvent) -> ReloadOutcome:
+        old = self._current.config
+        try:
+            read = await asyncio.to_thread(self._source.read)
+        except ConfigError as error:
+            return ReloadOutcome(faults=error.faults)
+        config, not_applied = merge_configs(old, replace(read, models=await name_models(read.models)))
+        self._use_log(old.log, old, read)
+        try:
+            agent, fetcher = await self._builder.build(config)
+        except AgentConfigError as error:
+            return ReloadOutcome(faults=[read.locate(error.place, error.wrong, error.fix)])
+        changed = list_changes(old, config)
+        if agent.prompt != self._current.agent.prompt and "prompt" not in changed:  # the text of its file
+            changed.append("prompt")
+        event = replace(event, what={**event.what, "changed": ",".join(changed)})
+        await self._store.run(partial(record_config, config=config, event=event))
+        if library := self._current.skills:
+            library.folders = skill_folders(config)
+        self._use_log(config.log, config)
+        await self._current.replace(config, agent, fetcher)
+        return ReloadOutcome(changed, not_applied)
+
+    def _use_log(self, settings: LogConfig, *configs: Config) -> None:
+        """Log with these settings, without the secrets of these configurations and of those before."""
+        self._secrets.update(*map(secret_texts, configs))
+        set_up_logging(settings, self._secrets, self._source.log_file)
+
+
+def merge_configs(old: Config, new: Config) -> tuple[Config, list[str]]:
+    """Return the new configuration with the old values of what is built once, and the names of what needs a restart."""
+    needs_restart = [name for name in BUILT_ONCE if getattr(old, name) != getattr(new, name)]
+    before, after = ({entry.name: entry for entry in config.channels} for config in (old, new))
+    needs_restart += [
+        f"channels.{name}" for name in sorted({*before, *after}) if _settings(before, name) != _settings(after, name)
+    ]
+    channels = tuple(
+        replace(entry, access=after[entry.name].access) if entry.name in after else entry for entry in old.channels
+    )
+    kept = {name: getattr(old, name) for name in BUILT_ONCE}
+    return replace(new, **kept, channels=channels, variables=old.variables | new.variables), needs_restart
+
+
+def _settings(channels: dict[str, ChannelConfig], name: str) -> object:
+    return channels[name].settings if name in channels else None
+
+
+def list_changes(old: Config, new: Config) -> list[str]:
+    """Return the names of the sections that differ."""
+    names = [field.name for field in fields(Config) if field.name not in ABOUT_THE_FILE]
+    changed = [name for name in names if getattr(old, name) != getattr(new, name)]
+    return ["access" if name == "channels" else name for name in changed]

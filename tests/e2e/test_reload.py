@@ -1,0 +1,229 @@
+"""Reload: sections take effect without a restart, faults are refused, and running turns and open questions survive."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from bot.admin.operations import call_service
+from tests.e2e.conftest import Start
+from tests.e2e.test_audit import rows_of
+from tests.e2e.test_mcp import calls, processes, question, server
+from tests.e2e.test_permissions import press
+from tests.e2e.test_skills import write_skill
+from tests.fakes.model import FakeModel, Request
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask, said
+
+EVE = 78
+OPERATED = {"telegram": {"access": {"open": True, "operators": [str(JANE)]}}}
+
+
+def entry(service: Service, name: str, **more: Any) -> dict[str, Any]:
+    """Return an entry of `models`, over the fake model."""
+    url, use = f"{service.model.base_url}/v1", "langchain_openai:ChatOpenAI"
+    return {"name": name, "use": use, "model": name, "base_url": url, "api_key": "$OPENAI_API_KEY", **more}
+
+
+async def reload(service: Service, **settings: Any) -> dict[str, Any]:
+    """Write the configuration and reload it, as `fawn reload` does; return the outcome."""
+    service.configure(settings)
+    outcome = await call_service(service.data, "reload", {})
+    assert not outcome.get("error", outcome.get("faults")), outcome
+    return outcome
+
+
+async def printed(service: Service, code: int = 0, **settings: Any) -> str:
+    """Write the configuration and return what `fawn reload` prints."""
+    service.configure(settings)
+    found, text = await service.fawn("reload")
+    assert found == code, text
+    return text
+
+
+async def answered(telegram: FakeTelegram, service: Service, text: str, **directive: Any) -> Request:
+    """Send a request, wait for its answer, and return what the model got last."""
+    telegram.send(ask(text=text, **directive))
+    await telegram.wait(JANE, text, seconds=30)
+    await service.quiet()
+    return service.model.requests()[-1]
+
+
+def tools_of(request: Request) -> set[str]:
+    return {tool["function"]["name"] for tool in request.tools}
+
+
+async def test_sections_take_effect_with_the_next_turn(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    service = await start(channels=OPERATED)
+    before = await answered(telegram, service, "first")
+    assert {"web_fetch", "web_search", "schedule", "memory"} & tools_of(before) == {"web_fetch", "schedule"}
+    write_skill(tmp_path / "more", "add-numbers")
+    outcome = await reload(
+        service,
+        models=[entry(service, "main"), entry(service, "other")],
+        roles={"lead": "other"},
+        prompt={"extend": "Mention the otters."},
+        permissions={"deny": ["write_file"]},
+        team={"roles": [{"name": "guest", "rights": []}]},
+        web={"fetch": False, "search": [{"provider": "searxng", "url": "http://127.0.0.1:9/"}]},
+        voice={"base_url": "http://127.0.0.1:9/v1"},
+        agents=[{"name": "poet", "prompt": "You write poems."}],
+        skills={"folders": [str(tmp_path / "more" / "skills" / "custom")]},
+        limits={"live_turns": 3},
+        budgets=[{"scope": "everything", "tokens": "2M", "period": "day"}],
+        rate_limits=[{"scope": "person", "count": 20, "seconds": 60}],
+        memory={"enabled": True, "wait_seconds": 3600},
+        schedules={"per_person": 0},
+        time_zone="Asia/Tokyo",
+        keep_days=7,
+        log={"format": "json"},
+        channels={"telegram": {"access": {"open": False, "allow": [str(JANE)], "operators": [str(JANE)]}}},
+    )
+    assert outcome["not_applied"] == []
+    after = await answered(telegram, service, "second")
+    assert after.body["model"] == "other"
+    assert "Mention the otters." in str(after.messages[0]["content"])
+    assert "add-numbers" in str(after.messages[0]["content"])
+    assert {"web_fetch", "web_search", "schedule", "memory", "write_file"} & tools_of(after) == {"web_search", "memory"}
+    telegram.send("hello", chat=EVE)
+    await telegram.wait(EVE, "I don't know you yet")
+    telegram.send("/agents poet")
+    await telegram.wait(JANE, "the agent poet answers")
+    assert service.log().splitlines()[-1].startswith('{"time')
+    for section in ("models", "roles", "prompt", "permissions", "team", "web", "voice", "agents", "skills", "access"):
+        assert section in outcome["changed"]
+
+
+async def test_what_is_built_once_is_named_and_stays(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    text = await printed(
+        service,
+        prompt={"extend": "Otters."},
+        sandbox={"memory_mb": 512},
+        catch_up={"hours": 1},
+        channels={"telegram": {"base_url": "http://127.0.0.1:9"}, "console": {}},
+    )
+    assert text.splitlines() == [
+        "The configuration is reloaded. Changed: prompt.",
+        "A restart is needed for: sandbox, catch_up, channels.console, channels.telegram.",
+    ]
+    assert "Otters." in str((await answered(telegram, service, "still here")).messages[0]["content"])
+    text = await printed(service, prompt={"extend": "Otters."})
+    assert text == "The configuration is reloaded. No section has changed.\n"
+
+
+async def test_faults_are_refused_and_the_old_configuration_stays(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(prompt={"extend": "Otters."})
+    wrong = entry(service, "main", use="langchain_openai:NoSuchModel")
+    for settings, fault in (
+        ({"models": [entry(service, "main", api_key="$NOT_SET")]}, "$NOT_SET is not set"),
+        ({"models": [wrong]}, "no chat model of that name"),
+        ({"prompt": {"file": "gone.md"}}, "gone.md"),
+    ):
+        assert fault in await printed(service, 2, **settings)
+    assert "Otters." in str((await answered(telegram, service, "as before")).messages[0]["content"])
+    (service.folder / "config.yaml").write_text("config_version: 1\nmodels: [")
+    assert service.process
+    service.process.send_signal(signal.SIGHUP)
+    await until(lambda: "YAML syntax" in service.log(), what="the refusal in the log")
+    await answered(telegram, service, "and still")
+    assert service.log().count("config.refused") >= 4
+    service.configure({})
+    assert len(await rows_of(service, "--kind", "config.changed")) == 0
+
+
+async def test_a_signal_reads_the_environment_file_again(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text("MODEL_KEY=sk-old-0123456789abcdef\n")
+    url = f"{model.base_url}/v1"
+    one = {"name": "main", "use": "langchain_openai:ChatOpenAI", "model": "any", "base_url": url}
+    service = await start(models=[{**one, "api_key": "$MODEL_KEY"}])
+    assert (await answered(telegram, service, "old")).headers["Authorization"] == "Bearer sk-old-0123456789abcdef"
+    (tmp_path / ".env").write_text("MODEL_KEY=sk-new-0123456789abcdef\n")
+    assert service.process
+    service.process.send_signal(signal.SIGHUP)
+    await until(lambda: "config.reloaded" in service.log(), what="the reload")
+    assert (await answered(telegram, service, "new")).headers["Authorization"] == "Bearer sk-new-0123456789abcdef"
+    assert "0123456789abcdef" not in service.log()
+    [row] = await rows_of(service, "--kind", "config.changed")
+    assert (row["what"]["via"], row["what"]["changed"]) == ("signal", "models")
+    assert len(row["what"]["file"]) == 64
+
+
+async def test_a_running_turn_keeps_its_model_and_its_server(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    allowed = {"permissions": {"allow": ["mcp__*"]}}
+    service = await start(mcpServers={"modern": server("modern", tmp_path)}, **allowed)
+    telegram.send(ask(steps=[calls("mcp__modern__wait", seconds=4)], text="waited for it"))
+    await until(lambda: (tmp_path / "notes").exists(), 30, "the call")
+    [pid] = processes(str(tmp_path / "notes"))
+    await reload(service, models=[entry(service, "other")], **allowed)
+    assert "waited for it" not in str(said(telegram, JANE)), "the turn still works"
+    await telegram.wait(JANE, "waited for it", seconds=30)
+    assert model.requests()[-1].body["model"] == "any"
+    assert "waited" in str([m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"])
+    await until(lambda: pid not in processes(str(tmp_path / "notes")), what="the end of the removed server")
+    after = await answered(telegram, service, "next")
+    assert (after.body["model"], "mcp__modern__wait" in tools_of(after)) == ("other", False)
+
+
+async def test_a_server_with_the_same_settings_keeps_running(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    allowed, name = {"permissions": {"allow": ["mcp__*"]}}, str(tmp_path / "notes")
+    modern, old = server("modern", tmp_path), server("old", tmp_path)
+    service = await start(mcpServers={"modern": modern}, **allowed)
+    await answered(telegram, service, "one", steps=[calls("mcp__modern__note", text="one")])
+    [pid] = processes(name)
+    for _ in range(2):
+        await reload(service, mcpServers={"modern": modern, "old": old}, prompt={"extend": "Otters."}, **allowed)
+    assert processes(name) == [pid]
+    await answered(telegram, service, "two", steps=[calls("mcp__modern__note", text="two")])
+    assert len(processes(name)) == 2
+    await reload(service, mcpServers={"modern": {**modern, "tools": ["put"]}}, **allowed)
+    after = await answered(telegram, service, "three", steps=[calls("mcp__modern__put", text="three")])
+    assert {tool for tool in tools_of(after) if tool.startswith("mcp__")} == {"mcp__modern__put"}
+    [other] = processes(name)
+    assert other != pid
+    assert (tmp_path / "notes").read_text().split() == ["one", "two", "three"]
+    await service.stop()
+    await until(lambda: not processes(name), what="the end of the server")
+
+
+async def test_open_questions_survive(telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path) -> None:
+    servers = {"mcpServers": {"modern": server("modern", tmp_path)}}
+    service = await start(**servers)
+    telegram.send(ask(steps=[calls("mcp__modern__paint", wall="north")], text="painted"))
+    approval = await question(telegram, service, "May I run mcp__modern__paint?")
+    await reload(service, prompt={"extend": "Otters."}, **servers)
+    press(telegram, approval, "Approve")
+    await question(telegram, service, "The server “modern” asks: Which colour?")
+    await reload(service, prompt={"extend": "Beavers."}, **servers)
+    telegram.send("dark green")
+    await telegram.wait(JANE, "painted", seconds=30)
+    assert (tmp_path / "notes").read_text() == "north dark green\n"
+
+
+async def test_an_operator_reloads_in_the_chat(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start(channels=OPERATED)
+    telegram.send("/reload", chat=EVE)
+    await telegram.wait(EVE, "doesn't let you use /reload")
+    service.configure({"channels": OPERATED, "agents": [{"name": "poet", "prompt": "Poems."}], "language": "zh"})
+    telegram.send("/reload")
+    await telegram.wait(JANE, "The configuration is reloaded. Changed: agents. A restart is needed for: language.")
+    service.configure({"channels": OPERATED, "goal": {"rounds": 0}})
+    telegram.send("/reload")
+    await telegram.wait(JANE, "The new configuration has faults. The one before stays in force.")
+    assert "goal.rounds" in said(telegram, JANE)[-1]
+    await service.quiet()
+    service.configure({})
+    [row] = await rows_of(service, "--kind", "config.changed")
+    assert (row["who"], row["what"]["changed"]) == (f"telegram:{JANE}", "agents")

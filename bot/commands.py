@@ -123,13 +123,14 @@ class CommandCall:
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command, `right`
-    what it needs."""
+    what it needs. One that has the agent work counts as a message for the rate limits."""
 
     name: str
     help: str
     run: Callable[[CommandCall], str]
     words: str = ""
     right: Right | None = None
+    begins_work: bool = False
 
     def answer(self, call: CommandCall) -> str:
         """Run the command, if the person has the right."""
@@ -346,15 +347,16 @@ COMMANDS = (
     Command("help", N_("what I can do"), _help_command),
     Command("new", N_("begin a new conversation here"), _new_command, right=TALK),
     Command("stop", N_("stop what I am doing here"), _stop_command),
-    Command("retry", N_("try the last request again"), _retry_command, right=TALK),
+    Command("retry", N_("try the last request again"), _retry_command, right=TALK, begins_work=True),
     Command(
         "plan",
         N_("make a plan first, and work when you agree"),
         partial(begin_in_mode, mode="plan"),
         "WORDS",
-        Right.TALK,
+        TALK,
+        begins_work=True,
     ),
-    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", TALK),
+    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", TALK, True),
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
     Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default", TALK),
     Command("models", N_("list the models"), models_command),

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from agent.blocks import command_hint
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from agent.skills.library import SkillLibrary
 from bot import claims, pairing, questions
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
-from bot.config.team import Right, RoleConfig
+from bot.config.team import Right
 from bot.current import Current
 from bot.rates import ToolAndMessageRates
 from bot.schedules.proposals import decision_command as decide_schedule
@@ -44,23 +43,19 @@ from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
+from bot.work_rights import NOT_ALLOWED, record_refusal, refuse_work
 from catalogue import N_, _
 from channels.base import NotStored, Receipt
 
 log = logging.getLogger(__name__)
 
-REFUSAL_SECONDS = 60.0  # between two notices to a person who may not have the bot work
 GATHER_SECONDS = 1.0  # how long a piece waits for the next one: clients send them within a few hundred milliseconds
 UNSUPPORTED = N_("I can't read {what} yet. Text, photos, documents, voice messages and videos work.")
 FLOOD = N_(
     "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
 )
-NO_WORK = N_(
-    "Your role here is **{role}**, so I don't work for you. `{whoami}` shows what you may do; an operator can change it"
-    " with `{access}`."
-)
 TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answers the others
-NOT_ADDRESSED, NOT_ALLOWED = "not meant", "stranger"  # why an event was ignored
+NOT_ADDRESSED = "not meant"  # why an event was ignored
 
 
 @dataclass(slots=True)
@@ -172,7 +167,7 @@ class Inbox:
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
         if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
-            arrived.said |= _refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
+            arrived.said |= refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
             return _ignore_event(execute, event, NOT_ALLOWED, now)
         if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
@@ -242,7 +237,15 @@ class Inbox:
                 return Receipt.IGNORED
             self._limit_flood(execute, message, row, now, arrived)
             conversations.refresh_pending(execute, conversation)
+        elif self._begins_work(message) and self._refuse(execute, message, row, received, arrived):
+            return Receipt.IGNORED
         return Receipt.ACCEPTED
+
+    def _begins_work(self, message: Message) -> bool:
+        """Return whether a command has the agent work: by itself, or as the name of a skill."""
+        name = message.text.partition(" ")[0]
+        command = REGISTRY.get(name)
+        return command.begins_work if command else _is_skill(self._current.skills, name)
 
     def _refuse(self, execute: Execute, message: Message, row: int, received: float, arrived: Arrived) -> bool:
         """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
@@ -271,16 +274,6 @@ class Inbox:
         inbox.delay_row(execute, row, until)
 
 
-def _refuse_work(execute: Execute, message: Message, role: RoleConfig, now: float) -> bool:
-    """Tell a person without the right TALK so, unless they were told just now; return whether it was enqueued."""
-    key = f"refused-work:{message.thread.channel}:{message.author.id}:"
-    if not message.addressed or outbox.latest_notice(execute, key) > now - REFUSAL_SECONDS:
-        return False
-    notice = partial(_, NO_WORK, role=role.name, whoami=command_hint("whoami"), access=command_hint("access"))
-    _notify_author(execute, message, notice, f"{key}{message.key}", now)
-    return True
-
-
 def _notify_author(execute: Execute, message: Message, notice: Callable[[], str], key: str, now: float) -> None:
     """Answer a message with the notice that `notice` makes in its author's language."""
     with languages.speak_to(execute, message.thread, message.author):
@@ -304,10 +297,14 @@ def _is_addressed(execute: Execute, message: Message, skills: SkillLibrary | Non
         return True
     if message.kind is Kind.COMMAND:  # "!important" is none, "/roll" is another bot's
         name = message.text.partition(" ")[0]
-        return name in REGISTRY or bool(skills and skills.current.find(name))
+        return name in REGISTRY or _is_skill(skills, name)
     if message.follow_up and conversations.has_conversation(execute, message.thread):
         return True
     return message.kind is Kind.CHAT and bool(_open_bundle(execute, message))
+
+
+def _is_skill(skills: SkillLibrary | None, name: str) -> bool:
+    return bool(skills and skills.current.find(name))
 
 
 def _ignore_event(execute: Execute, event: Message, reason: str, now: float) -> Receipt:
@@ -316,7 +313,7 @@ def _ignore_event(execute: Execute, event: Message, reason: str, now: float) -> 
     if event.follow_up or event.addressed:
         inbox.store_ignored(execute, event.key, reason, now)
         if reason == NOT_ALLOWED:
-            audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, event.thread, event.author.id))
+            record_refusal(execute, event)
     return Receipt.IGNORED
 
 

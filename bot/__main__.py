@@ -164,6 +164,8 @@ def _add_people_and_letters(add: Callable[..., Any]) -> None:
     pair = add("pair", "manage paired users", commands.run_operation, group="pair")
     pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
+    forget = add("forget", "delete what is stored of a person", commands.run_operation, group="", action="forget")
+    forget.add_argument("words", nargs=2, metavar=("CHANNEL", "PERSON"), help="the channel and the platform id")
 
 
 def _add_setup(add: Callable[..., Any]) -> None:

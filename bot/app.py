@@ -32,10 +32,13 @@ from bot.commands import CommandService, listed_commands
 from bot.config.schema import Config
 from bot.console_host import ServiceConsoleHost
 from bot.current import Current
+from bot.forget_command import FORGET_PERSON_JOB
+from bot.forgetting import ConversationCleaner, ForgetJobs
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
 from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
 from bot.outbox import Outbox
+from bot.own_data import EXPORT_JOB, ExportJobs
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.schedules.clock import ScheduleClock
@@ -137,7 +140,7 @@ class App:
                 self._schedules.wake,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
-            wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
+            wake_ups = WakeUps(self._commands, self._outbox, self._scheduler, self._jobs)
             custom_skills = Path(config.skills.custom)
             table = operations.Operations(
                 store, config.data_dir, self._folders, custom_skills, wake_ups.wake_all
@@ -273,6 +276,10 @@ class App:
             jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
             if self.config.memory.embeddings.base_url:
                 jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
+            cleaner = ConversationCleaner(config.data_dir, provider, self._folders, self._forget)
+            forget = ForgetJobs((store, self._checkpoints), self._current, cleaner, self._scheduler, self._outbox)
+            jobs.register(FORGET_PERSON_JOB, forget.forget_person)
+            jobs.register(EXPORT_JOB, ExportJobs(store, self._current, self._outbox.wake).export)
             jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
             self._status.is_ready = True
             self._systemd.send("READY=1")

@@ -19,12 +19,14 @@ from bot import access, questions
 from bot.agent_command import run_agents_command
 from bot.config.team import Right, RoleConfig
 from bot.current import Current
+from bot.forget_command import forget_command
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
 from bot.model_command import model_command, models_command
+from bot.own_data import export_command
 from bot.permissions_command import permissions_command
 from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
-from bot.schedules.command import SCHEDULE_WORDS, schedule_command, zone_command
+from bot.schedules.command import SCHEDULE_WORDS, asks_agent, schedule_command, zone_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
 from bot.storage import audit, conversations, inbox, people, runs, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
@@ -123,14 +125,15 @@ class CommandCall:
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command, `right`
-    what it needs. One that has the agent work counts as a message for the rate limits."""
+    what it needs. `begins_work` says whether the agent works on such words: it counts as a message for the rate limits.
+    """
 
     name: str
     help: str
     run: Callable[[CommandCall], str]
     words: str = ""
     right: Right | None = None
-    begins_work: bool = False
+    begins_work: Callable[[str], bool] = lambda _words: False
 
     def answer(self, call: CommandCall) -> str:
         """Run the command, if the person has the right."""
@@ -347,16 +350,16 @@ COMMANDS = (
     Command("help", N_("what I can do"), _help_command),
     Command("new", N_("begin a new conversation here"), _new_command, right=TALK),
     Command("stop", N_("stop what I am doing here"), _stop_command),
-    Command("retry", N_("try the last request again"), _retry_command, right=TALK, begins_work=True),
+    Command("retry", N_("try the last request again"), _retry_command, "", TALK, lambda _words: True),
     Command(
         "plan",
         N_("make a plan first, and work when you agree"),
         partial(begin_in_mode, mode="plan"),
         "WORDS",
         TALK,
-        begins_work=True,
+        bool,
     ),
-    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", TALK, True),
+    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", TALK, bool),
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
     Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default", TALK),
     Command("models", N_("list the models"), models_command),
@@ -369,6 +372,7 @@ COMMANDS = (
         schedule_command,
         SCHEDULE_WORDS,
         Right.SCHEDULE,
+        asks_agent,
     ),
     Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
@@ -377,6 +381,8 @@ COMMANDS = (
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
     Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, Right.ACCESS),
+    Command("export", N_("get what I have stored of you as a file"), export_command, "me"),
+    Command("forget", N_("have me forget you"), forget_command, "me"),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}

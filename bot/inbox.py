@@ -23,6 +23,8 @@ from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
+from bot.forget_command import decision_command as decide_forgetting
+from bot.forget_command import is_forget_decision
 from bot.rates import ToolAndMessageRates
 from bot.schedules.proposals import decision_command as decide_schedule
 from bot.schedules.proposals import is_schedule_decision
@@ -163,6 +165,10 @@ class Inbox:
             if isinstance(decided, Receipt):
                 return decided
             event = decided
+        if is_forget_decision(event):
+            if (decision := decide_forgetting(event)) is None:
+                return Receipt.IGNORED
+            event = decision
         if not access.may_enter(execute, event):
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
@@ -243,9 +249,9 @@ class Inbox:
 
     def _begins_work(self, message: Message) -> bool:
         """Return whether a command has the agent work: by itself, or as the name of a skill."""
-        name = message.text.partition(" ")[0]
+        name, _space, words = message.text.partition(" ")
         command = REGISTRY.get(name)
-        return command.begins_work if command else _is_skill(self._current.skills, name)
+        return command.begins_work(words.strip()) if command else _is_skill(self._current.skills, name)
 
     def _refuse(self, execute: Execute, message: Message, row: int, received: float, arrived: Arrived) -> bool:
         """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
@@ -253,6 +259,8 @@ class Inbox:
         if refused is None:
             return False
         inbox.set_state(execute, row, InboxState.DONE, "rate limit")
+        what = {"id": row, "rate": refused.limit.scope}
+        audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, message.thread, message.author.id, what=what))
         notice = partial(refused.sentence, self._current.config.time_zone)
         _notify_author(execute, message, notice, f"rate:{refused.key}:{refused.until:.0f}", received)
         arrived.said = True

@@ -21,6 +21,7 @@ OPERATION_ARGUMENTS = {
     "pair.accept": ("code",),
     "pair.decline": ("code",),
     "pair.revoke": ("channel", "person"),
+    "forget": ("channel", "person"),
     "backup": ("file",),
 }
 
@@ -105,6 +106,9 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
             return f"{answer['name']} ({answer['person']}) can now talk to the bot on {answer['channel']}."
         case "pair.decline":
             return f"Declined {answer['name']} ({answer['person']}) on {answer['channel']}."
+        case "forget":
+            who = f"{answer['person']} on {answer['channel']}"
+            return f"Fawn forgets {who} within moments; if it does not run, after its next start."
         case "pair.revoke":
             return f"Revoked the access of {answer['person']} on {answer['channel']}."
         case _:

@@ -20,7 +20,7 @@ def check_team(document: Document, team: TeamConfig, entries: Sequence[ChannelCo
         for role in rule.roles:
             _check_role(document, ("team", "approvals", i, "roles"), role, known)
         if rule.chat and chat_of(rule) is None:
-            fix = "write it as CHANNEL/WORKSPACE/CHAT; `/whoami` shows it in that chat"
+            fix = "write it as CHANNEL/WORKSPACE/CHAT; the command `whoami` shows it in that chat"
             document.fault(("team", "approvals", i, "chat"), "is not the address of a chat", fix)
     for entry in entries:
         for i, assignment in enumerate(entry.access.roles):

@@ -24,6 +24,7 @@ from channels.shared.rate_limit import Priority, ReplyRateLimit
 log = logging.getLogger(__name__)
 
 MAX_POSTS = 2  # of one message while their outcomes are unknown: people may see all of them
+MAX_EMPTY_POSTS = 2  # after them: placeholders, which an edit fills as soon as one is confirmed
 MAX_IDEMPOTENT_POSTS = 5  # …where the platform recognises a repeat, for some minutes
 UNCONFIRMED = "it was posted {n} times and no answer came"
 
@@ -325,19 +326,31 @@ class ReplyWriter(Generic[P]):
         ):
             await self._posts.sent(index, found)
             self._ids[index] = found
-            return await self._edit_part(index, part)
+            await self._edit_part(index, part)
+            return
         max_posts = self.MAX_IDEMPOTENT_POSTS if self._rate_limit.idempotent else MAX_POSTS
+        first = part
         if unknown >= (max_posts if self._ending else max_posts - 1):  # a stream leaves one for the final
-            raise Unconfirmed(UNCONFIRMED.format(n=unknown))
+            first = self._empty_part(unknown - max_posts) or part
+            if first is part:
+                raise Unconfirmed(UNCONFIRMED.format(n=unknown))
         if unknown and not self._rate_limit.idempotent:
             self._marked.add(index)
-        sent = asyncio.create_task(self._send_part(index, part, content), name=f"post {self._posts.key} {index}")
+        sent = asyncio.create_task(self._send_part(index, first, content), name=f"post {self._posts.key} {index}")
         try:
             await asyncio.shield(sent)
         except asyncio.CancelledError:
             await asyncio.wait({sent}, timeout=self.LAST_POST_SECONDS)
             sent.cancel()
             raise
+        if first is not part:
+            await self._edit_part(index, part)
+
+    def _empty_part(self, posts: int) -> P | None:
+        """Return the placeholder to post when the content itself was posted often enough; None: no more posts."""
+        if not self._ending or self._rate_limit.idempotent or posts >= MAX_EMPTY_POSTS:
+            return None
+        return self._renderer.placeholder()
 
     async def _send_part(self, index: int, part: P, content: bool) -> None:
         # A placeholder of unknown outcome is recorded only where a repeated post returns the first message, because the

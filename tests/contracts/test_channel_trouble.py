@@ -89,12 +89,22 @@ async def test_a_post_that_is_never_confirmed_is_posted_a_limited_number_of_time
     if "once" in rig.can:
         assert repeats == []
     else:
-        [repeat] = repeats
+        repeat, *empty = repeats
         assert repeat.endswith("Here.")
         assert repeat != "Here."
+        assert len(empty) <= 2
+        assert not [text for text in empty if "Here." in text]
         with pytest.raises(Unconfirmed):  # a restart keeps all of it
             await deliver(rig, Final("Here."), Memory(rows=posts.rows))
-        assert rig.wire.count("post") == 2
+        assert rig.wire.count("post") == 2 + len(empty)
+
+
+@demanded("wire", "edits")
+async def test_an_answer_whose_posts_all_failed_unseen_fills_a_later_message(rig: Rig) -> None:
+    rig.wire.fault("error", "post", code=504, times=3)
+    await deliver(rig, Final("Here."), Memory())
+    [seen] = rig.visible()
+    assert seen.endswith("Here.")
 
 
 @demanded("wire", "edits")

@@ -117,7 +117,7 @@ class AllPlatforms(Service):
                 yield service
             finally:
                 await service.kill()
-                assert "Traceback" not in service.log(), service.log()
+                assert "\nTraceback" not in service.log(), service.log()
 
     async def shows(self, name: str, text: str, topic: int = 0, seconds: float = 20) -> list[str]:
         """Return the bot's visible text in a topic, as soon as it contains `text`."""

@@ -65,6 +65,7 @@ def test_a_policy_stands_where_its_entry_says() -> None:
         "ledger",
         "truncation",
         "loop_detection",
+        "rate_limit",
         "tool_log",
         "watch_tools",
         "tool_error",

@@ -294,6 +294,14 @@ async def test_the_server_needs_only_python(python: str) -> None:
     assert process.returncode is not None
 
 
+async def test_a_server_whose_stream_ends_before_its_source_says_nothing() -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *SERVER_COMMAND[1:], stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    assert (await process.communicate(b"0000"), process.returncode) == ((b"", b""), 1)
+
+
 async def test_a_broken_stream_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with pair() as (_, peer):

@@ -191,7 +191,7 @@ def hold_back(is_held: threading.Event, *held: Attempt) -> Callable[[Json], Answ
 
 
 async def test_a_used_up_budget(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    """One call of the setup uses up the budget of the person; that of sub-agents is used up from the start."""
+    """A request of the setup uses up the budget of the person, and that of sub-agents."""
     budgets = [
         {"scope": "person", "period": "day", "tokens": 1_000_000},
         {"scope": "agent", "which": "general-purpose", "period": "day", "tokens": 1},
@@ -203,7 +203,10 @@ async def test_a_used_up_budget(tmp_path: Path, telegram: FakeTelegram, model: F
     ]
     service = await start(**settings_for_paths(tmp_path, budgets=budgets))
     attempts = make_attempts(telegram, model, service, tmp_path)
+    args = {"description": "work", "prompt": "hello", "kind": "general-purpose", "after": []}
+    telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="used up"))
     await prepare_with_a_request(attempts)
+    await telegram.wait(JANE, "used up", seconds=30)
     await act(attempts)
 
     async def is_refused(attempt: Attempt) -> None:

@@ -108,14 +108,18 @@ class ForgetJobs:
         """Forget a person in a conversation. False: a turn works in it."""
         if not await self.store.run(partial(forgetting.claim_conversation, key=key)):
             return False
-        if private:
-            await self.cleaner.delete_all(key)
-        else:
-            messages = await self.store.run(partial(forgetting.messages_of, person=person, conversation=key))
-            names = {safe_name(file.name) for message in messages for file in message.attachments}
-            await self.cleaner.delete_uploads(key, names)
-        work = partial(forgetting.forget_in_conversation, person=person, key=key, private=private)
-        await self.store.run(work)
+        try:
+            if private:
+                await self.cleaner.delete_all(key)
+            else:
+                messages = await self.store.run(partial(forgetting.messages_of, person=person, conversation=key))
+                names = {safe_name(file.name) for message in messages for file in message.attachments}
+                await self.cleaner.delete_uploads(key, names)
+            work = partial(forgetting.forget_in_conversation, person=person, key=key, private=private)
+            await self.store.run(work)
+        except BaseException:  # others can work there until the job runs again
+            await self.store.run(partial(forgetting.release_conversation, key=key))
+            raise
         return True
 
     async def _finish(self, person: Person, traces: Traces, given: dict[str, str]) -> None:

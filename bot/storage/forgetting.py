@@ -152,6 +152,11 @@ def claim_conversation(execute: Execute, key: str) -> bool:
     return bool(execute(sql, {"key": key, "owner": CLAIM}))
 
 
+def release_conversation(execute: Execute, key: str) -> None:
+    """Release a conversation that could not be cleaned."""
+    execute("UPDATE conversations SET owner=NULL WHERE key=:key AND owner=:owner", {"key": key, "owner": CLAIM})
+
+
 def _runs_of(execute: Execute, person: Person, key: str, *, everybody: bool) -> list[int]:
     sql = "SELECT id FROM runs WHERE conversation=:key AND (requester=:person OR :everybody)"
     rows = execute(sql, {"key": key, "person": person.id, "everybody": int(everybody)})

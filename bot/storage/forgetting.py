@@ -38,8 +38,8 @@ _ACCOUNT = (
     "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
     "UPDATE person_roles SET name='' WHERE channel=:channel AND (subject=:person OR subject LIKE '%/' || :person)",
     "UPDATE person_roles SET giver_name='' WHERE channel=:channel AND giver=:person",
-    "DELETE FROM feedback WHERE person=:person AND run IN (SELECT r.id FROM runs r JOIN conversations c"
-    " ON c.key=r.conversation WHERE c.thread>=:channel || '/' AND c.thread<:channel || '0')",
+    """DELETE FROM feedback WHERE person=:person AND run IN (SELECT r.id FROM runs r JOIN conversations c
+    ON c.key=r.conversation WHERE c.thread>=:channel || '/' AND c.thread<:channel || '0')""",
 )
 
 

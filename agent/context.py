@@ -235,7 +235,7 @@ class LiveQuestions(Protocol):
 
 
 class AskingTask(Protocol):
-    """A task whose tools may ask people."""
+    """A task, or the board of the lead, whose tools may ask people."""
 
     async def wait_for_answer(self, interrupt: Interrupt) -> str | None:
         """Return the answer to the question of an interrupt, or None if the turn must end to wait for it."""

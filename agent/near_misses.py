@@ -1,9 +1,11 @@
-"""Suggest the name that was meant. Imports nothing of ours."""
+"""Suggest the name that was meant."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+from catalogue import _, list_items
 
 
 def closest_name(name: str, known: Iterable[str]) -> str:
@@ -13,9 +15,14 @@ def closest_name(name: str, known: Iterable[str]) -> str:
     return names[close[0]] if close else ""
 
 
+def did_you_mean(name: str) -> str:
+    """Return the question whether this name was meant."""
+    return _("did you mean {name!r}?", name=name)
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return "did you mean …?", or the list of what there is."""
     names = {option.lower(): option for option in sorted(known)}
     if close := closest_name(name, names.values()):
-        return f"did you mean {close!r}?"
-    return f"one of: {', '.join(names.values())}" if names and len(names) <= 30 else ""
+        return did_you_mean(close)
+    return _("one of: {names}", names=list_items(names.values())) if names and len(names) <= 30 else ""

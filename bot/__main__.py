@@ -22,19 +22,26 @@ import channels
 from agent.models.settings import AgentConfigError
 from bot.admin import commands
 from bot.admin.commands import CONFIG, FAULT, OK, TAKEN, fail
-from bot.config.loader import ConfigError, load_config, secret_texts
+from bot.config.loader import ConfigError, load_config, secret_texts, terminal_language
 from bot.config.schema import Config
 from bot.version import VERSION
+from catalogue import N_, _, set_language, use_language
 from sandbox.base import SandboxUnavailable
 
 if TYPE_CHECKING:  # not before they are needed: a command must start at once
     from bot.app import App
 
+FULL_STOP = N_("{text}.")
 MAX_DESCRIPTORS = 65_536  # where the system does not set a hard limit
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit code, one of the constants above."""
+    with use_language(terminal_language()):
+        return _run_command(argv)
+
+
+def _run_command(argv: list[str] | None) -> int:
     os.umask(0o077)  # databases, logs and backups hold people's messages
     gc.set_threshold(100_000, 50, 50)  # what a start imports stays; App sets the thresholds of the running service
     arguments = command_line_parser().parse_args(argv)
@@ -42,6 +49,8 @@ def main(argv: list[str] | None = None) -> int:
         return _print_text(arguments.print)
     try:
         config = load_config(Path(arguments.config) if arguments.config else None, accounts=arguments.accounts)
+        if config.language != "auto":
+            set_language(config.language)
         code: int = arguments.do(arguments, config)
     except ConfigError as error:
         print(error, file=sys.stderr)
@@ -60,22 +69,22 @@ def main(argv: list[str] | None = None) -> int:
 
 def command_line_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    top = argparse.ArgumentParser(prog="fawn", description="An agent service for a team's chats.")
+    top = argparse.ArgumentParser(prog="fawn", description=_("An agent service for a team's chats."))
     top.add_argument("-V", "--version", action="version", version=f"fawn {VERSION}")
     top.set_defaults(do=None, print="help")
     parsers = top.add_subparsers(metavar="COMMAND")
 
     def add(name: str, text: str, do: Callable[[argparse.Namespace, Config], int], **more: Any) -> Any:
-        command = parsers.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        command = parsers.add_parser(name, help=text, description=_(FULL_STOP, text=f"{text[0].upper()}{text[1:]}"))
         command.add_argument(
-            "--config", metavar="FILE", help="configuration file; default: ./config.yaml, if it exists"
+            "--config", metavar="FILE", help=_("configuration file; default: ./config.yaml, if it exists")
         )
         command.set_defaults(do=do, **{"accounts": False, **more})
         return command
 
     add(
         "run",
-        "run the service: all configured channels, and the console on a terminal",
+        _("run the service: all configured channels, and the console on a terminal"),
         _run_service,
         alone=False,
         accounts=True,
@@ -83,99 +92,114 @@ def command_line_parser() -> argparse.ArgumentParser:
     _add_console_commands(add)
     add(
         "check",
-        "test the configuration, tokens, models and sandbox; explain how to fix each fault",
+        _("test the configuration, tokens, models and sandbox; explain how to fix each fault"),
         commands.run_check,
         accounts=True,
     )
-    status = add("status", "show the state of the running service", commands.print_status)
-    status.add_argument("--json", action="store_true", help="print it as one JSON object")
+    status = add("status", _("show the state of the running service"), commands.print_status)
+    status.add_argument("--json", action="store_true", help=_("print it as one JSON object"))
     _add_people_and_letters(add)
     _add_setup(add)
     _add_skills(add)
     backup = add(
-        "backup", "back up the databases and the threads' folders", commands.run_operation, group="", action="backup"
+        "backup", _("back up the databases and the threads' folders"), commands.run_operation, group="", action="backup"
     )
-    backup.add_argument("words", nargs=1, metavar="FILE", help="the .tar.gz file to create")
-    export = add("export", "write the transcript of a thread", commands.export_thread)
-    export.add_argument("thread", metavar="THREAD", help="its address, as the log shows it, or the beginning of it")
-    export.add_argument("--format", choices=("md", "jsonl"), default="md", help="Markdown (default) or JSON lines")
-    export.add_argument("-o", dest="file", metavar="FILE", type=Path, help="file to write; default: standard output")
+    backup.add_argument("words", nargs=1, metavar="FILE", help=_("the .tar.gz file to create"))
+    export = add("export", _("write the transcript of a thread"), commands.export_thread)
+    export.add_argument("thread", metavar="THREAD", help=_("its address, as the log shows it, or the beginning of it"))
+    export.add_argument("--format", choices=("md", "jsonl"), default="md", help=_("Markdown (default) or JSON lines"))
+    export.add_argument("-o", dest="file", metavar="FILE", type=Path, help=_("file to write; default: standard output"))
     _add_audit(add)
-    box = add("sandbox", "build the image of Docker sandboxes", commands.build_sandbox_image)
+    box = add("sandbox", _("build the image of Docker sandboxes"), commands.build_sandbox_image)
     box.add_argument("action", choices=("build",))
     box.add_argument(
-        "--base", metavar="IMAGE", default="", help="base image, a Debian with Python; default: python:3.12-slim"
+        "--base", metavar="IMAGE", default="", help=_("base image, a Debian with Python; default: python:3.12-slim")
     )
-    box.add_argument("--libreoffice", action="store_true", help="include LibreOffice (500 MB)")
-    for name, text in {"help": "show this text", "version": "print the version"}.items():
+    box.add_argument("--libreoffice", action="store_true", help=_("include LibreOffice (500 MB)"))
+    for name, text in {"help": _("show this text"), "version": _("print the version")}.items():
         parsers.add_parser(name, help=text).set_defaults(do=None, print=name)
-    completion = parsers.add_parser("completion", help="print the completion script for a shell, or the manual page")
-    completion.add_argument("print", choices=("bash", "zsh", "man"), help="where it goes: docs/operations.md")
+    completion = parsers.add_parser("completion", help=_("print the completion script for a shell, or the manual page"))
+    completion.add_argument("print", choices=("bash", "zsh", "man"), help=_("where it goes: docs/operations.md"))
     completion.set_defaults(do=None)
-    text = "print the app manifest, to paste at api.slack.com/apps"
-    slack = parsers.add_parser("slack", help=text, description=f"P{text[1:]}.")
+    text = _("print the app manifest, to paste at api.slack.com/apps")
+    slack = parsers.add_parser("slack", help=text, description=_(FULL_STOP, text=f"{text[0].upper()}{text[1:]}"))
     slack.add_argument("action", choices=("manifest",))
     slack.set_defaults(do=None, print="manifest")
     return top
 
 
 def _add_console_commands(add: Callable[..., Any]) -> None:
-    text = "chat in the terminal: with the running service, or else alone"
+    text = _("chat in the terminal: with the running service, or else alone")
     chat = add("chat", text, _run_service, alone=True, accounts=True).add_mutually_exclusive_group()
-    chat.add_argument("--new", action="store_true", help="begin a conversation beside yours; the default in a pipe")
-    chat.add_argument("--continue", dest="old", action="store_true", help="use your conversation also in a pipe")
-    ask = add("ask", "ask one thing: answer on stdout, the rest on stderr, exit code 1 on failure", _ask, accounts=True)
-    ask.add_argument("words", nargs="*", metavar="TEXT", help="the request; text from a pipe is added to it")
-    ask.add_argument("--file", action="append", default=[], type=Path, metavar="FILE", help="file to send; repeatable")
-    ask.add_argument("--json", action="store_true", help="print text, files, seconds, tokens, state and steps as JSON")
-    ask.add_argument("--quiet", action="store_true", help="print no progress on stderr")
+    chat.add_argument("--new", action="store_true", help=_("begin a conversation beside yours; the default in a pipe"))
+    chat.add_argument("--continue", dest="old", action="store_true", help=_("use your conversation also in a pipe"))
+    ask = add(
+        "ask", _("ask one thing: answer on stdout, the rest on stderr, exit code 1 on failure"), _ask, accounts=True
+    )
+    ask.add_argument("words", nargs="*", metavar="TEXT", help=_("the request; text from a pipe is added to it"))
     ask.add_argument(
-        "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
+        "--file", action="append", default=[], type=Path, metavar="FILE", help=_("file to send; repeatable")
+    )
+    ask.add_argument(
+        "--json", action="store_true", help=_("print text, files, seconds, tokens, state and steps as JSON")
+    )
+    ask.add_argument("--quiet", action="store_true", help=_("print no progress on stderr"))
+    ask.add_argument(
+        "--continue", dest="name", metavar="NAME", default="", help=_("keep a conversation of this name between calls")
     )
 
 
 def _add_skills(add: Callable[..., Any]) -> None:
-    skills = add("skills", "list, install and change skills", commands.run_skills)
+    skills = add("skills", _("list, install and change skills"), commands.run_skills)
     skills.add_argument(
         "action", choices=("list", "install", "enable", "disable", "diff", "accept", "decline", "rollback")
     )
-    words = "the skill; to install: its archive, folder or git address"
+    words = _("the skill; to install: its archive, folder or git address")
     skills.add_argument("word", nargs="?", default="", metavar="NAME | SOURCE", help=words)
 
 
 def _add_audit(add: Callable[..., Any]) -> None:
-    audit = add("audit", "verify or export the audit, or print its head, to be kept elsewhere", commands.run_audit)
+    audit = add("audit", _("verify or export the audit, or print its head, to be kept elsewhere"), commands.run_audit)
     audit.add_argument("action", choices=("verify", "export", "head"))
     audit.add_argument(
-        "--anchor", action="append", default=[], metavar="SEQ:HASH", help="verify: an earlier head; repeatable"
+        "--anchor", action="append", default=[], metavar="SEQ:HASH", help=_("verify: an earlier head; repeatable")
     )
-    audit.add_argument("--since", default="", metavar="TIME", help="export: from this time on, such as 2026-11-23")
-    audit.add_argument("--who", default="", metavar="PERSON", help="export: what this platform id did")
-    audit.add_argument("--kind", default="", metavar="KIND", help="export: events of this kind, such as tool.call")
-    audit.add_argument("-o", dest="file", metavar="FILE", type=Path, help="export: the file; default: standard output")
+    audit.add_argument("--since", default="", metavar="TIME", help=_("export: from this time on, such as 2026-11-23"))
+    audit.add_argument("--who", default="", metavar="PERSON", help=_("export: what this platform id did"))
+    audit.add_argument("--kind", default="", metavar="KIND", help=_("export: events of this kind, such as tool.call"))
+    audit.add_argument(
+        "-o", dest="file", metavar="FILE", type=Path, help=_("export: the file; default: standard output")
+    )
 
 
 def _add_people_and_letters(add: Callable[..., Any]) -> None:
     dead = add(
-        "dead", "manage dead letters: undeliverable replies and unreadable events", commands.run_operation, group="dead"
+        "dead",
+        _("manage dead letters: undeliverable replies and unreadable events"),
+        commands.run_operation,
+        group="dead",
     )
     dead.add_argument("action", choices=("list", "requeue", "drop"))
-    dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
-    pair = add("pair", "manage paired users", commands.run_operation, group="pair")
+    dead.add_argument("words", nargs="*", metavar="ID", help=_("the id that `fawn dead list` shows"))
+    pair = add("pair", _("manage paired users"), commands.run_operation, group="pair")
     pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
-    pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
-    forget = add("forget", "delete what is stored of a person", commands.run_operation, group="", action="forget")
-    forget.add_argument("words", nargs=2, metavar=("CHANNEL", "PERSON"), help="the channel and the platform id")
+    pair.add_argument(
+        "words", nargs="*", metavar="CODE | CHANNEL PERSON", help=_("the code, or whose access to revoke")
+    )
+    forget = add("forget", _("delete what is stored of a person"), commands.run_operation, group="", action="forget")
+    forget.add_argument("words", nargs=2, metavar=("CHANNEL", "PERSON"), help=_("the channel and the platform id"))
 
 
 def _add_setup(add: Callable[..., Any]) -> None:
     setup = add(
-        "setup", "connect a platform: take its tokens, test them, and let the first person in", commands.set_up_channel
+        "setup",
+        _("connect a platform: take its tokens, test them, and let the first person in"),
+        commands.set_up_channel,
     )
-    setup.add_argument("channel", choices=_platform_names(), help="the platform")
-    setup.add_argument("--token-stdin", action="store_true", help="read the tokens from stdin, a line each")
+    setup.add_argument("channel", choices=_platform_names(), help=_("the platform"))
+    setup.add_argument("--token-stdin", action="store_true", help=_("read the tokens from stdin, a line each"))
     setup.add_argument(
-        "--wait", action="store_true", help="without a terminal: wait for the person who sends the printed word"
+        "--wait", action="store_true", help=_("without a terminal: wait for the person who sends the printed word")
     )
 
 
@@ -201,7 +225,14 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
     except DataDirLocked as error:
         if arguments.alone:
             return _chat_with_service(config, arguments)
-        return fail(f"{config.data_dir}: {error} `fawn chat` talks to a service that runs there.", TAKEN)
+        return fail(
+            _(
+                "{data_dir}: {error} `fawn chat` talks to a service that runs there.",
+                data_dir=config.data_dir,
+                error=error,
+            ),
+            TAKEN,
+        )
 
 
 def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], *, log_to_file: bool) -> int:
@@ -219,7 +250,7 @@ def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], *, log_
             config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(DataLock(config.data_dir))
         except OSError as error:
-            return fail(f"data_dir cannot be used: {error}", FAULT)
+            return fail(_("data_dir cannot be used: {error}", error=error), FAULT)
         log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if log_to_file else None)
         close_to_others(config.data_dir)
         _raise_descriptor_limit()
@@ -244,7 +275,7 @@ def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
         whole = asyncio.run(attach_chat(config.data_dir, *console_settings(config, arguments, _has_terminal())))
         return OK if whole else FAULT
     except NotRunning:
-        return fail(f"{config.data_dir}: {NO_ANSWER}", TAKEN)
+        return fail(f"{config.data_dir}: {_(NO_ANSWER)}", TAKEN)
 
 
 def _ask(arguments: argparse.Namespace, config: Config) -> int:
@@ -259,7 +290,7 @@ def _ask(arguments: argparse.Namespace, config: Config) -> int:
     try:
         return answer_for_script(config, arguments, serve)
     except AskError as error:
-        return fail(error, TAKEN if str(error) == NO_ANSWER else CONFIG)
+        return fail(error, TAKEN if str(error) == _(NO_ANSWER) else CONFIG)
 
 
 def _stdin_is_empty() -> bool:
@@ -273,14 +304,15 @@ def _stdin_is_empty() -> bool:
 
 def _nothing_to_serve(config: Config) -> str:
     hints = "".join(f"\n  {hint}" for hint in config.hints)
-    return f"nothing to serve: no channel is configured and there is no terminal → see docs/configuration.md{hints}"
+    text = _("nothing to serve: no channel is configured and there is no terminal → see docs/configuration.md")
+    return f"{text}{hints}"
 
 
 def _raise_descriptor_limit() -> None:
     """Raise the soft limit of file descriptors, which is 1024 on most systems, to the hard limit."""
     import resource
 
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -315,7 +347,9 @@ async def _render_banner(config: Config) -> str:
 
     provider, sandbox = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     await provider.close()
-    return f"Fawn {VERSION} · model: {next(iter(Current(config).models.values()))} · {config.source}\n{sandbox}"
+    model = next(iter(Current(config).models.values()))
+    head = _("Fawn {version} · model: {model} · {source}", version=VERSION, model=model, source=config.source)
+    return f"{head}\n{sandbox}"
 
 
 def _channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -60,6 +60,7 @@ from catalogue import configure_language
 from channels import console
 from channels.base import Channel
 from channels.console.view import Look
+from channels.shared.texts import use_chosen_languages
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.loop_images import conversation_folders
@@ -119,6 +120,8 @@ class App:
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
             self._store, self._checkpoints = await _open_databases(config, stack)
+            await self._store.run(self._current.languages.read)
+            use_chosen_languages(self._current.languages.find)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
             self._jobs = JobWorker(store)

@@ -307,7 +307,14 @@ def _notify_command(call: CommandCall) -> str:
 
 def _language_command(call: CommandCall) -> str:
     leads = call.message.private or call.is_operator
-    return change_language(call.execute, call.message, call.words, may_choose_for_all=leads)
+    note = call.current.languages.note
+    return change_language(
+        call.execute,
+        call.message,
+        call.words,
+        lambda *chosen: call.after.append(partial(note, *chosen)),
+        may_choose_for_all=leads,
+    )
 
 
 def _search_command(call: CommandCall) -> str:

@@ -32,7 +32,7 @@ START_SECONDS = 15.0  # in which a service that holds data_dir opens its control
 POLL_SECONDS = 0.02
 MAX_PIPED_CHARS = 50_000  # more is sent as a file
 RETRY_SECONDS = 0.2  # before `fawn ask` turns to the next service
-NO_ANSWER = "another process works there, but does not answer. Stop it first."
+NO_ANSWER = N_("another process works there, but does not answer. Stop it first.")
 ATTACHED = N_("Attached to the running Fawn. Leaving does not stop it.")
 ENDED = N_("The connection to Fawn ended, because it was stopped. What you sent last may not be answered.")
 
@@ -108,7 +108,7 @@ def answer_for_script(config: Config, arguments: argparse.Namespace, serve: Call
             try:
                 asyncio.run(asking())
             except NotRunning:
-                raise AskError(NO_ANSWER) from None
+                raise AskError(_(NO_ANSWER)) from None
         time.sleep(0 if view.ended else RETRY_SECONDS)
     return 0 if view.print_answer(as_json=arguments.json) else 1
 
@@ -129,7 +129,7 @@ def make_ask_view(
         raise AskError(str(error)) from None
     text = "\n\n".join(part for part in (words.strip(), piped.strip()) if part)
     if not text and not files:
-        raise AskError("usage: fawn ask TEXT, or text from a pipe")
+        raise AskError(_("usage: fawn ask TEXT, or text from a pipe"))
     return AskView(text, files, Path(settings.downloads), quiet=arguments.quiet)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from agent.skills.library import SkillLibrary
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, Config, ServiceLimits
+from bot.storage.languages import ChosenLanguages
 from catalogue import _
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
@@ -27,6 +28,7 @@ class Current:
     def __init__(self, config: Config, skills: SkillLibrary | None = None) -> None:
         self.config = config
         self.skills = skills
+        self.languages = ChosenLanguages()
         self._uses: Counter[Agent] = Counter()
 
     @property

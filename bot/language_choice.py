@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from agent.blocks import command_hint
-from agent.messages import Message
+from agent.messages import Message, Thread
 from bot.storage import languages
 from bot.storage.database import Execute
 from catalogue import LANGUAGES, _, current_language, list_items, match_language
@@ -12,8 +14,15 @@ AUTO, HERE = "auto", "here"
 CHOICES = " | ".join([*LANGUAGES, AUTO])
 
 
-def change_language(execute: Execute, message: Message, words: str, *, may_choose_for_all: bool) -> str:
-    """Store the language that `words` name ("zh", "auto", "en here"), and return the answer in it."""
+def change_language(
+    execute: Execute,
+    message: Message,
+    words: str,
+    note: Callable[[Thread, str, str], None],
+    *,
+    may_choose_for_all: bool,
+) -> str:
+    """Store the language that `words` name ("zh", "auto", "en here"), `note` it, and return the answer in it."""
     wanted, _space, place = words.lower().partition(" ")
     names = {name.lower(): code for code, name in LANGUAGES.items()}
     code = "" if wanted == AUTO else names.get(wanted) or match_language(wanted)
@@ -21,7 +30,9 @@ def change_language(execute: Execute, message: Message, words: str, *, may_choos
         return _describe_choices()
     if place and not may_choose_for_all:
         return _("Only an operator can choose the language of a group.")
-    languages.choose_language(execute, message.thread, languages.CHAT if place else message.author.id, code)
+    chosen = (message.thread, languages.CHAT if place else message.author.id, code)
+    languages.choose_language(execute, *chosen)
+    note(*chosen)
     with languages.speak_to(execute, message.thread, message.author):
         if place:
             name = LANGUAGES[code or current_language()]

@@ -145,7 +145,7 @@ def record_answers(
     bound = bind(questions, messages, replies, _rights(execute, access))
     for question, text, message in bound.answers:
         stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
-        if question.kind == QuestionKind.APPROVE:  # everybody in the chat sees who decided
+        if question.kind == QuestionKind.APPROVE:
             _record_decision(execute, question, text, message)
             _store_grant(execute, question, text, message, now)
             _announce_decision(execute, question, text, message, now)
@@ -157,11 +157,13 @@ def _rights(execute: Execute, access: AccessPolicy) -> Callable[[QuestionRow, Me
 
 
 def _announce_decision(execute: Execute, question: QuestionRow, text: str, message: Message, now: float) -> None:
-    """Say who decided: where they did, and in the other chat if two were asked."""
+    """Say who decided: where they did, unless the message with the buttons shows it, and in the other chat if two were
+    asked."""
     key, name = f"answered:{question.id}:{message.key}", message.author.name or message.author.id
-    with languages.speak_to(execute, message.thread, message.author):
-        words = _(CHOSEN, name=name, option=text, question=question.text)
-        outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+    if message.kind is not Kind.CLICK:
+        with languages.speak_to(execute, message.thread, message.author):
+            words = _(CHOSEN, name=name, option=text, question=question.text)
+            outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
     row, run = conversations.find_conversation(execute, question.conversation), runs.find_run(execute, question.run)
     if not (question.asked_in and row and run):
         return

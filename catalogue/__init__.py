@@ -72,6 +72,13 @@ def match_language(tag: str) -> str:
     return code if code in LANGUAGES else ""
 
 
+def preferred_language(accepted: str) -> str:
+    """Return the language of the catalogue that an Accept-Language header prefers (RFC 9110 §12.5.4); "" for none."""
+    choices = [part.strip().partition(";q=") for part in accepted.split(",")]
+    weighted = sorted(choices, key=lambda choice: choice[2] or "1", reverse=True)
+    return next((language for tag, _q, _weight in weighted if (language := match_language(tag))), "")
+
+
 def current_language() -> str:
     """Return the language of what is said now."""
     return _language.get() or default_language()
@@ -85,6 +92,7 @@ def default_language(hint: str = "") -> str:
 def configure_language(language: str) -> None:
     """Set the default language of this task and of the tasks that it will start; "" for what platforms report."""
     _configured.set(language)
+    _language.set("")
 
 
 def set_language(language: str) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import settings
 
 from sandbox.disk.removal import remove_tree
+
+os.environ["LC_ALL"] = "C.UTF-8"  # the command line speaks the language of the terminal
 
 settings.register_profile("steady", derandomize=True)
 settings.load_profile("steady")

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
+from catalogue import _
 from sandbox.base import WORKSPACE
 
 if TYPE_CHECKING:
@@ -120,7 +121,9 @@ def parse_rule(verdict: Verdict, text: str) -> Rule:
     """Read a rule. Raises ValueError with what to write instead."""
     found = _RULE.fullmatch(text.strip())
     if not found:
-        raise ValueError(f"{text!r} is not a rule: write a tool, `bash`, or a tool with a pattern, `bash(git *)`")
+        raise ValueError(
+            _("{text!r} is not a rule: write a tool, `bash`, or a tool with a pattern, `bash(git *)`", text=text)
+        )
     pattern = (found[2] or "").strip()
     if pattern.endswith(":*"):  # an older form of a prefix
         pattern = f"{pattern[:-2]} *"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from langchain.agents.middleware.types import ToolCallRequest
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.types import Interrupt
 
@@ -96,6 +96,7 @@ class TaskBoard:
     kinds: SubagentKinds
     questions: LiveQuestions | None
     finished: Mapping[str, str]
+    _called: set[str] = field(default_factory=set)  # keys of calls that have not begun
     _running: dict[str, RunningTask] = field(default_factory=dict)
     _results: dict[str, asyncio.Future[str | None]] = field(default_factory=dict)
     _idle: list[asyncio.Future[None]] = field(default_factory=list)
@@ -105,8 +106,23 @@ class TaskBoard:
         """The places for tasks, which all turns share."""
         return self.kinds.slots
 
+    def expect(self, keys: Iterable[str]) -> None:
+        """Note the tasks of a message: a call beside them may ask before they begin."""
+        self._called.update(
+            key
+            for key in keys
+            if key not in self.finished and key not in self._running and not self._result(key).done()
+        )
+
+    async def wait_for_answer(self, interrupt: Interrupt) -> str | None:
+        """Ask the person at once, for the lead, if tasks are at work. Returns None when none of them is."""
+        if self.questions is None or not self.is_moving():
+            return None
+        return await self.questions.ask(interrupt_question(interrupt), self.when_idle())
+
     def begin(self, key: str, show: Callable[[str], None]) -> RunningTask:
         """Note that a task has been called."""
+        self._called.discard(key)
         task = self._running[key] = RunningTask(self, show)
         return task
 
@@ -136,7 +152,7 @@ class TaskBoard:
 
     def is_moving(self, but: RunningTask | None = None) -> bool:
         """Return whether a task is at work, or will be without an answer of a person."""
-        return any(
+        return bool(self._called) or any(
             task is not but and not task.asking and not self._is_blocked(task) for task in self._running.values()
         )
 
@@ -170,10 +186,14 @@ class TaskPolicy:
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the call; the result of a task goes to the board, too."""
         board: TaskBoard | None = turn_context_of(request).tasks
-        call = request.tool_call
-        if call["name"] != TASK_TOOL or board is None:
+        call, messages = request.tool_call, request.state["messages"]
+        if board is None:
             return await handler(request)
-        key = call_key(request.state["messages"], call["id"])
+        beside = next(message.tool_calls for message in reversed(messages) if isinstance(message, AIMessage))
+        board.expect(call_key(messages, each["id"]) for each in beside if each["name"] == TASK_TOOL)
+        if call["name"] != TASK_TOOL:
+            return await handler(request)
+        key = call_key(messages, call["id"])
         write, scope = request.runtime.stream_writer, request.runtime.config["configurable"]["checkpoint_ns"]
         board.begin(key, lambda now: write({"type": "task", "call": call["id"], "scope": scope, "now": now}))
         result: str | None = "The task failed."

@@ -20,6 +20,7 @@ from bot.storage import audit
 from bot.storage.audit import AuditKind
 from bot.storage.audit_check import read_only, read_rows, verify_chain
 from bot.storage.database import Execute
+from catalogue import _, list_items
 
 PEOPLE_AND_PLACES = ("who", "subject", "where")
 
@@ -32,25 +33,28 @@ def run_audit(arguments: argparse.Namespace, config: Config) -> int:
     """Run one command and return the exit code: 1 if the audit was tampered with."""
     database = config.data_dir / "fawn.db"
     if not database.exists():
-        return fail(f"{config.data_dir} does not contain a database: check `data_dir` or --config", FAULT)
+        return fail(
+            _("{data_dir} does not contain a database: check `data_dir` or --config", data_dir=config.data_dir), FAULT
+        )
     with read_only(database, snapshot=arguments.action == "verify") as execute:
         try:
             return ACTIONS[arguments.action](execute, arguments, config.audit)
         except AuditCommandFailed as error:
             return fail(error, FAULT)
         except (ValueError, KeyError) as error:  # a body that Fawn has not written
-            return fail(f"the audit is damaged: {error}; `fawn audit verify` names the row", FAULT)
+            return fail(_("the audit is damaged: {error}; `fawn audit verify` names the row", error=error), FAULT)
 
 
 def _verify(execute: Execute, arguments: argparse.Namespace, settings: AuditConfig) -> int:
     anchors = dict(_parse_anchor(text, settings) for text in arguments.anchor)
     report = verify_chain(execute, anchors)
     if report.fault:
-        print(f"TAMPERED: {report.fault}. The {report.rows} rows before are valid.")
+        print(_("TAMPERED: {fault}. The {rows} rows before are valid.", fault=report.fault, rows=report.rows))
         return FAULT
     for seq in report.deleted:
-        print(f"Row {seq} of an anchor was not compared: retention has deleted it.")
-    print(f"The audit is valid: {report.rows} rows, head {report.seq}:{report.hash.hex()}")
+        print(_("Row {seq} of an anchor was not compared: retention has deleted it.", seq=seq))
+    head = f"{report.seq}:{report.hash.hex()}"
+    print(_("The audit is valid: {rows} rows, head {head}", rows=report.rows, head=head))
     return OK
 
 
@@ -75,17 +79,19 @@ ACTIONS = {"verify": _verify, "export": _export, "head": _head}
 
 def _parse_anchor(text: str, settings: AuditConfig) -> tuple[int, bytes]:
     """Return number and hash of SEQ:HASH or SEQ:HASH:HMAC. Raises AuditCommandFailed."""
-    seq, _, rest = text.partition(":")
-    head, _, signature = rest.partition(":")
+    seq, _colon, rest = text.partition(":")
+    head, _colon, signature = rest.partition(":")
     try:
         number, data = int(seq), bytes.fromhex(head)
     except ValueError:
-        raise AuditCommandFailed(f"{text} is not an anchor: SEQ:HASH, as `fawn audit head` prints it") from None
+        raise AuditCommandFailed(
+            _("{text} is not an anchor: SEQ:HASH, as `fawn audit head` prints it", text=text)
+        ) from None
     if signature and not settings.key:
-        raise AuditCommandFailed("this anchor is signed: set `audit.key`, or leave out what follows the hash")
+        raise AuditCommandFailed(_("this anchor is signed: set `audit.key`, or leave out what follows the hash"))
     if signature and not hmac.compare_digest(sign_anchor(f"{seq}:{head}", settings), text):
         raise AuditCommandFailed(
-            f"the signature of anchor {seq} is wrong: it was forged, or `audit.key` is another one"
+            _("the signature of anchor {seq} is wrong: it was forged, or `audit.key` is another one", seq=seq)
         )
     return number, data
 
@@ -94,7 +100,9 @@ def _export_lines(execute: Execute, arguments: argparse.Namespace) -> Iterator[b
     """Yield the wanted rows as JSON lines. `event` has the stored bytes, `names` who its pseudonyms are."""
     since = _parse_since(arguments.since)
     if arguments.kind not in ("", *AuditKind):
-        raise AuditCommandFailed(f"{arguments.kind} is not a kind of event: {', '.join(AuditKind)}")
+        raise AuditCommandFailed(
+            _("{kind} is not a kind of event: {kinds}", kind=arguments.kind, kinds=list_items(AuditKind))
+        )
     names = audit.read_names(execute)
     for row in read_rows(execute):
         event = row.event
@@ -121,7 +129,7 @@ def _parse_since(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp() * 1000 if text else 0.0
     except ValueError:
-        raise AuditCommandFailed(f"{text} is not a time such as 2026-11-23 or 2026-11-23T14:00") from None
+        raise AuditCommandFailed(_("{text} is not a time such as 2026-11-23 or 2026-11-23T14:00", text=text)) from None
 
 
 def _write_lines(lines: Iterator[bytes], file: BinaryIO) -> None:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from catalogue import _
 from sandbox.base import SandboxError
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
@@ -38,7 +39,7 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
         await run_file_work(archive.abandon)
         raise
     if len(left_out) > LINES:
-        left_out[LINES:] = [f"{len(left_out) - LINES:,} lines more"]
+        left_out[LINES:] = [_("{n:,} lines more", n=len(left_out) - LINES)]
     return {"file": str(target), "bytes": size, "left_out": left_out}
 
 

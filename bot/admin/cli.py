@@ -13,6 +13,7 @@ from bot.admin.transcript_format import render_entry
 from bot.config.schema import Config
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
+from catalogue import _
 from sandbox.disk.loop_images import conversation_folders
 
 OPERATION_ARGUMENTS = {
@@ -31,7 +32,7 @@ async def run_operation(config: Config, group: str, action: str, words: Sequence
     operation = f"{group}.{action}" if group else action
     names = OPERATION_ARGUMENTS.get(operation, ())
     if len(words) != len(names):
-        usage = " ".join(["usage: fawn", group, action, *map(str.upper, names)])
+        usage = " ".join([_("usage: fawn"), group, action, *map(str.upper, names)])
         print(usage, file=sys.stderr)
         return 2
     try:
@@ -81,7 +82,10 @@ async def _run_directly(config: Config, operation: str, arguments: dict[str, Any
     database = data_dir / "fawn.db"
     if not database.exists():
         raise NotFound(
-            f"{data_dir} does not contain a database, and no service is running: check `data_dir` or --config"
+            _(
+                "{data_dir} does not contain a database, and no service is running: check `data_dir` or --config",
+                data_dir=data_dir,
+            )
         )
     with DataLock(data_dir):
         prepare_databases(data_dir)
@@ -95,26 +99,44 @@ async def _run_directly(config: Config, operation: str, arguments: dict[str, Any
 def _describe_outcome(operation: str, answer: Answer) -> str:
     match operation:
         case "dead.list":
-            return "\n".join(_describe_dead_letter(row) for row in answer["dead"]) or "No dead letters."
+            return "\n".join(_describe_dead_letter(row) for row in answer["dead"]) or _("No dead letters.")
         case "dead.requeue":
-            return f"Requeued {answer['id']}."
+            return _("Requeued {id}.", id=answer["id"])
         case "dead.drop":
-            return f"Dropped {answer['id']}."
+            return _("Dropped {id}.", id=answer["id"])
         case "pair.list":
-            return "\n".join(_describe_person(row) for row in answer["people"]) or "No paired users."
+            return "\n".join(_describe_person(row) for row in answer["people"]) or _("No paired users.")
         case "pair.accept":
-            return f"{answer['name']} ({answer['person']}) can now talk to the bot on {answer['channel']}."
+            return _(
+                "{name} ({person}) can now talk to the bot on {channel}.",
+                name=answer["name"],
+                person=answer["person"],
+                channel=answer["channel"],
+            )
         case "pair.decline":
-            return f"Declined {answer['name']} ({answer['person']}) on {answer['channel']}."
+            return _(
+                "Declined {name} ({person}) on {channel}.",
+                name=answer["name"],
+                person=answer["person"],
+                channel=answer["channel"],
+            )
         case "forget":
-            who = f"{answer['person']} on {answer['channel']}"
-            return f"Fawn forgets {who} within moments; if it does not run, after its next start."
+            return _(
+                "Fawn forgets {person} on {channel} within moments; if it does not run, after its next start.",
+                person=answer["person"],
+                channel=answer["channel"],
+            )
         case "pair.revoke":
-            return f"Revoked the access of {answer['person']} on {answer['channel']}."
-        case _:
-            left = "".join(f"\nLEFT OUT: {words}" for words in answer["left_out"])
+            return _("Revoked the access of {person} on {channel}.", person=answer["person"], channel=answer["channel"])
+        case _backup:
+            left = [_("LEFT OUT: {text}", text=words) for words in answer["left_out"]]
             size = _format_bytes(answer["bytes"])
-            return f"Wrote {answer['file']} ({size}). To restore it, unpack it into an empty data_dir.{left}"
+            wrote = _(
+                "Wrote {file} ({size}). To restore it, unpack it into an empty data_dir.",
+                file=answer["file"],
+                size=size,
+            )
+            return "\n".join([wrote, *left])
 
 
 def _format_bytes(count: int) -> str:
@@ -128,6 +150,6 @@ def _describe_dead_letter(row: Answer) -> str:
 
 
 def _describe_person(row: Answer) -> str:
-    decided = {-1: "declined", 1: "operator" if row["operator"] else "paired"}
-    state = decided.get(row["allowed"], f"waiting, code {row['code']}")
+    decided = {-1: _("declined"), 1: _("operator") if row["operator"] else _("paired")}
+    state = decided.get(row["allowed"], _("waiting, code {code}", code=row["code"]))
     return f"{row['channel']}\t{row['person']}\t{row['name']}\t{state}"

@@ -9,8 +9,10 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bot.config.schema import Config
+from catalogue import _, current_language, list_items, use_language
 
 OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4  # exit codes
 
@@ -32,11 +34,10 @@ def run_check(arguments: argparse.Namespace, config: Config) -> int:
 def print_status(arguments: argparse.Namespace, config: Config) -> int:
     """Print the state of the running service. Return the exit code."""
     from bot.admin import operations
-    from bot.storage.feedback import FeedbackCounts
-    from bot.storage.jobs import JobCounts
 
     try:
-        report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
+        with use_language("en" if arguments.json else current_language()):
+            report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
         return fail(error, NOT_RUNNING)
     if "error" in report:
@@ -44,25 +45,58 @@ def print_status(arguments: argparse.Namespace, config: Config) -> int:
     if arguments.json:
         print(json.dumps(report))
         return OK if report["healthy"] else FAULT
-    state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
-    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
-    print(f"process: {report['pid']}, data_dir: {report['data_dir']}, configuration: {report['config']}")
-    print(f"model: {report['model']}")
+    _print_report(report)
+    return OK if report["healthy"] else FAULT
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    from bot.storage.feedback import FeedbackCounts
+    from bot.storage.jobs import JobCounts
+
+    state = _("healthy") if report["healthy"] else _("UNHEALTHY")
+    if not report["ready"]:
+        state = _("starting, the agent is loading")
+    print(
+        _("Fawn {version}, up {uptime:.0f} s: {state}", version=report["version"], uptime=report["uptime"], state=state)
+    )
+    print(
+        _(
+            "process: {pid}, data_dir: {data_dir}, configuration: {config}",
+            pid=report["pid"],
+            data_dir=report["data_dir"],
+            config=report["config"],
+        )
+    )
+    print(_("model: {model}", model=report["model"]))
     if trouble := report["model_error"]:
-        print(f"last model error, {trouble['age']:.0f} s ago: {trouble['model']}: {trouble['text']}")
+        print(
+            _(
+                "last model error, {age:.0f} s ago: {model}: {text}",
+                age=trouble["age"],
+                model=trouble["model"],
+                text=trouble["text"],
+            )
+        )
     for server in report["model_servers"]:
         if server["down"]:
-            print(f"down: the server of {', '.join(server['models'])} ({server['failures']} failures in a row)")
+            models, count = list_items(server["models"]), server["failures"]
+            print(_("down: the server of {models} ({count} failures in a row)", models=models, count=count))
     print(report["sandbox"])
     for name, channel in report["channels"].items():
-        print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
-    print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
-    print(f"people who wait to be paired: {report['unpaired']}{' (`fawn pair list`)' if report['unpaired'] else ''}")
+        health = f"{channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}"
+        print(_("channel {name}: {health}", name=name, health=health))
     print(
-        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}\n"
-        f"{FeedbackCounts(**report['feedback'])}"
+        _(
+            "running turns: {live}, queued messages: {queued} (oldest {oldest:.0f} s)",
+            live=report["live"],
+            queued=report["queued"],
+            oldest=report["oldest"],
+        )
     )
-    return OK if report["healthy"] else FAULT
+    print(_("people who wait to be paired: {count}", count=report["unpaired"]), end="")
+    print(" (`fawn pair list`)" if report["unpaired"] else "")
+    print(_("undelivered replies: {n}, dead letters: {dead}", n=report["undelivered"], dead=report["dead"]))
+    print(JobCounts(**report["jobs"]), FeedbackCounts(**report["feedback"]), sep="\n")
 
 
 def build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
@@ -77,7 +111,7 @@ def build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
         asyncio.run(built)
     except SandboxError as error:
         return fail(error, FAULT)
-    print(f"Built the image {config.sandbox.image}. `fawn check` shows which sandbox Fawn uses.")
+    print(_("Built the image {image}. `fawn check` shows which sandbox Fawn uses.", image=config.sandbox.image))
     return OK
 
 

@@ -23,6 +23,7 @@ from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
 from bot.log import Redactor
 from bot.model_discovery import name_models
+from catalogue import N_, _, join_sentences, list_items
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
 from sandbox.bubblewrap.provider import supplementary_groups
@@ -34,7 +35,8 @@ if TYPE_CHECKING:  # it imports the agent stack
 CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
 MCP_PREFIX = "mcp__"  # tools of servers, which only a running service knows
-_MARKS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
+PROBE = "Answer with the single word: ready"
+_MARKS = {"ok": N_("ok   "), "note": N_("note "), "fault": N_("FAULT")}
 
 
 async def run_checks(config: Config, report: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
@@ -50,7 +52,7 @@ async def run_checks(config: Config, report: Callable[[Finding], None] = lambda 
 def render_finding(finding: Finding) -> str:
     """Return a finding as a line, with its fix on the next one."""
     fix = f"\n      → {finding.fix}" if finding.fix else ""
-    return f"{_MARKS[finding.state]} {finding.subject}: {finding.text}{fix}"
+    return f"{_(_MARKS[finding.state])} {finding.subject}: {finding.text}{fix}"
 
 
 async def _check_everything(config: Config) -> AsyncIterator[Finding]:
@@ -65,18 +67,18 @@ async def _check_everything(config: Config) -> AsyncIterator[Finding]:
     if data_dir.ok:
         yield await _check_sandbox(config)
     else:
-        yield Finding("note", "sandbox", "not tested, because data_dir cannot be used")
+        yield Finding("note", "sandbox", _("not tested, because data_dir cannot be used"))
     if not config.models:
         yield Finding(
-            "note", "model", "not configured: the built-in demo model answers", "set OPENAI_API_KEY or `models:`"
+            "note", "model", _("not configured: the built-in demo model answers"), _("set OPENAI_API_KEY or `models:`")
         )
     for settings in await name_models(config.models):
         yield await _check_model(config, settings)
     if not config.channels:
-        fix = "set the token of a platform (see docs/configuration.md) or `channels:`"
-        yield Finding("note", "channels", "not configured: only the console is available", fix)
+        fix = _("set the token of a platform (see docs/configuration.md) or `channels:`")
+        yield Finding("note", "channels", _("not configured: only the console is available"), fix)
     for hint in config.hints:
-        yield Finding("note", "environment", hint, "set the variable, or remove the other one")
+        yield Finding("note", "environment", hint, _("set the variable, or remove the other one"))
     for server in config.mcp.servers:
         yield await _check_mcp_server(server)
     for finding in await asyncio.to_thread(_check_rules, config):
@@ -90,7 +92,7 @@ def _check_rules(config: Config) -> list[Finding]:
     rules = [rule for rule in config.permissions.rules() if not rule.tool.lower().startswith(MCP_PREFIX)]
     known = importlib.import_module("agent.tools").all_tool_names() if rules else ()
     return [
-        Finding("note", "permissions", f"the rule {str(rule)!r} never matches: no tool has that name", fix)
+        Finding("note", "permissions", _("the rule {rule!r} never matches: no tool has that name", rule=str(rule)), fix)
         for rule in rules
         if not any(map(rule.names, known))
         for fix in [suggest(rule.tool, known)]
@@ -99,7 +101,8 @@ def _check_rules(config: Config) -> list[Finding]:
 
 def _check_clock(config: Config) -> Finding:
     now = datetime.now(ZoneInfo(config.time_zone)) if config.time_zone else datetime.now().astimezone()
-    return Finding("ok", "time zone", f"{config.time_zone or now.tzname()}, local time {now:%Y-%m-%d %H:%M}")
+    zone, local = config.time_zone or now.tzname(), f"{now:%Y-%m-%d %H:%M}"
+    return Finding("ok", "time zone", _("{zone}, local time {local}", zone=zone, local=local))
 
 
 async def _check_sandbox(config: Config) -> Finding:
@@ -110,13 +113,14 @@ async def _check_sandbox(config: Config) -> Finding:
             "fault",
             "sandbox",
             str(error),
-            "or set `sandbox: {provider: auto}`: bubblewrap if it is installed, otherwise no commands",
+            _("or set `sandbox: {provider: auto}`: bubblewrap if it is installed, otherwise no commands"),
         )
     await provider.close()
     sentence = sentence.removeprefix("Sandbox: ")
     if provider.name == "bubblewrap" and (groups := supplementary_groups()):
-        text = f"{sentence} Its commands can read the files of the groups {', '.join(groups)}."
-        return Finding("note", "sandbox", text, "run Fawn as a user without supplementary groups (docs/sandbox.md)")
+        more = _("Its commands can read the files of the groups {groups}.", groups=list_items(groups))
+        text = join_sentences(sentence, more)
+        return Finding("note", "sandbox", text, _("run Fawn as a user without supplementary groups (docs/sandbox.md)"))
     return Finding("ok" if provider.runs_commands else "note", "sandbox", sentence)
 
 
@@ -131,11 +135,11 @@ async def _check_model(config: Config, settings: ModelSettings) -> Finding:
         text = await _call_model(settings)
     except AgentConfigError as error:
         fault = config.locate(error.place, error.wrong, "")
-        return Finding("fault", subject, fault.render(), error.fix or "see `models:` in the configuration")
+        return Finding("fault", subject, fault.render(), error.fix or _("see `models:` in the configuration"))
     except Exception as error:  # noqa: BLE001  # any class can be configured: whatever it raises is the finding
         what, fix = _explain_model_error(error, settings)
         return Finding("fault", subject, what, fix)
-    return Finding("ok", subject, f"{settings.model or settings.name} answers: {text[:40]!r}")
+    return Finding("ok", subject, _("{model} answers: {text!r}", model=settings.model or settings.name, text=text[:40]))
 
 
 async def _call_model(settings: ModelSettings) -> str:
@@ -144,7 +148,7 @@ async def _call_model(settings: ModelSettings) -> str:
     model = load_model(settings)
     try:
         async with asyncio.timeout(MODEL_TIMEOUT_SECONDS):
-            return (await model.ainvoke("Answer with the single word: ready")).text.strip()
+            return (await model.ainvoke(PROBE)).text.strip()
     finally:
         if client := getattr(model, "root_async_client", None):
             await client.close()
@@ -153,26 +157,34 @@ async def _call_model(settings: ModelSettings) -> str:
 def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str, str]:
     """Return what happened and what to do, by HTTP status if there is one."""
     status = getattr(error, "status_code", None)
-    where = settings.base_url or "the provider"
+    where = settings.base_url or _("the provider")
     match status:
         case 401 | 403:
-            return f"{where} refused the key ({status})", "check `api_key` and the variable it names"
+            return _("{where} refused the key ({status})", where=where, status=status), _(
+                "check `api_key` and the variable it names"
+            )
         case 404:
             model = settings.model or settings.name
-            near = "add /v1 to `base_url`" if _has_no_path(settings.base_url) else "check `model` and `base_url`"
-            return f"{where} does not know {model!r} (404)", near
+            near = _("add /v1 to `base_url`") if _has_no_path(settings.base_url) else _("check `model` and `base_url`")
+            return _("{where} does not know {model!r} (404)", where=where, model=model), near
         case 429:
-            return "too many requests, or no credit left (429)", "check the limits and the credit of the account"
+            return _("too many requests, or no credit left (429)"), _("check the limits and the credit of the account")
         case int():
-            return f"{where} answered with status {status}", "check the server's log, or try again later"
+            return _("{where} answered with status {status}", where=where, status=status), _(
+                "check the server's log, or try again later"
+            )
     if settings.use == OPENAI and isinstance(error, TypeError | ValueError):  # what langchain raises for a web page
-        return f"{where} is not an OpenAI-compatible server", "check `base_url`; it usually ends in /v1"
+        return _("{where} is not an OpenAI-compatible server", where=where), _(
+            "check `base_url`; it usually ends in /v1"
+        )
     cause = _innermost_error(error)
     if isinstance(cause, TimeoutError):
-        return f"no answer from {where} in {MODEL_TIMEOUT_SECONDS:.0f} s", "check `base_url`, `proxy` and the network"
+        return _("no answer from {where} in {n:.0f} s", where=where, n=MODEL_TIMEOUT_SECONDS), _(
+            "check `base_url`, `proxy` and the network"
+        )
     return (
-        f"{where} cannot be reached: {cause or type(cause).__name__}",
-        "check `base_url`, `proxy`, `ca_file`, and that the server is running",
+        _("{where} cannot be reached: {error}", where=where, error=cause or type(cause).__name__),
+        _("check `base_url`, `proxy`, `ca_file`, and that the server is running"),
     )
 
 
@@ -194,20 +206,24 @@ async def _check_mcp_server(settings: McpServerSettings) -> Finding:
     """Start the server as the service does, and count its tools."""
     subject = f"mcp server {settings.name}"
     if not settings.enabled:
-        return Finding("ok", subject, "disabled")
+        return Finding("ok", subject, _("disabled"))
     module = await asyncio.to_thread(importlib.import_module, "agent.mcp.servers")
     server: McpServer = module.McpServer(settings)
     try:
         if problem := await server.refresh():
             where = settings.url or settings.command
-            return Finding("fault", subject, f"{where}: {problem}", "start it by hand to see why (docs/mcp.md)")
+            return Finding("fault", subject, f"{where}: {problem}", _("start it by hand to see why (docs/mcp.md)"))
         all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
     finally:
         await server.close()
     if not tools:
-        names = ", ".join(tool.name for tool in all_tools[:20]) or "none"
-        return Finding("note", subject, f"it offers no allowed tool; its tools: {names}", "correct `tools`")
-    return Finding("ok", subject, f"{len(tools)} of {len(all_tools)} tools, protocol {protocol}")
+        names = ", ".join(tool.name for tool in all_tools[:20]) or _("none")
+        return Finding(
+            "note", subject, _("it offers no allowed tool; its tools: {names}", names=names), _("correct `tools`")
+        )
+    return Finding(
+        "ok", subject, _("{n} of {all} tools, protocol {protocol}", n=len(tools), all=len(all_tools), protocol=protocol)
+    )
 
 
 # ---------------------------------------------------------------- channels
@@ -217,7 +233,7 @@ async def check_channel(entry: ChannelConfig) -> Finding:
     """Probe the account through the channel's own `probe`."""
     subject = f"channel {entry.name}"
     if entry.name == "console":
-        return Finding("ok", subject, "a terminal" if sys.stdin and sys.stdin.isatty() else "configured")
+        return Finding("ok", subject, _("a terminal") if sys.stdin and sys.stdin.isatty() else _("configured"))
     try:
         async with asyncio.timeout(CHANNEL_TIMEOUT_SECONDS):
             account = await importlib.import_module(f"channels.{entry.name}").probe(entry.settings)
@@ -225,13 +241,23 @@ async def check_channel(entry: ChannelConfig) -> Finding:
         return Finding("fault", subject, str(error))
     except (ChannelError, OSError) as error:  # a TimeoutError is an OSError
         late = isinstance(error, TimeoutError)
-        what = f"no answer in {CHANNEL_TIMEOUT_SECONDS:.0f} s" if late else str(error) or type(error).__name__
-        return Finding("fault", subject, what, "check the address, `proxy` and the network")
+        what = _("no answer in {n:.0f} s", n=CHANNEL_TIMEOUT_SECONDS) if late else str(error) or type(error).__name__
+        return Finding("fault", subject, what, _("check the address, `proxy` and the network"))
     access, count = entry.access, len({*entry.access.allow, *entry.access.operators})
     if access.open:
-        fix = "if you do not want that, set `access: {allow: [ID]}`"
-        return Finding("note", subject, f"{account}; EVERYBODY can talk to it", fix)
+        fix = _("if you do not want that, set `access: {allow: [ID]}`")
+        return Finding("note", subject, _("{account}; EVERYBODY can talk to it", account=account), fix)
     if not count and not access.pairing:
-        return Finding("fault", subject, f"{account}, but nobody can talk to it", "set `access: {allow: [ID]}`")
-    others = "others need pairing" if access.pairing else "nobody else can talk to it"
-    return Finding("ok", subject, f"{account}; access for {count} ids, {others}")
+        return Finding(
+            "fault",
+            subject,
+            _("{account}, but nobody can talk to it", account=account),
+            _("set `access: {allow: [ID]}`"),
+        )
+    if access.pairing:
+        return Finding(
+            "ok", subject, _("{account}; access for {count} ids, others need pairing", account=account, count=count)
+        )
+    return Finding(
+        "ok", subject, _("{account}; access for {count} ids, nobody else can talk to it", account=account, count=count)
+    )

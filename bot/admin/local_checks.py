@@ -21,6 +21,7 @@ from bot.config.schema import Config
 from bot.data_dir import open_to_others
 from bot.storage.database import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, check_revisions
+from catalogue import _, join_sentences
 
 MIN_FREE_BYTES = 200_000_000
 
@@ -43,9 +44,9 @@ def describe_system_error(error: Exception) -> tuple[str, str]:
     """Return what the operating system or the database refused and where, and what to do."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror or error}", "check the path, its permissions and the free space"
-    fix = "check the free space and the owner of the files; restore a backup if one is damaged"
-    return f"database: {error}", fix
+        return f"{place}{error.strerror or error}", _("check the path, its permissions and the free space")
+    fix = _("check the free space and the owner of the files; restore a backup if one is damaged")
+    return _("database: {error}", error=error), fix
 
 
 def guarded(subject: str, check: Callable[[], Finding]) -> Finding:
@@ -65,7 +66,7 @@ def check_machine(config: Config, *, served: bool = False) -> Iterator[Finding]:
 
 def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
     """Write a file, which also finds quotas and read-only mounts; compare the databases with this version."""
-    fix = "make it writable for the user that runs Fawn, or set `data_dir`"
+    fix = _("make it writable for the user that runs Fawn, or set `data_dir`")
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=data_dir, prefix=".check-") as file:
@@ -73,20 +74,37 @@ def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
             file.flush()
         free = shutil.disk_usage(data_dir).free
     except FileExistsError:
-        return Finding("fault", "data_dir", f"{data_dir} is a file, not a folder", "remove it, or set `data_dir`")
+        return Finding(
+            "fault",
+            "data_dir",
+            _("{data_dir} is a file, not a folder", data_dir=data_dir),
+            _("remove it, or set `data_dir`"),
+        )
     except OSError as error:
-        return Finding("fault", "data_dir", f"cannot write to {data_dir}: {error.strerror}", fix)
+        return Finding(
+            "fault",
+            "data_dir",
+            _("cannot write to {data_dir}: {strerror}", data_dir=data_dir, strerror=error.strerror),
+            fix,
+        )
     if free < MIN_FREE_BYTES:
-        return Finding("fault", "data_dir", f"{data_dir} has {free / 1e6:.0f} MB left", "free space, or set `data_dir`")
+        return Finding(
+            "fault",
+            "data_dir",
+            _("{data_dir} has {n:.0f} MB left", data_dir=data_dir, n=free / 1e6),
+            _("free space, or set `data_dir`"),
+        )
     try:
         check_revisions(data_dir)
     except DatabaseFault as error:
         return Finding("fault", "data_dir", str(error))
-    running = " A service is running on it." if served else ""
+    running = _("A service is running on it.") if served else ""
     if open_to_others(data_dir):
-        fix = f"chmod 700 {data_dir} (the service does this at start if it owns the folder)"
-        return Finding("note", "data_dir", f"other users of this machine can read {data_dir}.{running}", fix)
-    return Finding("ok", "data_dir", f"{data_dir} is writable, {free / 1e9:.1f} GB left.{running}")
+        fix = _("chmod 700 {data_dir} (the service does this at start if it owns the folder)", data_dir=data_dir)
+        text = _("Other users of this machine can read {data_dir}.", data_dir=data_dir)
+        return Finding("note", "data_dir", join_sentences(text, running), fix)
+    text = _("{data_dir} is writable, {n:.1f} GB left.", data_dir=data_dir, n=free / 1e9)
+    return Finding("ok", "data_dir", join_sentences(text, running))
 
 
 def is_served(data_dir: Path) -> bool:
@@ -108,7 +126,7 @@ def _check_prompt(config: Config) -> Finding:
         read_prompt(config.prompt)
     except AgentConfigError as error:
         return Finding("fault", "prompt", error.wrong, error.fix)
-    return Finding("ok", "prompt", config.prompt.file or "the built-in one")
+    return Finding("ok", "prompt", config.prompt.file or _("the built-in one"))
 
 
 def _check_limits(config: Config) -> Finding:
@@ -116,26 +134,29 @@ def _check_limits(config: Config) -> Finding:
     cpus, memory = os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     limits = {"cpus": (config.sandbox.cpus, cpus), "memory_mb": (config.sandbox.memory_mb, memory)}
     if wrong := [
-        f"`{n}` is {given:,}, this machine has {there:,}" for n, (given, there) in limits.items() if given > there
+        _("`{n}` is {given:,}, this machine has {there:,}", n=n, given=given, there=there)
+        for n, (given, there) in limits.items()
+        if given > there
     ]:
-        return Finding("note", "sandbox limits", "; ".join(wrong), "set them below what the machine has")
-    return Finding("ok", "sandbox limits", f"{config.sandbox.cpus:g} processors, {config.sandbox.memory_mb} MB")
+        return Finding("note", "sandbox limits", "; ".join(wrong), _("set them below what the machine has"))
+    cpus_text = _("{cpus:g} processors, {memory} MB", cpus=config.sandbox.cpus, memory=config.sandbox.memory_mb)
+    return Finding("ok", "sandbox limits", cpus_text)
 
 
 def _check_preview(config: Config, *, served: bool) -> Finding:
     preview = config.sandbox.preview
     if not preview.enabled:
-        return Finding("ok", "preview", "disabled")
-    host, _, port = preview.listen.rpartition(":")
-    fix = "stop what listens there, or set `sandbox: {preview: {listen: HOST:PORT}}`"
+        return Finding("ok", "preview", _("disabled"))
+    host, _colon, port = preview.listen.rpartition(":")
+    fix = _("stop what listens there, or set `sandbox: {preview: {listen: HOST:PORT}}`")
     if served:
-        return Finding("ok", "preview", f"{preview.listen} belongs to the running service")
+        return Finding("ok", "preview", _("{listen} belongs to the running service", listen=preview.listen))
     try:
         with socket.create_server((host.strip("[]"), int(port)), family=_family(host)):
-            return Finding("ok", "preview", f"{preview.listen} is free")
+            return Finding("ok", "preview", _("{listen} is free", listen=preview.listen))
     except (OSError, ValueError, OverflowError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not HOST:PORT"
-        return Finding("fault", "preview", f"cannot listen on {preview.listen}: {why}", fix)
+        why = error.strerror if isinstance(error, OSError) and error.strerror else _("it is not HOST:PORT")
+        return Finding("fault", "preview", _("cannot listen on {listen}: {why}", listen=preview.listen, why=why), fix)
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -33,11 +33,13 @@ from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
 from bot.storage.forgetting import Person
 from bot.storage.people import PersonRow
 from bot.storage.states import OutboxKind
+from catalogue import N_, _, current_language, default_language, list_items, match_language, use_language
 from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
 SOCKET_NAME = "control.sock"
+NO_SERVICE = N_("no Fawn is running on {data_dir}: check `data_dir` or --config")
 EXPORT_PAGE_ENTRIES = 1000
 NAMED_THREADS = 5
 MAX_WORD_CHARS = 32
@@ -112,7 +114,7 @@ class Operations:
             return changed
 
         if not await self._store.run(work):
-            raise NotFound(f"there is no dead letter {id}: see `fawn dead list`")
+            raise NotFound(_("there is no dead letter {id}: see `fawn dead list`", id=id))
         self._changed()
         return {"id": id}
 
@@ -137,7 +139,7 @@ class Operations:
     async def _decide_pairing(self, decide: Callable[[Execute], PersonRow | None]) -> Answer:
         person = await self._store.run(decide)
         if person is None:
-            raise NotFound("this code is unknown, used or older than an hour")
+            raise NotFound(_("this code is unknown, used or older than an hour"))
         self._changed()
         return _describe_person(person)
 
@@ -158,7 +160,13 @@ class Operations:
             return revoked
 
         if not await self._store.run(revoke):
-            raise NotFound(f"nobody with the id {person} was let in on {channel}: see `fawn pair list`")
+            raise NotFound(
+                _(
+                    "nobody with the id {person} was let in on {channel}: see `fawn pair list`",
+                    person=person,
+                    channel=channel,
+                )
+            )
         return {"channel": channel, "person": person}
 
     async def backup(self, file: str) -> Answer:
@@ -186,9 +194,12 @@ def _resolve_thread(execute: Execute, wanted: str) -> str:
     if wanted in found or len(found) == 1:
         return wanted if wanted in found else found[0]
     if found:
-        raise NotFound(f"{len(found)} threads begin with {wanted}: {', '.join(found[:NAMED_THREADS])}")
+        some = list_items(found[:NAMED_THREADS])
+        raise NotFound(_("{n} threads begin with {wanted}: {some}", n=len(found), wanted=wanted, some=some))
     near = difflib.get_close_matches(wanted, conversations.list_threads(execute), NAMED_THREADS, 0.0)
-    raise NotFound(f"no thread begins with {wanted}" + (f"; the nearest: {', '.join(near)}" if near else ""))
+    if near:
+        raise NotFound(_("no thread begins with {wanted}; the nearest: {some}", wanted=wanted, some=list_items(near)))
+    raise NotFound(_("no thread begins with {wanted}", wanted=wanted))
 
 
 def _describe_person(row: PersonRow) -> Answer:
@@ -213,7 +224,7 @@ def _describe_dead(row: DeadLetter) -> Answer:
             text = spell_commands(Final.load(row.raw).text, "/{}".format)
     return {
         "id": row.id,
-        "kind": row.kind or "unreadable event",
+        "kind": row.kind or _("unreadable event"),
         "thread": row.thread,
         "created": row.created,
         "error": row.error,
@@ -257,9 +268,10 @@ async def serve_control_socket(
 async def _run_operation(table: Mapping[str, Operation], request: dict[str, Any]) -> Answer:
     operation = table.get(request.get("operation", ""))
     if operation is None:
-        return {"error": f"unknown operation {request.get('operation')!r}"}
+        return {"error": f"unknown operation: {request.get('operation')}"}  # of another version
     try:
-        return await operation(**request.get("arguments", {}))
+        with use_language(match_language(str(request.get("language", ""))) or default_language()):
+            return await operation(**request.get("arguments", {}))
     except NotFound as error:
         return {"error": str(error)}
     except Exception as error:  # the boundary of one request: the operator sees the error
@@ -283,8 +295,9 @@ async def open_connection(
         try:
             reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise NotRunning(f"no Fawn is running on {data_dir}: check `data_dir` or --config") from None
-    writer.write(orjson.dumps({"operation": operation, "arguments": dict(arguments)}) + b"\n")
+            raise NotRunning(_(NO_SERVICE, data_dir=data_dir)) from None
+    request = {"operation": operation, "arguments": dict(arguments), "language": current_language()}
+    writer.write(orjson.dumps(request) + b"\n")
     await writer.drain()
     return reader, writer
 
@@ -299,8 +312,8 @@ class _Reachable:
         try:
             self._fd = os.open(self._data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
-            raise NotRunning(f"no Fawn is running on {self._data_dir}: check `data_dir` or --config") from None
+            raise NotRunning(_(NO_SERVICE, data_dir=self._data_dir)) from None
         return f"/proc/self/fd/{self._fd}/{SOCKET_NAME}"
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_error: object) -> None:
         os.close(self._fd)

@@ -7,6 +7,7 @@ import getpass
 import importlib
 import importlib.util
 import json
+import re
 import secrets
 import subprocess
 import sys
@@ -24,13 +25,16 @@ from bot.admin.operations import Answer, NotRunning, call_service
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
 from bot.config.schema import ChannelConfig, Config
 from bot.log import Redactor
+from catalogue import N_, _, list_items
 from channels.base import Health
 from channels.shared.setup_guide import SetupGuide
 
 LOOK_SECONDS = 0.5  # between two looks for the first person
 STOP_SECONDS = 30.0  # until a service that does not end is killed
 LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
-DEFAULT_CONTACT = "Write to the bot in a direct chat: {word}"
+LET_IN = N_("Let {name} in? [Y/n] ")
+LET_IN_UNPROVED = N_("Let {name} in? They did not send the word above. [Y/n] ")
+DEFAULT_CONTACT = N_("Write to the bot in a direct chat: {word}")
 
 
 class SetupStopped(Exception):
@@ -65,25 +69,29 @@ def set_up_channel(options: SetupOptions, config: Config) -> None:
     entry, account = _connect_account(options, guide)
     values = _variables_of(entry)
     set_variables(options.env_file, values)
-    print(f"Wrote {' and '.join(values)} to {options.env_file}.")
+    print(_("Wrote {names} to {file}.", names=list_items(values), file=options.env_file))
     _check_saved(options, entry)
     if not (options.interactive or options.wait) or entry.access.open or not entry.access.pairing:
-        print("Start Fawn with `fawn run`. `fawn pair list` shows who waits for access.")
+        print(_("Start Fawn with `fawn run`. `fawn pair list` shows who waits for access."))
         return
-    word = "".join(secrets.choice("ABCDEFGHJKLMNPQRSTUVWXYZ23456789") for _ in range(8))
+    word = "".join(secrets.choice("ABCDEFGHJKLMNPQRSTUVWXYZ23456789") for _letter in range(8))
     with _running_service(options, config.data_dir) as process:
-        print(f"\n{guide.contact(entry.settings, account, word)}\nWaiting for you there … (Ctrl-C leaves)", flush=True)
+        print(f"\n{guide.contact(entry.settings, account, word)}")
+        print(_("Waiting for you there … (Ctrl-C leaves)"), flush=True)
         name = _let_first_person_in(options, config.data_dir, word, process)
-        print(f"{name} is in, and is an operator: strangers who write to the bot are announced to them.", flush=True)
+        print(
+            _("{name} is in, and is an operator: strangers who write to the bot are announced to them.", name=name),
+            flush=True,
+        )
         if options.interactive and process:
-            print("Fawn runs here until you press Ctrl-C. Later, start it with `fawn run`.", flush=True)
+            print(_("Fawn runs here until you press Ctrl-C. Later, start it with `fawn run`."), flush=True)
             process.wait()
 
 
 def _find_guide(channel: str) -> SetupGuide:
     name = f"channels.{channel}.setup_guide"
     if importlib.util.find_spec(name) is None:
-        return SetupGuide(lambda settings, account, word: DEFAULT_CONTACT.format(word=word))
+        return SetupGuide(lambda settings, account, word: _(DEFAULT_CONTACT, word=word))
     guide: SetupGuide = importlib.import_module(name).GUIDE
     return guide
 
@@ -102,8 +110,12 @@ def _connect_account(options: SetupOptions, guide: SetupGuide) -> tuple[ChannelC
         values = _read_stdin(list(values))
     missing = [name for name, value in values.items() if not value]
     if missing and not options.interactive:
-        raise SetupStopped(f"{missing[0]} is not set → run it in a terminal, set the variable, or use --token-stdin")
-    asked = bool(missing) or (options.interactive and not _confirm(f"Use the {' and '.join(values)} you have? [Y/n] "))
+        raise SetupStopped(
+            _("{name} is not set → run it in a terminal, set the variable, or use --token-stdin", name=missing[0])
+        )
+    asked = bool(missing) or (
+        options.interactive and not _confirm(_("Use the {names} you have? [Y/n] ", names=list_items(values)))
+    )
     if asked:
         values = dict.fromkeys(values, "")
     while True:
@@ -114,32 +126,35 @@ def _connect_account(options: SetupOptions, guide: SetupGuide) -> tuple[ChannelC
         except AccountRefused as error:
             if not options.interactive:
                 raise
-            print(f"{error}\nTry again; Enter keeps the value from before.\n", flush=True)
+            print(error, _("Try again; Enter keeps the value from before."), "", sep="\n", flush=True)
             asked = True
 
 
 def _read_stdin(names: list[str]) -> dict[str, str]:
     lines = sys.stdin.read().split()
     if len(lines) != len(names):
-        raise SetupStopped(f"--token-stdin reads {len(names)} lines, for {' and '.join(names)}, but got {len(lines)}")
+        text = _("--token-stdin reads a line each for {names}, but got {n}", names=list_items(names), n=len(lines))
+        raise SetupStopped(text)
     return dict(zip(names, lines, strict=True))
 
 
 def _ask_value(module: Any, name: str, guide: SetupGuide, before: str) -> str:
     """Ask for one setting. What is secret stays invisible."""
     if not before:
-        print(f"{guide.steps.get(name, '')}\n".lstrip(), flush=True)
+        step = guide.steps.get(name)
+        print(f"{step()}\n" if step else "", flush=True)
     field = next(field for field in module.Settings.__dataclass_fields__.values() if field.name == name)
-    prompt = f"Paste {field.metadata['help'].partition(',')[0]}: "
+    is_secret, about = field.type == "Secret", field.metadata["help"]
+    what = re.split("[,，]", _(about))[0]
+    prompt = _("Paste {what} (it stays invisible): ", what=what) if is_secret else _("Paste {what}: ", what=what)
     while True:
-        is_secret = field.type == "Secret"
-        given = (getpass.getpass(prompt.replace(":", " (it stays invisible):")) if is_secret else input(prompt)).strip()
+        given = (getpass.getpass(prompt) if is_secret else input(prompt)).strip()
         if given or before:
             return given or before
 
 
 def _confirm(question: str) -> bool:
-    return input(question).strip().lower() in ("", "y", "yes")
+    return input(question).strip().lower() in ("", "y", "yes", "是")
 
 
 def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[ChannelConfig, str]:
@@ -152,7 +167,13 @@ def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[Chan
             raise
         raise AccountRefused("\n".join(map(str, own))) from None
     if _variables_of(entry) != values:
-        raise SetupStopped(f"the configuration sets channels.{entry.name} itself → write {_placeholders(values)} there")
+        raise SetupStopped(
+            _(
+                "the configuration sets channels.{name} itself → write {values} there",
+                name=entry.name,
+                values=_placeholders(values),
+            )
+        )
     finding = asyncio.run(check_channel(entry))
     shown = Redactor(values.values())(render_finding(finding))
     if not finding.ok:
@@ -165,7 +186,9 @@ def _configured(options: SetupOptions, config: Config) -> ChannelConfig:
     for entry in config.channels:
         if entry.name == options.channel:
             return entry
-    raise SetupStopped(f"{config.source} turns channels.{options.channel} off → remove that line")
+    raise SetupStopped(
+        _("{source} turns channels.{channel} off → remove that line", source=config.source, channel=options.channel)
+    )
 
 
 def _variables_of(entry: ChannelConfig) -> dict[str, str]:
@@ -178,11 +201,13 @@ def _check_saved(options: SetupOptions, entry: ChannelConfig) -> None:
     """Raise SetupStopped if the environment has other secrets than those that were tried."""
     known = known_variables(options.file)
     if names := [name for name, value in _variables_of(entry).items() if known.get(name) != value]:
-        raise SetupStopped(f"{names[0]} has another value in the environment, which overrides .env → unset it")
+        raise SetupStopped(
+            _("{name} has another value in the environment, which overrides .env → unset it", name=names[0])
+        )
 
 
 def _placeholders(names: Iterable[str]) -> str:
-    return " and ".join(f"${name}" for name in names)
+    return list_items(f"${name}" for name in names)
 
 
 # ------------------------------------------------------------ the first person
@@ -192,7 +217,7 @@ def _placeholders(names: Iterable[str]) -> str:
 def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subprocess.Popen[bytes] | None]:
     """Wait until a service has connected the channel: the one that runs (None), or one of our own until the end."""
     if _call(data_dir, "status") is not None:
-        print("Fawn is running here. Restart it now, so that it reads the new values.", flush=True)
+        print(_("Fawn is running here. Restart it now, so that it reads the new values."), flush=True)
         _await_channel(options.channel, data_dir, None)
         yield None
         return
@@ -234,8 +259,7 @@ def _let_first_person_in(
             if person["channel"] != options.channel or not code or code in refused:
                 continue
             proved = person["word"] == word
-            known = "" if proved else " They did not send the word above."
-            if _confirm(f"Let {name} in?{known} [Y/n] ") if options.interactive else proved:
+            if _confirm(_(LET_IN if proved else LET_IN_UNPROVED, name=name)) if options.interactive else proved:
                 answer = _call(data_dir, "pair.accept", code=code, operator=True, word=word)
                 if answer and "error" not in answer:
                     return name
@@ -247,7 +271,7 @@ def _look(data_dir: Path, operation: str, process: subprocess.Popen[bytes] | Non
     """Ask the service; None while it starts. Raises SetupStopped if ours has ended."""
     if process and process.poll() is not None:
         lines = (data_dir / LOG_NAME).read_text("utf-8", "replace").splitlines()[-SHOWN_LOG_LINES:]
-        raise SetupStopped("\n".join(["Fawn has ended:", *lines]))
+        raise SetupStopped("\n".join([_("Fawn has ended:"), *lines]))
     return _call(data_dir, operation)
 
 

@@ -14,6 +14,7 @@ from agent.skills.git_source import clone_skill
 from agent.skills.library import SkillLibrary
 from agent.skills.skill import SkillError
 from agent.skills.tree import copy_tree
+from catalogue import _
 from channels.shared.texts import shorten
 
 MAX_DESCRIPTION_CHARS = 80
@@ -26,7 +27,7 @@ class SkillCommandFailed(Exception):
 def run_skill_command(library: SkillLibrary, action: str, word: str) -> str:
     """Run one command and return what to print. Raises SkillCommandFailed and OSError."""
     if bool(word) is (action == "list"):
-        raise SkillCommandFailed("usage: fawn skills list | ACTION NAME | install FILE-OR-URL")
+        raise SkillCommandFailed(_("usage: fawn skills list | ACTION NAME | install FILE-OR-URL"))
     try:
         library.reload()
         return ACTIONS[action](library, word)
@@ -39,8 +40,9 @@ def _list_skills(library: SkillLibrary, word: str) -> str:
     lines = []
     for name, each in current.skills.items():
         lines.append(f"{name}\t{each.state}\t{each.origin}\t{shorten(each.skill.description, MAX_DESCRIPTION_CHARS)}")
-        lines += [f"\twarning: {warning}" for warning in each.skill.warnings]
-    return "\n".join([*lines, *(f"{place}\tunusable: {fault}" for place, fault in current.faults.items())])
+        lines += ["\t" + _("warning: {text}", text=warning) for warning in each.skill.warnings]
+    lines += [f"{place}\t" + _("unusable: {text}", text=fault) for place, fault in current.faults.items()]
+    return "\n".join(lines)
 
 
 def _install_skill(library: SkillLibrary, word: str) -> str:
@@ -55,17 +57,17 @@ def _install_skill(library: SkillLibrary, word: str) -> str:
             folder = unpack_archive(Path(word).read_bytes(), place)
         change = changes.stage_skill(library, folder, word)
     if change.is_new:
-        return f"Installed {changes.accept_change(library, change.hash)}."
-    accept = f"`fawn skills accept {change.name}` installs this version."
-    return f"{change.diff}\n\n{change.name} is installed already. {accept}"
+        return _("Installed {name}.", name=changes.accept_change(library, change.hash))
+    installed = _("{name} is installed already. `fawn skills accept {name}` installs this version.", name=change.name)
+    return f"{change.diff}\n\n{installed}"
 
 
 def _accept_change(library: SkillLibrary, word: str) -> str:
-    return f"Installed {changes.accept_change(library, _waiting(library, word).hash)}."
+    return _("Installed {name}.", name=changes.accept_change(library, _waiting(library, word).hash))
 
 
 def _decline_change(library: SkillLibrary, word: str) -> str:
-    return f"Declined: {changes.decline_change(library, _waiting(library, word).hash)} stays as it was."
+    return _("Declined: {name} stays as it was.", name=changes.decline_change(library, _waiting(library, word).hash))
 
 
 def _waiting(library: SkillLibrary, word: str) -> SkillChange:
@@ -74,12 +76,12 @@ def _waiting(library: SkillLibrary, word: str) -> SkillChange:
 
 def _set_enabled(library: SkillLibrary, word: str, *, enabled: bool) -> str:
     changes.set_enabled(library, word, enabled=enabled)
-    return f"{'Enabled' if enabled else 'Disabled'} {word}."
+    return _("Enabled {name}.", name=word) if enabled else _("Disabled {name}.", name=word)
 
 
 def _roll_back(library: SkillLibrary, word: str) -> str:
     installed = changes.roll_back(library, word)
-    return f"{word} is back at its earlier version." if installed else f"Removed {word}."
+    return _("{word} is back at its earlier version.", word=word) if installed else _("Removed {word}.", word=word)
 
 
 ACTIONS: Mapping[str, Callable[[SkillLibrary, str], str]] = {

@@ -16,16 +16,16 @@ from bot.storage.feedback import FEEDBACK_DAYS, count_feedback
 from bot.storage.jobs import count_jobs
 from bot.storage.states import OutboxState
 from bot.version import VERSION
-from catalogue import _, list_items, ngettext
+from catalogue import N_, _, list_items, ngettext
 from channels.base import Channel, Health
 
 if TYPE_CHECKING:  # it imports the agent stack
     from agent.models.traffic import EndpointState
 
 START_SECONDS = 10.0  # in which a channel may not have begun to connect
-CHANNEL_READY = "{name}: connected."
-CHANNEL_READY_AS = "{name}: connected as {detail}."
-CHANNEL_DOWN = "{name}: not connected. {detail}"
+CHANNEL_READY = N_("{name}: connected.")
+CHANNEL_READY_AS = N_("{name}: connected as {detail}.")
+CHANNEL_DOWN = N_("{name}: not connected. {detail}")
 SLOW_SECONDS = 30.0  # how long a message may wait while the service is healthy
 
 
@@ -47,7 +47,7 @@ class ServiceStatus:
         self._current = current
         self._started = time.monotonic()
         self.is_ready = False
-        self.sandbox = "Sandbox: being chosen."
+        self.sandbox = _("Sandbox: being chosen.")
 
     def describe(self) -> str:
         """Return a few lines for a chat."""
@@ -134,13 +134,13 @@ class ServiceStatus:
             starting = name not in self._channels and time.time() - self._started < START_SECONDS
             if name != "console" and state["health"] != Health.STARTING and not starting:
                 form = (CHANNEL_READY_AS if detail else CHANNEL_READY) if is_ready else CHANNEL_DOWN
-                lines[name] = form.format(name=name.capitalize(), detail=detail), is_ready
+                lines[name] = _(form, name=name.capitalize(), detail=detail), is_ready
         return lines
 
     def _channel_state(self, name: str) -> dict[str, Any]:
         channel = self._channels.get(name)
         if channel is None:
-            return {"health": Health.DOWN, "since": 0.0, "detail": "not connected; the log says why"}
+            return {"health": Health.DOWN, "since": 0.0, "detail": _("not connected; the log says why")}
         readiness = channel.readiness()
         return {"health": readiness.health, "since": readiness.since, "detail": readiness.detail}
 

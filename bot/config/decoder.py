@@ -21,21 +21,23 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from agent.near_misses import suggest
+from agent.near_misses import closest_name, did_you_mean, suggest
 from bot.config.document import Document
 from bot.config.excerpt import Location
+from catalogue import N_, _, join_sentences, list_items
 
 T = TypeVar("T")
 
+EXPECTED = N_("expected {expected}, found {found}")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _EXPECTED = {  # by pydantic's type of error: what to write, and how
-    "string_type": ("text", "put it in quotes"),
-    "int_type": ("a whole number", ""),
-    "float_type": ("a number", ""),
-    "bool_type": ("true or false", ""),
-    "tuple_type": ("a list", "write it as [first, second], or one `- item` a line"),
-    "dict_type": ("a section (name: value)", ""),
-    "dataclass_type": ("a section (name: value)", ""),
+    "string_type": (N_("text"), N_("put it in quotes")),
+    "int_type": (N_("a whole number"), ""),
+    "float_type": (N_("a number"), ""),
+    "bool_type": (N_("true or false"), ""),
+    "tuple_type": (N_("a list"), N_("write it as [first, second], or one `- item` a line")),
+    "dict_type": (N_("a section (name: value)"), ""),
+    "dataclass_type": (N_("a section (name: value)"), ""),
 }
 _UNITS: dict[str, dict[str, float]] = {  # by the end of a setting's name: how much of its unit each suffix is
     "mb": {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2},
@@ -45,13 +47,13 @@ _UNITS: dict[str, dict[str, float]] = {  # by the end of a setting's name: how m
     "days": {"d": 1, "w": 7},
 }
 _FOUND = {
-    str: "text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "a section",
-    NoneType: "nothing",
+    str: N_("text"),
+    int: N_("a whole number"),
+    float: N_("a number"),
+    bool: N_("true or false"),
+    list: N_("a list"),
+    dict: N_("a section"),
+    NoneType: N_("nothing"),
 }
 
 
@@ -71,7 +73,7 @@ def validate(document: Document, kind: type[T], data: Any, at: Location = (), ex
             siblings = _fields_at(kind, error["loc"][:-1])
             wrong, fix = _explain(error, where in document.variables, siblings, extra)
             if error["type"] == "dataclass_type" and (inner := _fields_at(kind, error["loc"])):
-                fix = f"such as `{next(iter(inner))}: …`"
+                fix = _("such as `{name}: …`", name=next(iter(inner)))
             document.fault(where, wrong, fix, on_key=error["type"] == "unexpected_keyword_argument")
     return None
 
@@ -125,33 +127,36 @@ def _explain(
     value, name = error["input"], str(error["loc"][-1]) if error["loc"] else ""
     match error["type"]:
         case "missing":
-            return "is missing", f"add `{name}: …`"
+            return _("is missing"), f"add `{name}: …`"
         case "unexpected_keyword_argument":
-            return "unknown setting", "put a space after the colon" if ":" in name else suggest(
+            return _("unknown setting"), _("put a space after the colon") if ":" in name else suggest(
                 name, [*siblings, *extra]
             )
         case "literal_error":
-            written = "this" if hidden or not re.fullmatch(r"[\w-]{1,20}", str(value)) else repr(value)
+            written = _("this") if hidden or not re.fullmatch(r"[\w-]{1,20}", str(value)) else repr(value)
             options = re.findall(r"'(.*?)'", error["ctx"]["expected"])
             default = siblings[name].default if name in siblings else None
-            choices = ", ".join(f"{option} (default)" if option == default else option for option in options)
-            near = suggest(str(value), options) if not hidden else ""
-            choices = f"one of: {choices}"
-            return f"{written} is not a valid value", f"{near} {choices.capitalize()}" if "?" in near else choices
+            choices = ", ".join(
+                _("{name} (default)", name=option) if option == default else option for option in options
+            )
+            near = "" if hidden else closest_name(str(value), options)
+            choices = _("one of: {names}", names=choices)
+            fix = join_sentences(did_you_mean(near), choices.capitalize()) if near else choices
+            return _("{value} is not a valid value", value=written), fix
         case "greater_than_equal":
-            return f"must be at least {error['ctx']['ge']}", ""
+            return _("must be at least {n}", n=error["ctx"]["ge"]), ""
         case "value_error":  # from a type of ours: what is wrong, a colon, and how to fix it
-            wrong, _, fix = str(error["ctx"]["error"]).partition(": ")
-            return wrong, fix
+            wrong, *rest = re.split(": |：", str(error["ctx"]["error"]), maxsplit=1)
+            return wrong, "".join(rest)
         case "finite_number":
-            return "must be a finite number", ""
+            return _("must be a finite number"), ""
         case "json_invalid":
-            return "nested too deeply, or a character that is not valid text", ""
+            return _("nested too deeply, or a character that is not valid text"), ""
         case why if why in _EXPECTED:
             expected, fix = _EXPECTED[why]
             if units := _UNITS.get(name.rpartition("_")[2]) if why in ("int_type", "float_type") else None:
-                fix = f"such as 90, or with a unit: {', '.join(f'2{unit}' for unit in units)}"
-            return f"expected {expected}, found {describe(value)}", fix
+                fix = _("such as 90, or with a unit: {units}", units=list_items(f"2{unit}" for unit in units))
+            return _(EXPECTED, expected=_(expected), found=describe(value)), fix and _(fix)
     return error["msg"], ""
 
 
@@ -180,4 +185,4 @@ def absolute_paths(section: Any, folder: Path) -> Any:
 
 def describe(value: object) -> str:
     """Return what kind of value this is, without repeating it."""
-    return _FOUND.get(type(value), "something else")
+    return _(_FOUND.get(type(value), N_("something else")))

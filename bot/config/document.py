@@ -17,8 +17,9 @@ import yaml
 
 from bot.config.excerpt import HIDDEN, VARIABLE, Location, Mark, may_be_shown, render_excerpt, split_lines
 from bot.config.syntax import explain_syntax_error
+from catalogue import N_, _
 
-URL_FIX = "write it with its scheme, such as https://host:port/path"
+URL_FIX = N_("write it with its scheme, such as https://host:port/path")
 _URL_SCHEMES = ("http", "https", "ws", "wss", "socks5")
 
 
@@ -39,7 +40,7 @@ class ConfigFault:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
-        head = ": ".join(part for part in (where, self.place) if part) or "configuration"
+        head = ": ".join(part for part in (where, self.place) if part) or _("configuration")
         return f"{head}: {self.wrong}" + (f" → {self.fix}" if self.fix else "")
 
     def render(self) -> str:
@@ -101,16 +102,16 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark, problem, fix = explain_syntax_error(error, self._lines)
         except yaml.YAMLError:
-            problem = "a character that YAML does not allow"
+            problem = _("a character that YAML does not allow")
         except RecursionError:
-            problem = "nested too deeply"
+            problem = _("nested too deeply")
         line = mark.line + 1 if mark else 0
-        self.faults.append(ConfigFault(self.file, line, "", f"YAML syntax: {problem}", fix, mark))
+        self.faults.append(ConfigFault(self.file, line, "", _("YAML syntax: {problem}", problem=problem), fix, mark))
         return None
 
     def _value(self, node: yaml.Node, at: Location) -> Any:
         if any(self._nodes[at[:end]] is node for end in range(len(at))):
-            self.fault(at, "contains itself")
+            self.fault(at, _("contains itself"))
             return None
         self._nodes[at] = node
         self._keys.setdefault(at, self._mark(node))
@@ -128,27 +129,28 @@ class Document:
                 try:
                     return yaml.SafeLoader("").construct_object(node)
                 except (ValueError, LookupError):
-                    self.fault(at, "not a valid number or word")
+                    self.fault(at, _("not a valid number or word"))
                     return None
         return node.value  # a date, say: the text as it is written
 
     def _section(self, node: yaml.MappingNode, at: Location) -> dict[str, Any]:
         names: set[str] = set()
-        for key, _ in node.value:
+        for key, _value in node.value:
             name = _key_text(key)
             before = self._keys.get((*at, name))
             self._keys[*at, name] = self._mark(key)
             self._remember(key, shown(name))
             if name in names and before:
-                self.fault((*at, name), f"duplicate key, also in line {before.line + 1}", "remove one", on_key=True)
+                wrong = _("duplicate key, also in line {n}", n=before.line + 1)
+                self.fault((*at, name), wrong, _("remove one"), on_key=True)
             names.add(name)
         try:
             yaml.SafeLoader("").flatten_mapping(node)  # "<<: *anchor": merged keys come first, own keys win
         except (yaml.YAMLError, RecursionError):
-            self.fault(at, "'<<' can only merge sections")
+            self.fault(at, _("'<<' can only merge sections"))
         pairs = {_key_text(key): (key, value) for key, value in node.value}
         node.value = list(pairs.values())  # an alias reads it again
-        return {name: self._value(value, (*at, name)) for name, (_, value) in pairs.items()}
+        return {name: self._value(value, (*at, name)) for name, (_key, value) in pairs.items()}
 
     def _remember(self, node: yaml.Node, text: str | None) -> None:
         """Note how a scalar may be shown in its line: as `text`, or (None) as it is written."""
@@ -173,13 +175,13 @@ class Document:
         if not named:
             inner = VARIABLE.search(text)
             if inner and not re.search(r"\s", text) and self.environ.get(inner[1] or inner[2]):
-                wrong = f"{inner[0]} is not replaced inside a longer value"
-                self.fault(at, wrong, "make it the whole value: put the whole text into the variable")
+                wrong = _("{variable} is not replaced inside a longer value", variable=inner[0])
+                self.fault(at, wrong, _("make it the whole value: put the whole text into the variable"))
                 return None
             return text
         name = named[1] or named[2]
         if not self.environ.get(name):
-            self.fault(at, f"${name} is not set", "export it or put it into .env")
+            self.fault(at, _("${name} is not set", name=name), _("export it or put it into .env"))
             return None
         self.variables[at] = self.environ[name]
         return self.environ[name]
@@ -188,9 +190,11 @@ class Document:
         """Check what the name of a setting promises."""
         name = str(at[-1]) if at and "options" not in at else ""  # the model's class defines the names of its options
         if text and (name.endswith("_url") or name == "proxy") and not is_url(text):
-            self.fault(at, "not a URL", URL_FIX)
+            self.fault(at, _("not a URL"), _(URL_FIX))
         if text and name.endswith("_file") and not (self.folder / Path(text).expanduser()).is_file():
-            self.fault(at, "the file does not exist", "check the path; it starts at the folder of the config file")
+            self.fault(
+                at, _("the file does not exist"), _("check the path; it starts at the folder of the config file")
+            )
         return text
 
 

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
 
 from dotenv import dotenv_values
 
@@ -23,17 +22,26 @@ import channels
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
-from bot.config.decoder import describe, validate
+from bot.config.decoder import EXPECTED, describe, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
+from bot.config.section_checks import (
+    check_budgets,
+    check_effort,
+    check_roles,
+    check_search,
+    check_time_zone,
+    describe_bad_key,
+)
+from catalogue import LANGUAGES, _, current_language, match_language, use_language
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
-NOT_A_KEY = ("contains characters that no key has", "replace the placeholder by your key")
+PIP_INSTALL = ".venv/bin/pip install {package}"
 
 
 class ConfigError(Exception):
@@ -70,11 +78,19 @@ def load_config(
     sections = _read_document(document, path) if path else {}
     if not accounts:
         sections = _without_accounts(document, sections)
-    config = _read_config(document, sections)
-    if config is None or document.faults:
-        faults = sorted(document.faults, key=lambda fault: fault.line)
-        raise ConfigError([document.with_excerpt(fault) for fault in faults])
+    language = str((sections or {}).get("language"))
+    with use_language(language if language in LANGUAGES else current_language()):
+        config = _read_config(document, sections)
+        if config is None or document.faults:
+            faults = sorted(document.faults, key=lambda fault: fault.line)
+            raise ConfigError([document.with_excerpt(fault) for fault in faults])
     return config
+
+
+def terminal_language() -> str:
+    """Return the language of the terminal, as POSIX finds that of messages; "" if the catalogue does not have it."""
+    variables = ("LC_ALL", "LC_MESSAGES", "LANG")
+    return match_language(next((os.environ[name] for name in variables if os.environ.get(name)), ""))
 
 
 def known_variables(path: Path | None) -> dict[str, str]:
@@ -94,8 +110,10 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
         try:
             text = file.read_text("utf-8", "replace") if file.is_file() else ""
         except OSError as error:
-            fix = "run as the user that owns it, or make it readable for this user"
-            document.faults.append(ConfigFault(str(file), 0, "", f"cannot be read: {error.strerror}", fix))
+            fix = _("run as the user that owns it, or make it readable for this user")
+            document.faults.append(
+                ConfigFault(str(file), 0, "", _("cannot be read: {strerror}", strerror=error.strerror), fix)
+            )
             continue
         known |= {k: v for k, v in dotenv_values(stream=io.StringIO(text), interpolate=False).items() if v}
     return known | dict(os.environ if environ is None else environ)
@@ -120,25 +138,34 @@ def _read_document(document: Document, path: Path) -> dict[str, Any] | None:
     try:
         sections = document.read(path.read_text("utf-8"))
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        document.fault((), f"cannot be read: {why}", "check the path after --config")
+        why = error.strerror if isinstance(error, OSError) else _("it is not UTF-8 text")
+        document.fault((), _("cannot be read: {why}", why=why), _("check the path after --config"))
         return None
     if sections is None and document.faults:
         return None
     if not isinstance(sections, dict | None):
-        fix = f"begin with `config_version: {CONFIG_VERSION}`, then one `name: value` a line"
-        document.fault((), f"expected a section (name: value), found {describe(sections)}", fix)
+        fix = _(
+            "begin with `config_version: {CONFIG_VERSION}`, then one `name: value` a line",
+            CONFIG_VERSION=CONFIG_VERSION,
+        )
+        document.fault((), _(EXPECTED, expected=_("a section (name: value)"), found=describe(sections)), fix)
         return None
     sections = sections or {}
     at, version = ("config_version",), sections.pop("config_version", None)
     if version is None:
-        document.fault(at, "is missing", f"add `config_version: {CONFIG_VERSION}` as the first line")
+        document.fault(
+            at,
+            _("is missing"),
+            _("add `config_version: {CONFIG_VERSION}` as the first line", CONFIG_VERSION=CONFIG_VERSION),
+        )
     elif type(version) is not int:
-        document.fault(at, f"expected a whole number, found {describe(version)}", f"write {CONFIG_VERSION}")
+        document.fault(
+            at, _(EXPECTED, expected=_("a whole number"), found=describe(version)), _("write {n}", n=CONFIG_VERSION)
+        )
     elif version != CONFIG_VERSION:
         document.faults.clear()  # they may be right in that version
-        fix = "upgrade Fawn, or write the file for this version"
-        document.fault(at, f"this Fawn understands version {CONFIG_VERSION} only", fix)
+        fix = _("upgrade Fawn, or write the file for this version")
+        document.fault(at, _("this Fawn understands version {CONFIG_VERSION} only", CONFIG_VERSION=CONFIG_VERSION), fix)
         return None
     return sections
 
@@ -149,10 +176,10 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
         return None
     entries = _read_channels(document, sections.pop("channels", None))
     sections["models"] = _complete_models(document, sections.get("models"))
-    _check_roles(document, sections)
-    _check_search(document, sections.get("web"))
-    _check_budgets(document, sections.get("budgets"))
-    _check_time_zone(document, sections.get("time_zone"))
+    check_roles(document, sections)
+    check_search(document, sections.get("web"))
+    check_budgets(document, sections.get("budgets"))
+    check_time_zone(document, sections.get("time_zone"))
     servers = read_foreign_servers(document, sections)
     extra = ("config_version", "channels", FOREIGN_SECTION)
     config = validate(document, FileConfig, sections, extra=extra)
@@ -161,7 +188,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
     check_team(document, config.team, entries)
-    source = document.file or "built-in defaults"
+    source = document.file or _("built-in defaults")
     return Config(
         **values,
         channels=entries,
@@ -181,16 +208,6 @@ def _read_systemd(environ: Mapping[str, str]) -> SystemdConfig:
     return SystemdConfig(environ.get("NOTIFY_SOCKET", ""), int(microseconds) / 1e6 if microseconds.isdecimal() else 0.0)
 
 
-def _check_time_zone(document: Document, name: object) -> None:
-    try:
-        if name and isinstance(name, str):
-            ZoneInfo(name)
-    except (LookupError, ValueError, OSError):
-        names = available_timezones()
-        fix = suggest(str(name), names) if names else "install the time zone data: apt install tzdata"
-        document.fault(("time_zone",), "no such IANA time zone", fix or "such as Europe/Berlin")
-
-
 # ---------------------------------------------------------------- models
 
 
@@ -205,7 +222,7 @@ def _complete_models(document: Document, models: Any) -> Any:
         _complete_model(document, model, ("models", i))
         name = str(model.get("name", i))
         if name in names:
-            document.fault(("models", i, "name"), "another model has the same name", "give it its own name")
+            document.fault(("models", i, "name"), _("another model has the same name"), _("give it its own name"))
         names.add(name)
     return models
 
@@ -217,9 +234,9 @@ def _model_of_environment(document: Document) -> list[dict[str, str]]:
     if not key and not url:
         return []
     if url and not is_url(url):
-        document.faults.append(ConfigFault("environment", 0, "OPENAI_BASE_URL", "not a URL", URL_FIX))
+        document.faults.append(ConfigFault("environment", 0, "OPENAI_BASE_URL", _("not a URL"), _(URL_FIX)))
     if not key.isascii():
-        document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *NOT_A_KEY))
+        document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *describe_bad_key()))
     model = environ.get("OPENAI_MODEL", "") or ("" if url else DEFAULT_MODEL)
     return [{"name": "main", "model": model, "base_url": url, "api_key": key or "none"}]
 
@@ -234,57 +251,25 @@ def _complete_model(document: Document, model: dict[str, Any], at: Location) -> 
     use = model.get("use") or OPENAI
     package = re.fullmatch(r"([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]\w*", use) if isinstance(use, str) else None
     if not package:
-        document.fault((*at, "use"), "is not a class path", f"write it as package.module:Class, such as {OPENAI}")
+        document.fault(
+            (*at, "use"),
+            _("is not a class path"),
+            _("write it as package.module:Class, such as {OPENAI}", OPENAI=OPENAI),
+        )
     elif importlib.util.find_spec(package[1]) is None:
         pip = package[1].replace("_", "-")
-        wrong = f"package {package[1]} is not installed"
-        document.fault((*at, "preset" if preset else "use"), wrong, f".venv/bin/pip install {pip}")
+        wrong = _("package {name} is not installed", name=package[1])
+        document.fault((*at, "preset" if preset else "use"), wrong, PIP_INSTALL.format(package=pip))
     elif (effort := model.get("effort")) and isinstance(effort, str):
-        _check_effort(document, effort, effort_names(model["preset"] if preset else "", use), (*at, "effort"))
+        check_effort(document, effort, effort_names(model["preset"] if preset else "", use), (*at, "effort"))
     if isinstance(key := model.get("api_key"), str) and not key.isascii():
-        document.fault((*at, "api_key"), *NOT_A_KEY)
+        document.fault((*at, "api_key"), *describe_bad_key())
     if (preset or use == OPENAI) and model.get("api_key") is None and (*at, "api_key") not in document.faulty:
         variable = preset.key_variable if preset else "OPENAI_API_KEY"
         model["api_key"] = document.environ.get(variable) if variable and not elsewhere else "none"
         if not model["api_key"]:
-            why = f"is missing and ${variable} is not set"
-            document.fault((*at, "api_key"), why, "export it or put it into .env")
-
-
-def _check_effort(document: Document, effort: str, known: Collection[str], at: Location) -> None:
-    if not known:
-        document.fault(at, "this model has no such setting", "set what its server takes below `options`")
-    elif effort not in known:
-        document.fault(at, "this model does not take it", f"choose one of {', '.join(known)}")
-
-
-def _check_roles(document: Document, sections: Mapping[str, Any]) -> None:
-    """Each role names a model that exists."""
-    models, roles = sections["models"], sections.get("roles")
-    entries = models if isinstance(models, list) else []
-    names = {str(model["name"]) for model in entries if isinstance(model, dict) and model.get("name")} or {"demo"}
-    for role, value in roles.items() if isinstance(roles, dict) else ():
-        for name in value if isinstance(value, list) else [value]:
-            if name and isinstance(name, str) and name not in names:
-                document.fault(("roles", role), "no model has this name", suggest(name, names))
-
-
-def _check_search(document: Document, web: object) -> None:
-    """Each search provider has what it cannot work without."""
-    entries = web.get("search") if isinstance(web, dict) else None
-    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
-        provider = entry.get("provider") if isinstance(entry, dict) else None
-        needed = {"searxng": "url", "ddgs": ""}.get(str(provider), "api_key")
-        at = ("web", "search", i, needed)
-        if provider and needed and not entry.get(needed) and at not in document.faulty:
-            document.fault(at, "is missing", f"{provider} needs `{needed}`")
-
-
-def _check_budgets(document: Document, entries: Any) -> None:
-    """Note a budget that limits nothing."""
-    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
-        if isinstance(entry, dict) and entry.get("money") is None and entry.get("tokens") is None:
-            document.fault(("budgets", i), "limits nothing", "add `money: 5 USD`, `tokens: 2M` or both")
+            why = _("is missing and ${variable} is not set", variable=variable)
+            document.fault((*at, "api_key"), why, _("export it or put it into .env"))
 
 
 # ---------------------------------------------------------------- channels
@@ -311,10 +296,11 @@ def environment_hints(environ: Mapping[str, str], configured: Collection[str]) -
     known = [name for group in groups for name in group]
     for name in sorted(environ.keys() - {*known}):
         if environ[name] and (close := difflib.get_close_matches(name, known, 1, 0.8)) and not environ.get(close[0]):
-            hints.append(f"{name} is set: did you mean {close[0]}?")
+            hints.append(_("{name} is set: did you mean {other}?", name=name, other=close[0]))
     for group in groups:
         given = [name for name in group if environ.get(name)]
-        hints += [f"{given[0]} is set, but {name} is not" for name in group if given and name not in given]
+        missing = [name for name in group if given and name not in given]
+        hints += [_("{given} is set, but {name} is not", given=given[0], name=name) for name in missing]
     return hints
 
 
@@ -322,12 +308,12 @@ def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...
     """Return the channels of the file, and of the environment where the file does not name them. `name: false` turns
     one off."""
     if not isinstance(section, dict | None):
-        wrong = f"expected a section (name: value), found {describe(section)}"
-        document.fault(("channels",), wrong, "write the name of a channel, a colon, and its settings")
+        wrong = _(EXPECTED, expected=_("a section (name: value)"), found=describe(section))
+        document.fault(("channels",), wrong, _("write the name of a channel, a colon, and its settings"))
         return ()
     modules, section = channel_modules(), section or {}
     for name in section.keys() - modules.keys():
-        document.fault(("channels", name), "there is no such channel", suggest(name, modules), on_key=True)
+        document.fault(("channels", name), _("there is no such channel"), suggest(name, modules), on_key=True)
     for name, module in modules.items():
         variables = environment_names(module)
         if name not in section and variables and all(map(document.environ.get, variables.values())):
@@ -346,9 +332,10 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
         text, shape = section.get(field.name), field.metadata.get("shape", "")
         if isinstance(text, str) and shape and not re.fullmatch(shape, text.strip()):
             where = (*at, field.name)
-            inner = " (a $NAME is replaced only where it is the whole value)" if "$" in text else ""
-            wrong = f"does not look like one{inner}"
-            document.fault(where, wrong, f"copy it again: {field.metadata['looks']}")
+            wrong = _("does not look like one (a $NAME is replaced only where it is the whole value)")
+            if "$" not in text:
+                wrong = _("does not look like one")
+            document.fault(where, wrong, _("copy it again: {looks}", looks=field.metadata["looks"]))
     _check_ids(document, module, access, at)
     settings = validate(document, module.Settings, section, at, ("access",))
     rights = validate(document, AccessConfig, access, (*at, "access"))
@@ -361,7 +348,7 @@ def _check_ids(document: Document, module: ModuleType, access: Any, at: Location
     for name in ("allow", "operators") if shape and isinstance(access, dict) else ():
         for i, person in enumerate(access[name] if isinstance(access.get(name), list) else ()):
             if isinstance(person, str) and not re.fullmatch(shape, person):
-                document.fault((*at, "access", name, i), "is not an id of this platform", fix)
+                document.fault((*at, "access", name, i), _("is not an id of this platform"), _(fix))
 
 
 # ---------------------------------------------------------------- secrets

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.mcp.settings import McpServerSettings
-from bot.config.decoder import describe, validate
+from bot.config.decoder import EXPECTED, describe, validate
 from bot.config.document import URL_FIX, Document, is_url
 from bot.config.excerpt import Location
+from catalogue import _
 
 FOREIGN_SECTION = "mcpServers"
 INSTALL = ".venv/bin/pip install 'mcp>=2.3,<3'"
@@ -19,8 +20,8 @@ def read_foreign_servers(document: Document, sections: dict[str, Any]) -> tuple[
     """Check all servers, and return those of `mcpServers`, which this removes from the sections."""
     foreign = sections.pop(FOREIGN_SECTION, None)
     if not isinstance(foreign, dict | None):
-        wrong = f"expected a section (name: value), found {describe(foreign)}"
-        document.fault((FOREIGN_SECTION,), wrong, "write the name of a server, a colon, and its settings")
+        wrong = _(EXPECTED, expected=_("a section (name: value)"), found=describe(foreign))
+        document.fault((FOREIGN_SECTION,), wrong, _("write the name of a server, a colon, and its settings"))
         foreign = {}
     mcp = sections.get("mcp")
     entries = mcp.get("servers") if isinstance(mcp, dict) else None
@@ -44,16 +45,18 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
     """Check what a single setting does not show."""
     name, url = str(entry.get("name", "")), entry.get("url")
     if name in names:
-        document.fault((*at, "name"), "another server has the same name", "give it its own name")
+        document.fault((*at, "name"), _("another server has the same name"), _("give it its own name"))
     names.add(name)
     if entry.get("type") == "sse":
-        document.fault((*at, "type"), "the SSE transport is not supported", "use the server's streamable-HTTP URL")
+        document.fault(
+            (*at, "type"), _("the SSE transport is not supported"), _("use the server's streamable-HTTP URL")
+        )
     if bool(url) == bool(entry.get("command")) and (*at, "url") not in document.faulty:
-        document.fault(at, "needs either `command` or `url`", "a program on this machine, or an HTTP server")
+        document.fault(at, _("needs either `command` or `url`"), _("a program on this machine, or an HTTP server"))
     elif url and isinstance(url, str) and not is_url(url):
-        document.fault((*at, "url"), "not a URL", URL_FIX)
+        document.fault((*at, "url"), _("not a URL"), _(URL_FIX))
     oauth = entry.get("oauth")
     if isinstance(oauth, dict) and oauth.get("client_id") and not oauth.get("issuer"):
-        document.fault((*at, "oauth", "issuer"), "is missing", "add the URL of the authorization server")
+        document.fault((*at, "oauth", "issuer"), _("is missing"), _("add the URL of the authorization server"))
     if importlib.util.find_spec("mcp") is None:
-        document.fault(at, "package mcp is not installed", INSTALL)
+        document.fault(at, _("package mcp is not installed"), INSTALL)

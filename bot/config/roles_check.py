@@ -10,6 +10,7 @@ from bot.config.document import Document
 from bot.config.excerpt import Location
 from bot.config.schema import ChannelConfig
 from bot.config.team import ApprovalRule, TeamConfig
+from catalogue import _
 
 
 def check_team(document: Document, team: TeamConfig, entries: Sequence[ChannelConfig]) -> None:
@@ -20,8 +21,8 @@ def check_team(document: Document, team: TeamConfig, entries: Sequence[ChannelCo
         for role in rule.roles:
             _check_role(document, ("team", "approvals", i, "roles"), role, known)
         if rule.chat and chat_of(rule) is None:
-            fix = "write it as CHANNEL/WORKSPACE/CHAT; the command `whoami` shows it in that chat"
-            document.fault(("team", "approvals", i, "chat"), "is not the address of a chat", fix)
+            fix = _("write it as CHANNEL/WORKSPACE/CHAT; the command `whoami` shows it in that chat")
+            document.fault(("team", "approvals", i, "chat"), _("is not the address of a chat"), fix)
     for entry in entries:
         for i, assignment in enumerate(entry.access.roles):
             at = ("channels", entry.name, "access", "roles", i, "role")
@@ -38,4 +39,4 @@ def chat_of(rule: ApprovalRule) -> Thread | None:
 
 def _check_role(document: Document, at: Location, role: str, known: Collection[str]) -> None:
     if role not in known:
-        document.fault(at, "no role has this name", suggest(role, known))
+        document.fault(at, _("no role has this name"), suggest(role, known))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from agent.setting import setting
+from catalogue import _
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -27,7 +28,7 @@ class Money(int):
         """Return the amount of a text or number. Raises ValueError."""
         written = _MONEY.fullmatch(str(value).strip())
         if not written or isinstance(value, bool):
-            raise ValueError("is not an amount of money: write dollars, such as `5 USD` or `0.50 USD`")
+            raise ValueError(_("is not an amount of money: write dollars, such as `5 USD` or `0.50 USD`"))
         return cls(round(float(written[1]) * 1_000_000))
 
     @classmethod
@@ -47,7 +48,7 @@ class TokenCount(int):
         """Return the number of a text or number. Raises ValueError."""
         written = _COUNT.fullmatch(str(value).strip())
         if not written or isinstance(value, bool):
-            raise ValueError("is not a number of tokens: write such as 500000, `500k` or `2M`")
+            raise ValueError(_("is not a number of tokens: write such as 500000, `500k` or `2M`"))
         return cls(round(float(written[1]) * _FACTORS[written[2]]))
 
     @classmethod

@@ -8,41 +8,42 @@ from collections.abc import Sequence
 import yaml
 
 from bot.config.excerpt import Mark
+from catalogue import _
 
 _KEY_WITHOUT_SPACE = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]{0,40}):[^\s/]")
 
 
 def explain_syntax_error(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[Mark | None, str, str]:
     """Return where the mistake is, what is wrong and how to fix it. Never repeats a value."""
-    problem, context = error.problem or error.context or "not valid", error.context or ""
+    problem, context = error.problem or error.context or _("not valid"), error.context or ""
     mark, begin = _mark(error.problem_mark or error.context_mark), _mark(error.context_mark)
     if "found character '\\t'" in problem:
-        return mark, "a tab, which YAML does not allow here", "replace it with spaces"
+        return mark, _("a tab, which YAML does not allow here"), _("replace it with spaces")
     if "found unexpected end of stream" in problem and "quoted scalar" in context:
-        return begin, "this quote is never closed", "close it, or remove it"
+        return begin, _("this quote is never closed"), _("close it, or remove it")
     if squeezed := _key_without_space(begin or mark, lines) or _key_without_space(_line_above(mark), lines):
         line, column = squeezed
-        return Mark(line, column, column + 1), "there is no space after the colon", "put a space after it"
+        return Mark(line, column, column + 1), _("there is no space after the colon"), _("put a space after it")
     if "could not find expected ':'" in problem:
-        return begin, "expected `name: value`", "add the colon and a space"
+        return begin, _("expected `name: value`"), _("add the colon and a space")
     if begin and mark and "flow" in context and mark.line > begin.line:
         bracket = "{" if "mapping" in context else "["
         return (
             begin,
-            f"this `{bracket}` is not closed",
-            f"close it, or add the comma that is missing in line {begin.line + 1}",
+            _("this `{bracket}` is not closed", bracket=bracket),
+            _("close it, or add the comma that is missing in line {n}", n=begin.line + 1),
         )
     if "mapping values are not allowed" in problem:
         return (
             mark,
-            "a second `name: value` in one line",
-            "indent the lines of a section equally; quote a value with a colon",
+            _("a second `name: value` in one line"),
+            _("indent the lines of a section equally; quote a value with a colon"),
         )
     if "that cannot start any token" in problem:
-        return mark, "a value cannot begin with this character", "put the value in quotes"
+        return mark, _("a value cannot begin with this character"), _("put the value in quotes")
     if isinstance(error, yaml.composer.ComposerError):  # its text repeats what was written
         problem = re.sub(r" '.*", "", problem)
-    return mark, problem, "check quotes, colons and indentation"
+    return mark, problem, _("check quotes, colons and indentation")
 
 
 def _mark(mark: yaml.Mark | None) -> Mark | None:

@@ -19,6 +19,26 @@ def choose_language(execute: Execute, thread: Thread, person: str, language: str
     insert_row(execute, "languages", "reader", values, update=("language",))
 
 
+class ChosenLanguages:
+    """A copy of the choices in memory, for what a channel says when the database cannot be used."""
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, str] = {}
+
+    def read(self, execute: Execute) -> None:
+        """Read the choices from the database."""
+        self._chosen = {str(row["reader"]): str(row["language"]) for row in execute("SELECT * FROM languages", {})}
+
+    def note(self, thread: Thread, person: str, language: str) -> None:
+        """Note a choice that was stored."""
+        self._chosen[reader_key(thread, person)] = language
+
+    def find(self, thread: Thread, person: str) -> str:
+        """Return the language that the person chose, or else the chat; "" for none."""
+        chosen = person and self._chosen.get(reader_key(thread, person))
+        return chosen or self._chosen.get(reader_key(thread, CHAT), "")
+
+
 def language_of(execute: Execute, thread: Thread, author: Author) -> str:
     """Return the language to use: chosen by the person, by the chat, configured, reported by the platform, English."""
     readers = {"person": reader_key(thread, author.id), "chat": reader_key(thread, CHAT)}

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from agent.blocks import Block
 from agent.messages import Attachment
-from catalogue import _
+from catalogue import N_, _
 from channels.base import OutgoingFile
 from channels.console.files import save_download
 from channels.console.plain import progress_lines
 from channels.console.session import NO_ACCESS
 from channels.console.view import FinalReply, Key, Look, Progress, Typed, strip_controls
 
-QUESTION_OPEN = "This is a question. Answer it with: fawn ask --continue NAME …, with the same NAME as before."
+QUESTION_OPEN = N_("This is a question. Answer it with: fawn ask --continue NAME …, with the same NAME as before.")
 
 
 class AskView:
@@ -74,7 +74,7 @@ class AskView:
     async def save_file(self, file: OutgoingFile) -> str:
         path = str(await asyncio.to_thread(save_download, file, self._downloads))
         self.files.append(path)
-        self._say(f"File: {path}")
+        self._say(_("File: {path}", path=path))
         return path
 
     def _say(self, text: str, *, always: bool = False) -> None:
@@ -100,5 +100,5 @@ class AskView:
         else:
             print(strip_controls(final.text), flush=True)
         if final.state == "waiting":
-            self._say(QUESTION_OPEN, always=True)
+            self._say(_(QUESTION_OPEN), always=True)
         return final.state == "done"

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from agent.setting import Secret, setting
+from catalogue import N_
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
 
@@ -21,10 +22,10 @@ class DingTalkSettings:
     """`channels.dingtalk` in config.yaml."""
 
     client_id: str = field(
-        metadata={"help": "the app's Client ID (AppKey), page Credentials", "environment": "DINGTALK_CLIENT_ID"}
+        metadata={"help": N_("the app's Client ID (AppKey), page Credentials"), "environment": "DINGTALK_CLIENT_ID"}
     )
     client_secret: Secret = field(
-        metadata={"help": "the app's Client Secret, same page", "environment": "DINGTALK_CLIENT_SECRET"}
+        metadata={"help": N_("the app's Client Secret, same page"), "environment": "DINGTALK_CLIENT_SECRET"}
     )
     card_template_id: str = setting("", "AI card template (….schema); without one, answers neither stream nor change")
     robot_code: str = setting("", "the robot's code, if it is not the Client ID")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from catalogue import N_, _, join_sentences, list_items
 from channels.base import Refused
 from channels.dingtalk import DingTalkSettings
 from channels.dingtalk.api import DingTalkApi, DingTalkRefusal
-from channels.shared.account_probe import refusing
+from channels.shared.account_probe import CONNECTED, refusing
 from channels.shared.lifecycle import opened
 
 # Calls that DingTalk refuses, for their arguments if the app has the permission, and else for the permission.
@@ -18,12 +19,12 @@ _CARDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("PUT", "/v1.0/card/streaming", {"outTrackId": "", "guid": "", "key": "", "content": "", "isFull": True}),
 )
 PERMISSION_CODE = "Forbidden.AccessDenied.AccessTokenPermissionDenied"
-STREAM_FIX = "In the developer console, choose “Stream mode” for the robot's messages, and publish a version."
+STREAM_FIX = N_("In the developer console, choose “Stream mode” for the robot's messages, and publish a version.")
 
 
 async def probe_account(settings: DingTalkSettings) -> str:
     """Describe the app in a sentence. Raises Refused with what to do."""
-    with refusing(settings.base_url, "`proxy` and `ca_file`"):
+    with refusing(settings.base_url, list_items(["`proxy`", "`ca_file`"])):
         async with opened(DingTalkApi(settings)) as api:
             return await _probe_app(api, settings)
 
@@ -37,10 +38,10 @@ async def _probe_app(api: DingTalkApi, settings: DingTalkSettings) -> str:
             if error.code == PERMISSION_CODE:
                 lacking.append(str(error))
     if lacking:
-        raise Refused(f"{' '.join(lacking)} Add it in the developer console and publish a version.")
+        raise Refused(join_sentences(*lacking, _("Add it in the developer console and publish a version.")))
     try:
         await (await api.open_stream()).close()
     except DingTalkRefusal as error:
-        raise Refused(f"{error}. {STREAM_FIX}") from None
-    cards = "" if settings.card_template_id else ", without `card_template_id`: answers do not stream"
-    return f"connected as {settings.client_id}{cards}"
+        raise Refused(join_sentences(f"{error}.", _(STREAM_FIX))) from None
+    without = N_("connected as {name}, without `card_template_id`: answers do not stream")
+    return _(CONNECTED if settings.card_template_id else without, name=settings.client_id)

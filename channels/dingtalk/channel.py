@@ -43,8 +43,9 @@ from channels.shared.file_groups import group_files, send_groups
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
 from channels.shared.lifecycle import PlatformChannel
+from channels.shared.posts import post_once
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
-from channels.shared.reply_writer import ReplyWriter, post_once
+from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import NOT_STORED, REPEAT_MARK, choice_line, text_for
 
 MAX_UPLOAD_BYTES = 20 << 20  # open.dingtalk.com/document/development/upload-media-files
@@ -102,7 +103,7 @@ class DingTalkChannel(PlatformChannel):
         return None
 
     async def _apologize(self, message: Message) -> None:
-        await self._messenger(message.thread).send_text(text_for(message.author, NOT_STORED))
+        await self._messenger(message.thread).send_text(text_for(message, NOT_STORED))
 
     async def _show_working(self, message: Message) -> None:
         await self._set_reaction("reply", message.id)

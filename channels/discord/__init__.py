@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent.setting import Secret, setting
+from catalogue import N_
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
 
@@ -20,7 +21,7 @@ class DiscordSettings:
     """`channels.discord` in config.yaml."""
 
     token: Secret = field(
-        metadata={"help": "the bot's token, page Bot of discord.com/developers", "environment": "DISCORD_BOT_TOKEN"}
+        metadata={"help": N_("the bot's token, page Bot of discord.com/developers"), "environment": "DISCORD_BOT_TOKEN"}
     )
     base_url: str = setting("https://discord.com/api/v10", "URL of the API, with its version")
     gateway_url: str = setting("wss://gateway.discord.gg/", "URL of the gateway, which delivers events")
@@ -35,7 +36,7 @@ class DiscordSettings:
 
 
 Settings = DiscordSettings  # the configuration loader looks for this name
-ID_SHAPE = (r"\d+", "ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot")
+ID_SHAPE = (r"\d+", N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"))
 
 
 def connect(settings: DiscordSettings) -> AbstractAsyncContextManager[Channel]:

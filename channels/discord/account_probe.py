@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
+from catalogue import _, list_items
 from channels.base import ChannelError, Refused, TokenRejected
 from channels.discord import DiscordSettings
 from channels.discord.api import DiscordApi
@@ -24,17 +25,17 @@ async def probe_account(settings: DiscordSettings) -> str:
             guilds = await api("GET", "/users/@me/guilds")
             await _probe_gateway(settings, api)
     except TokenRejected:
-        raise Refused(TOKEN_REJECTED) from None
+        raise Refused(_(TOKEN_REJECTED)) from None
     except ChannelError as error:
-        proxy = "the proxy, " if settings.proxy else ""
-        raise Refused(f"{error}: check {proxy}base_url, gateway_url and the network.") from None
+        suspects = list_items([*(["proxy"] if settings.proxy else []), "base_url", "gateway_url"])
+        raise Refused(_("{error}: check {suspect} and the network", error=error, suspect=suspects)) from None
     if not int(application.get("flags") or 0) & CONTENT_INTENT_FLAGS:
-        raise Refused(INTENT_REFUSED)
+        raise Refused(_(INTENT_REFUSED))
     if not guilds:
         link = invite_link(application["id"])
-        return f"connected as @{me['username']}, in no server yet: invite it with {link}"
+        return _("connected as @{name}, in no server yet: invite it with {link}", name=me["username"], link=link)
     names = ", ".join(str(guild["name"]) for guild in guilds[:3]) + (", …" if len(guilds) > 3 else "")
-    return f"connected as @{me['username']} in {names}"
+    return _("connected as @{name} in {servers}", name=me["username"], servers=names)
 
 
 async def _probe_gateway(settings: DiscordSettings, api: DiscordApi) -> None:
@@ -45,4 +46,4 @@ async def _probe_gateway(settings: DiscordSettings, api: DiscordApi) -> None:
         ) as socket:
             await socket.receive_json(timeout=GATEWAY_TIMEOUT_SECONDS)
     except (aiohttp.ClientError, OSError, TypeError, ValueError) as error:
-        raise Refused(f"the gateway does not answer ({type(error).__name__})") from None
+        raise Refused(_("the gateway does not answer ({error})", error=type(error).__name__)) from None

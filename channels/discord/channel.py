@@ -43,8 +43,9 @@ from channels.shared import file_limits
 from channels.shared.file_groups import group_files, joined_captions, send_groups
 from channels.shared.http_client import opened_file
 from channels.shared.lifecycle import PlatformChannel
+from channels.shared.posts import post_once
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
-from channels.shared.reply_writer import MessageMissing, post_once
+from channels.shared.reply_writer import MessageMissing
 
 MIB = 1 << 20
 UPLOAD_BYTES_BY_TIER = (10 * MIB, 10 * MIB, 50 * MIB, 100 * MIB)  # boost tier (…/docs/reference#uploading-files)

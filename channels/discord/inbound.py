@@ -192,7 +192,7 @@ class Inbound:
 
     async def _apologize(self, event: Message) -> None:
         reference = {"message_id": event.id, "fail_if_not_exists": False}
-        text = text_for(event.author, NOT_STORED)
+        text = text_for(event, NOT_STORED)
         body = {"content": text, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
         await self._api("POST", f"/channels/{self._place_of(event).topic}/messages", body)
 

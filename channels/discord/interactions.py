@@ -74,14 +74,14 @@ class Interactions:
             [receipt] = await storing
         except NotStored as error:
             log.error("discord.not_stored events=1 reason=%s", error)  # noqa: TRY400 — the reason is enough
-            await self._respond_privately(event, text_for(message.author, NOT_STORED), deferred)
+            await self._respond_privately(event, text_for(message, NOT_STORED), deferred)
             return
         finally:
             storing.cancel()
         if not is_command and (refusal := press_refusal(message, receipt)):
             await self._respond_privately(event, refusal, deferred)
         elif receipt is Receipt.IGNORED:
-            await self._respond_privately(event, text_for(message.author, NOT_ALLOWED), deferred)
+            await self._respond_privately(event, text_for(message, NOT_ALLOWED), deferred)
         elif token:
             waiting = deferred or await self._respond(event, defer, receipt is Receipt.ACCEPTED)
             token.set_result(_response_token(event) if waiting else "")

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode
+from functools import partial
 
+from catalogue import N_, _
 from channels.discord import DiscordSettings
 from channels.discord.invite import invite_link
 from channels.shared.setup_guide import SetupGuide
 
-CREATE_BOT = """\
+CREATE_BOT = N_("""\
 Create the bot: open https://discord.com/developers/applications, choose New Application and enter a name.
-On the page Bot, enable Message Content Intent, save, and press Reset Token to see the token."""
-CONTACT = """\
+On the page Bot, enable Message Content Intent, save, and press Reset Token to see the token.""")
+CONTACT = N_("""\
 Add the bot to your server: {link}
-Then click its name in the member list, choose Message, and write: {word}"""
+Then click its name in the member list, choose Message, and write: {word}""")
 
 
 def _describe_contact(settings: DiscordSettings, account: str, word: str) -> str:
     """Return the invitation, and how to write to the bot."""
-    return CONTACT.format(link=invite_link(_application_id(settings.token.reveal())), word=word)
+    return _(CONTACT, link=invite_link(_application_id(settings.token.reveal())), word=word)
 
 
 def _application_id(token: str) -> str:
@@ -31,4 +33,4 @@ def _application_id(token: str) -> str:
         return "YOUR_APPLICATION_ID"
 
 
-GUIDE = SetupGuide(_describe_contact, {"token": CREATE_BOT})
+GUIDE = SetupGuide(_describe_contact, {"token": partial(_, CREATE_BOT)})

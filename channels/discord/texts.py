@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from catalogue import N_
 
-TOKEN_REJECTED = "Discord rejects the bot's token: copy the right one from discord.com/developers, page Bot."  # noqa: S105 — no token
-INTENT_REFUSED = (
-    "Discord refuses the Message Content Intent: switch it on at discord.com/developers, page Bot,"
-    " Privileged Gateway Intents."
+TOKEN_REJECTED = N_("Discord rejects the bot's token: copy the right one from discord.com/developers, page Bot.")
+INTENT_REFUSED = N_(
+    "Discord refuses the Message Content Intent: switch it on at discord.com/developers, "
+    "page Bot, Privileged Gateway Intents."
 )
-TOKEN_SHARED = "Another program is using this bot's token. Stop one of the two, then restart Fawn."  # noqa: S105 — no token
+TOKEN_SHARED = N_("Another program is using this bot's token. Stop one of the two, then restart Fawn.")
 
 REST_FOLLOWS = N_("The answer is long: the rest comes as a file when I am done.")
 REST_IN_FILE = N_("The answer is long: the rest is in the file.")

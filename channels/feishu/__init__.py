@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from agent.setting import Secret, setting
+from catalogue import N_
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
 
@@ -22,11 +23,11 @@ class FeishuSettings:
 
     app_id: str = field(
         metadata={
-            "help": "the app's id (cli_…), page Credentials of the developer console",
+            "help": N_("the app's id (cli_…), page Credentials of the developer console"),
             "environment": "FEISHU_APP_ID",
         }
     )
-    app_secret: Secret = field(metadata={"help": "the app's secret, same page", "environment": "FEISHU_APP_SECRET"})
+    app_secret: Secret = field(metadata={"help": N_("the app's secret, same page"), "environment": "FEISHU_APP_SECRET"})
     domain: str = setting("feishu", "`feishu` (China), `lark` (elsewhere), or a URL")
     proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
     ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")

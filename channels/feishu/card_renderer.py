@@ -135,7 +135,7 @@ def card_json(part: FeishuMessage, topic: str, card_id: str) -> Json:
 def choice_element(press: Message) -> Json:
     """Return the element that shows the choice in place of the buttons. It names a person without notifying them."""
     if press.kind is Kind.COMMAND:
-        line = _(PRESSED[press.text])
+        line = texts.text_for(press, PRESSED[press.text])
     else:  # open.feishu.cn/document/feishu-cards/card-json-v2-components/content-components/rich-text
         person = f"<person id='{press.author.id}' show_name=true show_avatar=false style='normal'></person>"
         line = texts.choice_line(without_mentions(press.text), person)

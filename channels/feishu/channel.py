@@ -171,7 +171,7 @@ class FeishuChannel(PlatformChannel):
 
     async def _apologize(self, event: Message) -> None:
         sender = MessageSender(self._api, event.thread, "sorry", event.id)
-        await sender.send_message("text", {"text": text_for(event.author, NOT_STORED)}, "")
+        await sender.send_message("text", {"text": text_for(event, NOT_STORED)}, "")
 
     async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
         """Parse an entry of the bot's menu: its event names the person, but not the chat."""

@@ -16,8 +16,8 @@ from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, MessageSender
 from channels.shared.file_groups import group_files, send_groups
 from channels.shared.file_limits import check_outgoing_file, limit_chunks, multipart_file_name, too_large
 from channels.shared.http_client import opened_file
+from channels.shared.posts import post_once
 from channels.shared.rate_limit import RateLimitScope
-from channels.shared.reply_writer import post_once
 
 MAX_UPLOAD_BYTES = 30 << 20  # open.feishu.cn/document/server-docs/im-v1/file/create
 MAX_IMAGE_BYTES = 10 << 20  # …/image/create

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
+from catalogue import N_, _
 from channels.feishu import FeishuSettings
 from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
 from channels.shared.setup_guide import SetupGuide
 
 SCOPES = json.dumps({"scopes": {"tenant": [*REQUIRED_SCOPES, *OPTIONAL_SCOPES], "user": []}})
-CREATE_APP = """\
+CREATE_APP = N_("""\
 Create a custom app: https://open.feishu.cn/app (Lark: https://open.larksuite.com/app). Add features: Bot.
 Permissions & Scopes, Batch import, paste:
 
 {scopes}
 
-Version Management: create a version and publish it. Credentials & Basic Info shows the app id (cli_…)."""
-SHOW_KEY = "The same page shows the app secret."
-CONTACT = """\
+Version Management: create a version and publish it. Credentials & Basic Info shows the app id (cli_…).""")
+SHOW_KEY = N_("The same page shows the app secret.")
+CONTACT = N_("""\
 Events & Callbacks, both tabs: choose the persistent connection. Add the events im.message.receive_v1,
 im.message.recalled_v1, im.message.reaction.created_v1 and application.bot.menu_v6, and the callback
-card.action.trigger. Publish another version. Then search for the bot in the app and write to it: {word}"""
+card.action.trigger. Publish another version. Then search for the bot in the app and write to it: {word}""")
 
 
 def _describe_contact(settings: FeishuSettings, account: str, word: str) -> str:
     """Return the steps that need a running Fawn, and how to write to the bot."""
-    return CONTACT.format(word=word)
+    return _(CONTACT, word=word)
 
 
-GUIDE = SetupGuide(_describe_contact, {"app_id": CREATE_APP.format(scopes=SCOPES), "app_secret": SHOW_KEY})
+GUIDE = SetupGuide(
+    _describe_contact, {"app_id": partial(_, CREATE_APP, scopes=SCOPES), "app_secret": partial(_, SHOW_KEY)}
+)

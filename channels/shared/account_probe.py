@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from catalogue import N_, _
 from channels.base import ChannelError, Refused, TokenRejected
+
+CONNECTED = N_("connected as {name}")
 
 
 @contextmanager
@@ -18,4 +21,11 @@ def refusing(base_url: str, suspects: str) -> Iterator[None]:
     except TokenRejected as error:
         raise Refused(str(error)) from None
     except ChannelError as error:
-        raise Refused(f"{base_url} cannot be used: {error}. Check {suspects}.") from None
+        raise Refused(
+            _(
+                "{base_url} cannot be used: {error}. Check {suspects}.",
+                base_url=base_url,
+                error=error,
+                suspects=suspects,
+            )
+        ) from None

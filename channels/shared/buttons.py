@@ -56,11 +56,11 @@ def press_refusal(message: Message, receipt: Receipt) -> str:
     if receipt is Receipt.ACCEPTED:
         return ""
     refused = NOT_ALLOWED if message.kind is Kind.COMMAND else NOT_YOURS
-    return text_for(message.author, refused if receipt is Receipt.IGNORED else ANSWERED)
+    return text_for(message, refused if receipt is Receipt.IGNORED else ANSWERED)
 
 
 def press_toast(message: Message, receipt: Receipt) -> str:
     """Return what only the person sees who pressed a button."""
     command = message.kind is Kind.COMMAND
-    done = text_for(message.author, PRESSED[message.text]) if command else f"✓ {message.text}"
+    done = text_for(message, PRESSED[message.text]) if command else f"✓ {message.text}"
     return press_refusal(message, receipt) or done

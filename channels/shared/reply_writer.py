@@ -17,16 +17,11 @@ from channels.base import (
     SentMessages,
     TryLater,
     Unconfirmed,
-    find_sent_message,
 )
+from channels.shared.posts import MAX_EMPTY_POSTS, MAX_IDEMPOTENT_POSTS, MAX_POSTS, UNCONFIRMED
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
 log = logging.getLogger(__name__)
-
-MAX_POSTS = 2  # of one message while their outcomes are unknown: people may see all of them
-MAX_EMPTY_POSTS = 2  # after them: placeholders, which an edit fills as soon as one is confirmed
-MAX_IDEMPOTENT_POSTS = 5  # …where the platform recognises a repeat, for some minutes
-UNCONFIRMED = "it was posted {n} times and no answer came"
 
 P = TypeVar("P")  # a part: the content of one message; equal parts look the same
 C = TypeVar("C", contravariant=True)
@@ -377,29 +372,3 @@ class ReplyWriter(Generic[P]):
             raise TryLater(str(error)) from error
         self._replaced[index] = self._ids.pop(index)
         self._shown.pop(index, None)
-
-
-async def post_once(
-    posts: SentMessages,
-    post: Callable[[], Awaitable[str]],
-    rate_limit: ReplyRateLimit | None = None,
-    max_idempotent_posts: int = MAX_IDEMPOTENT_POSTS,
-    index: int = 0,
-) -> None:
-    """Post a message with files unless it was posted before, recorded before and after. Raises ChannelError."""
-    known = find_sent_message(posts, index)
-    if known and known.id:
-        return
-    if known and known.posts >= (max_idempotent_posts if rate_limit and rate_limit.idempotent else MAX_POSTS):
-        raise Unconfirmed(UNCONFIRMED.format(n=known.posts))
-    if rate_limit:
-        await rate_limit.acquire(Priority.FINAL)
-    await posts.sending(index)
-    try:
-        message_id = await post()
-    except (TryLater, Refused) as error:
-        await posts.unsent(index)
-        if rate_limit and isinstance(error, TryLater):
-            rate_limit.pause(error.after)
-        raise
-    await posts.sent(index, message_id)

@@ -15,4 +15,4 @@ class SetupGuide:
     """
 
     contact: Callable[[Any, str, str], str]
-    steps: Mapping[str, str] = field(default_factory=dict)  # setting → what to do to get it
+    steps: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # setting → what to do to get it

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 
 from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVE, DENY, Ask
-from agent.messages import Author
+from agent.messages import Message, Thread
 from catalogue import LANGUAGES, N_, _, default_language, format_duration, use_language
 
 NOT_STORED = N_(
@@ -20,12 +21,19 @@ DECIDED = {
     ALLOW_HERE: N_("✅ Allowed in this conversation by {name}"),
     ALWAYS_ALLOW: N_("✅ Always allowed by {name}"),
 }
+_find_chosen: ContextVar[Callable[[Thread, str], str]] = ContextVar("find_chosen", default=lambda thread, person: "")
 REPEAT_MARK = N_("↻ You may have seen this already:")  # before a message that may be visible twice
 
 
-def text_for(author: Author, sentence: str) -> str:
-    """Return a sentence in the language that the platform reports of a person; only the bot knows what they chose."""
-    with use_language(default_language(author.language)):
+def use_chosen_languages(find: Callable[[Thread, str], str]) -> None:
+    """Let `find` return what a person, or else their chat, chose; "" for nothing. Tasks that start later inherit it."""
+    _find_chosen.set(find)
+
+
+def text_for(message: Message, sentence: str) -> str:
+    """Return a sentence in the language of a message's author."""
+    chosen = _find_chosen.get()(message.thread, message.author.id)
+    with use_language(chosen or default_language(message.author.language)):
         return _(sentence)
 
 

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from agent.setting import Secret, setting
+from catalogue import N_
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
 from channels.slack.manifest import app_manifest
@@ -31,7 +32,7 @@ class SlackSettings:
 
     bot_token: Secret = field(
         metadata={
-            "help": "the bot's token (xoxb-…), page OAuth & Permissions",
+            "help": N_("the bot's token (xoxb-…), page OAuth & Permissions"),
             "environment": "SLACK_BOT_TOKEN",
             "shape": "xoxb-.+",
             "looks": "xoxb-…",
@@ -39,7 +40,7 @@ class SlackSettings:
     )
     app_token: Secret = field(
         metadata={
-            "help": "the app-level token (xapp-…) with the scope connections:write",
+            "help": N_("the app-level token (xapp-…) with the scope connections:write"),
             "environment": "SLACK_APP_TOKEN",
             "shape": "xapp-.+",
             "looks": "xapp-…",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from catalogue import N_, _, join_sentences, list_items
 from channels.base import ChannelError, Refused, TokenRejected
+from channels.shared.account_probe import CONNECTED
 from channels.shared.lifecycle import opened
 from channels.slack import SlackSettings
 from channels.slack.channel import SlackChannel
 from channels.slack.manifest import REQUIRED_SCOPES, SCOPES
 
-SCOPES_FIX = "add the scopes (`fawn slack manifest` has all of them) and install the app again"
+SCOPES_LACKING = N_(
+    "In {team} the app lacks {scopes}: add the scopes (`fawn slack manifest` has all of them) and install the app again"
+)
 
 
 async def probe(settings: SlackSettings) -> str:
@@ -19,7 +23,7 @@ async def probe(settings: SlackSettings) -> str:
         except (Refused, TokenRejected) as error:
             raise Refused(f"{error}.") from None
         except ChannelError as error:
-            raise Refused(f"{error}. Check base_url, proxy and the network.") from None
+            raise Refused(join_sentences(f"{error}.", _("Check base_url, proxy and the network."))) from None
 
 
 async def _probe_workspaces(channel: SlackChannel) -> str:
@@ -27,10 +31,13 @@ async def _probe_workspaces(channel: SlackChannel) -> str:
     for workspace in channel.workspaces:
         account, granted = await workspace.identify(), await workspace.api.granted_scopes()
         if granted and (missing := sorted(REQUIRED_SCOPES - granted)):
-            raise Refused(f"In {account.workspace_name} the app lacks {', '.join(missing)}: {SCOPES_FIX}")
+            raise Refused(_(SCOPES_LACKING, team=account.workspace_name, scopes=list_items(missing)))
         lacking = sorted(SCOPES.keys() - granted) if granted else []
-        without = f" without {', '.join(lacking)}" if lacking else ""
-        found.append(f"@{account.name} in {account.workspace_name} ({account.team_id}){without}")
+        place = {"name": account.name, "team": account.workspace_name, "id": account.team_id}
+        where = _("@{name} in {team} ({id})", **place)
+        if lacking:
+            where = _("@{name} in {team} ({id}) without {scopes}", **place, scopes=list_items(lacking))
+        found.append(where)
     for socket in channel.sockets:
         await socket.probe_connection()
-    return f"connected as {' and '.join(found)}"
+    return _(CONNECTED, name=list_items(found))

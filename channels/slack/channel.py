@@ -32,7 +32,8 @@ from channels.shared.caches import ExpiringDict
 from channels.shared.file_groups import group_files, joined_captions, send_groups
 from channels.shared.http_client import HttpClient
 from channels.shared.lifecycle import PlatformChannel
-from channels.shared.reply_writer import ReplyWriter, post_once
+from channels.shared.posts import post_once
+from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK
 from channels.slack import SlackSettings
 from channels.slack.api import SlackApi

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from urllib.parse import quote
 
+from catalogue import N_, _
 from channels.shared.setup_guide import SetupGuide
 from channels.slack import SlackSettings
 from channels.slack.manifest import app_manifest
 
-CREATE_APP = """\
+CREATE_APP = N_("""\
 Create the app: open this link, choose the workspace, then Next and Create.
 
 {link}
 
 Then, on the page Basic Information, App-Level Tokens, Generate: any name, the scope connections:write.
-The token begins with xapp-."""
-INSTALL_APP = """\
-On the page Install App, install it to the workspace and allow it. The Bot User OAuth Token begins with xoxb-."""
-CONTACT = "In Slack, find the app under Apps and write to it: {word}"
+The token begins with xapp-.""")
+INSTALL_APP = N_("""\
+On the page Install App, install it to the workspace and allow it. The Bot User OAuth Token begins with xoxb-.""")
+CONTACT = N_("In Slack, find the app under Apps and write to it: {word}")
 
 
 def manifest_link() -> str:
@@ -29,7 +31,9 @@ def manifest_link() -> str:
 
 def _describe_contact(settings: SlackSettings, account: str, word: str) -> str:
     """Return how to write to the app."""
-    return CONTACT.format(word=word)
+    return _(CONTACT, word=word)
 
 
-GUIDE = SetupGuide(_describe_contact, {"app_token": CREATE_APP.format(link=manifest_link()), "bot_token": INSTALL_APP})
+GUIDE = SetupGuide(
+    _describe_contact, {"app_token": lambda: _(CREATE_APP, link=manifest_link()), "bot_token": partial(_, INSTALL_APP)}
+)

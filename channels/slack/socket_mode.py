@@ -35,6 +35,7 @@ from channels.shared.background import BackgroundTasks
 from channels.shared.caches import ExpiringDict
 from channels.shared.health import ConnectionHealth
 from channels.shared.inbound import Event
+from channels.shared.texts import text_for
 from channels.slack import SlackSettings
 from channels.slack.api import SDK_LOG, SlackApi
 from channels.slack.events import NAME, Json, candidate_workspaces, parse_payload
@@ -243,7 +244,8 @@ class SocketMode:
                 workspace.pipeline.keep(event, partial(self._store_event, workspace, event, payload))
                 return False
             if url:  # an interaction: ask the person to repeat it
-                answer = {"text": _(NOT_STORED_RESEND), "replace_original": False, "response_type": "ephemeral"}
+                text = text_for(event, NOT_STORED_RESEND) if isinstance(event, Message) else _(NOT_STORED_RESEND)
+                answer = {"text": text, "replace_original": False, "response_type": "ephemeral"}
                 self._background.start_best_effort(workspace.api.post_to_response_url(url, answer), "slack not stored")
         return True
 

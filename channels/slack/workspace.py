@@ -250,7 +250,7 @@ class Workspace:
 
     async def _apologize(self, event: Message) -> None:
         mark = {"event_type": "fawn_note", "event_payload": {}}  # SlackRenderer must not take it for an answer
-        text = texts.text_for(event.author, texts.NOT_STORED)
+        text = texts.text_for(event, texts.NOT_STORED)
         await self.api("chat.postMessage", **thread_arguments(event.thread), text=text, metadata=mark)
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:

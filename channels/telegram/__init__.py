@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from agent.setting import Secret, setting
+from catalogue import N_
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
 
@@ -20,7 +21,7 @@ class TelegramSettings:
 
     token: Secret = field(
         metadata={
-            "help": "the bot's token from @BotFather",
+            "help": N_("the bot's token from @BotFather"),
             "environment": "TELEGRAM_BOT_TOKEN",
             "shape": r"\d+:[\w-]+",
             "looks": "digits, a colon, and letters: 123456789:AAH…",
@@ -40,7 +41,7 @@ class TelegramSettings:
 
 
 Settings = TelegramSettings  # the name under which the configuration finds them
-ID_SHAPE = (r"-?\d+", "ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot")
+ID_SHAPE = (r"-?\d+", N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"))
 
 
 def connect(settings: TelegramSettings) -> AbstractAsyncContextManager[Channel]:

@@ -32,8 +32,9 @@ from channels.shared.file_groups import group_files, send_groups
 from channels.shared.http_client import opened_file
 from channels.shared.lifecycle import PlatformChannel
 from channels.shared.markdown_split import cut_units
+from channels.shared.posts import post_once
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
-from channels.shared.reply_writer import ReplyWriter, post_once
+from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK
 from channels.telegram import TelegramSettings
 from channels.telegram.api import TelegramApi

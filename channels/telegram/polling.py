@@ -150,7 +150,7 @@ class Poller:
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
 
     async def _apologize(self, event: Message) -> None:
-        await self._api.call_in_thread(event.thread, "sendMessage", text=text_for(event.author, NOT_STORED))
+        await self._api.call_in_thread(event.thread, "sendMessage", text=text_for(event, NOT_STORED))
 
     async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
         """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""

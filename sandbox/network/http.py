@@ -13,6 +13,8 @@ from typing import Self
 
 import h11
 
+from catalogue import _
+
 MAX_HEAD_BYTES = 16 << 10  # of a request or a response
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 10.0  # for unsent data when the connection ends
@@ -121,16 +123,22 @@ class HttpPeer:
         """The bytes received behind the last event."""
         return self._h11.trailing_data[0]
 
-    async def refuse(self, status: int, text: str, why: str, *fields: tuple[str, str]) -> None:
-        """Respond with a line of text, unless a response has begun. `why` is a word for programs."""
+    async def refuse(self, status: int, sentence: str, why: str, *fields: tuple[str, str], **values: object) -> None:
+        """Respond with a sentence in the current language, unless a response has begun. `why` is a word for programs,
+        and the status line is English."""
         if self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
-        text = " ".join(text.split()).encode("ascii", "replace").decode()
-        own = [("X-Fawn-Refused", why), ("Content-Type", "text/plain"), ("Content-Length", f"{len(text) + 1}")]
+        english = sentence.format(**values) if values else sentence
+        reason, body = (" ".join(text.split()) for text in (english, _(sentence, **values)))
+        data = f"{body}\n".encode("utf-8", "replace")
+        plain = ("Content-Type", "text/plain; charset=utf-8")
+        own = [("X-Fawn-Refused", why), plain, ("Content-Length", str(len(data)))]
         headers = [*own, *fields, ("Connection", "close")]
         with contextlib.suppress(OSError, h11.LocalProtocolError):  # it is closed, or the request was HEAD
-            await self.send_event(h11.Response(status_code=status, reason=text, headers=headers))
-            await self.send_event(h11.Data(data=f"{text}\n".encode()))
+            await self.send_event(
+                h11.Response(status_code=status, reason=reason.encode("ascii", "replace"), headers=headers)
+            )
+            await self.send_event(h11.Data(data=data))
 
 
 def header_value(head: Head, name: bytes) -> str:

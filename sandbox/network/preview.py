@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import h11
 
+from catalogue import N_, preferred_language, use_language
 from sandbox.base import SandboxError, SandboxUnavailable
 from sandbox.network.headers import LinkSite, request_headers, response_headers
 from sandbox.network.http import PEER_ERRORS, BadRequest, HttpPeer, StreamPair, carry_exchange, header_value
@@ -37,7 +38,7 @@ LINK_SLOTS = 32  # concurrent in one sandbox; more requests wait
 MAX_LINKS = 500  # a new link replaces the oldest
 IDLE_SECONDS = 300.0
 TOKEN_PATTERN = re.compile(r"([0-9a-f]{16})-([0-9a-f]{1,12})-([0-9a-f]{32})")  # fits into one label of a host name
-INVALID_LINK = "This link is not valid or has expired."
+INVALID_LINK = N_("This link is not valid or has expired.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,8 @@ class PreviewServer:
                     request = await client.read_request()
                 finally:
                     self._silent.pop(ends[1], None)
-                await self._serve_request(request, client)
+                with use_language(preferred_language(header_value(request, b"accept-language"))):
+                    await self._serve_request(request, client)
             except BadRequest as error:
                 await client.refuse(400, str(error), "bad")
             except PEER_ERRORS as error:
@@ -169,11 +171,13 @@ class PreviewServer:
         if link is None:
             await client.refuse(403, INVALID_LINK, "link")
         elif link.sandbox.gone:
-            await client.refuse(410, "The sandbox of this link has stopped.", "gone")
+            await client.refuse(410, N_("The sandbox of this link has stopped."), "gone")
         elif not target.startswith("/"):
-            await client.refuse(308, "Add a slash.", "folder", ("Location", f"{prefix}/{target}"))
+            await client.refuse(308, N_("Add a slash."), "folder", ("Location", f"{prefix}/{target}"))
         elif link.requests >= (MAX_REQUESTS_PER_LINK if self._requests < MAX_REQUESTS else LINK_SHARE):
-            await client.refuse(503, "Too many requests at once. Try again in a moment.", "busy", ("Retry-After", "1"))
+            await client.refuse(
+                503, N_("Too many requests at once. Try again in a moment."), "busy", ("Retry-After", "1")
+            )
         else:
             link.requests += 1
             self._requests += 1
@@ -207,13 +211,13 @@ async def _forward_request(
             await carry_exchange(client, server, inner, lambda head: response_headers(head, site), IDLE_SECONDS)
     except SandboxError as error:
         log.info("preview.unreached port=%d reason=%r", link.port, error)
-    await client.refuse(502, f"Nothing answers on port {link.port} of the sandbox.", "unreachable")
+    await client.refuse(502, N_("Nothing answers on port {port} of the sandbox."), "unreachable", port=link.port)
 
 
 async def _redirect_stray(request: h11.Request, target: str, client: HttpPeer) -> None:
     """Redirect a request for "/app.js" below the link of the page that made it, which the Referer names."""
     came = re.match(r"https?://[^/]+(/p/[0-9a-f-]+)/", header_value(request, b"referer"))
     if came and header_value(request, b"sec-fetch-site") in ("", "same-origin") and target.startswith("/"):
-        await client.refuse(307, "The page is below the link.", "astray", ("Location", came[1] + target))
+        await client.refuse(307, N_("The page is below the link."), "astray", ("Location", came[1] + target))
     else:
         await client.refuse(403, INVALID_LINK, "link")

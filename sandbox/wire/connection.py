@@ -77,7 +77,10 @@ def server_source(processes: int) -> bytes:
 
 
 # The source is sent on the stream after its size in ten digits: as an argument it would be in every process list.
-BOOT_SOURCE = "import os\ndef need(n):\n    s = b''\n    while len(s) < n: s += os.read(0, n - len(s)) or os._exit(1)\n    return s\n"
+BOOT_SOURCE = (
+    "import os\ndef need(n):\n    s = b''\n"
+    "    while len(s) < n: s += os.read(0, n - len(s)) or os._exit(1)\n    return s\n"
+)
 SERVER_COMMAND = ("python3", "-I", "-S", "-u", "-c", BOOT_SOURCE + "exec(need(int(need(10))))")
 """The command line to start in the machine: Python 3.9 or later and bash must be there, nothing of ours."""
 

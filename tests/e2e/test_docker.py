@@ -12,6 +12,7 @@ from sandbox.docker.client import DockerEngine
 from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
 from tests.e2e.conftest import Start
+from tests.e2e.test_skills import run_skill, write_skill
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
@@ -116,3 +117,22 @@ async def test_docker_without_the_image_does_not_start(
     code, shown = await service.fawn("check")
     assert code != 0
     assert "fawn sandbox build" in shown
+
+
+async def test_a_skill_runs_in_a_container(
+    telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
+) -> None:
+    """It is readable and not writable there, and its state is kept for the next turn."""
+    write_skill(tmp_path)
+    service = await start(sandbox=DOCKER)
+    steps = [bash("ls /mnt/skills/add-numbers; touch /mnt/skills/add-numbers/x"), run_skill(numbers=[1, 2])]
+    telegram.send("/add_numbers " + ask(steps=steps, text="it is 3"))
+    await telegram.wait(JANE, "it is 3")
+    listed, first = results(model)
+    assert "SKILL.md\nrun.py" in listed
+    assert "Read-only file system" in listed
+    assert first == '{"sum": 3, "count": 1}'
+    telegram.send(ask(steps=[run_skill(numbers=[5])], text="it is 5"))
+    await telegram.wait(JANE, "it is 5")
+    await service.quiet()
+    assert results(model)[-1] == '{"sum": 5, "count": 2}'

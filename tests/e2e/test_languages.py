@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from catalogue import _, use_language
+from channels.shared.texts import ANSWERED
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
@@ -51,6 +53,56 @@ async def test_two_people_at_once_read_their_own_languages(
     await telegram.wait(JANE, "⌛ Nobody answered in time", seconds=20)
     assert not any("一" <= letter <= "鿿" for text in said(telegram, JANE) for letter in text)
     assert [text for text in said(telegram, BOB) if "My model" in text or "Stopped" in text] == []
+
+
+async def test_a_toast_is_in_the_chosen_language_also_after_a_restart(telegram: FakeTelegram, start: Start) -> None:
+    """Jane, whose app is English, chose Chinese, and Bob the other way round."""
+    telegram.person(BOB)["language_code"] = "zh-hans"
+    service = await start()
+    telegram.send("/language zh")
+    await telegram.wait(JANE, "从现在起")
+    telegram.send("/language en", chat=BOB)
+    await telegram.wait(BOB, "From now on")
+
+    async def press_twice(person: int) -> str:
+        telegram.send(ask(steps=[QUESTION], text="fine", id=f"{person}"), chat=person)
+        await until(lambda: any(each.buttons for each in telegram.visible(person)), 20, "the question")
+        await service.quiet()
+        [shown] = [each for each in telegram.visible(person) if each.buttons]
+        presses = [telegram.click(shown.buttons[number][1], shown.id, chat=person) for number in (0, 1)]
+        await until(lambda: presses[1] in telegram.answers, 20, "the answer to the second press")
+        await service.quiet()
+        return str(telegram.answers[presses[1]])
+
+    with use_language("zh"):
+        assert await press_twice(JANE) == _(ANSWERED)
+    assert await press_twice(BOB) == ANSWERED
+    await service.restart()
+    with use_language("zh"):
+        assert await press_twice(JANE) == _(ANSWERED)
+
+
+async def test_the_command_line_speaks_the_language_of_the_terminal_or_of_the_configuration(
+    telegram: FakeTelegram, start: Start
+) -> None:
+    service = await start()
+    service.more_environment = {"LC_ALL": "zh_CN.UTF-8"}
+    assert "显示正在运行的服务的状态" in (await service.fawn("status", "--help"))[1]
+    code, shown = await service.fawn("status")
+    assert (code, "正常" in shown, "模型：" in shown, "个等待" in shown) == (0, True, True, True), shown
+    assert not any("一" <= letter <= "鿿" for letter in (await service.fawn("status", "--json"))[1])
+    assert "没有死信 7" in (await service.fawn("dead", "drop", "7"))[1], "the service says it"
+    assert "已连接，身份是 @" in (await service.fawn("check"))[1]
+    assert not any("一" <= letter <= "鿿" for letter in service.log())
+    await service.stop()
+    service.configure({"langauge": "zh"})
+    assert "未知的设置" in (await service.fawn("status"))[1]
+    service.more_environment = {}
+    assert "unknown setting" in (await service.fawn("status"))[1]
+    service.configure({"language": "zh"})
+    assert "没有正在运行的 Fawn" in (await service.fawn("status"))[1]
+    service.configure({"language": "zh", "keep_days": 0})
+    assert "不能小于 1" in (await service.fawn("status"))[1]
 
 
 async def test_a_chosen_language_holds_on_every_platform_and_after_a_restart(tmp_path: Path) -> None:

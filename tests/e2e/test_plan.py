@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import Start
@@ -9,6 +11,7 @@ from tests.e2e.test_console import Terminals, shows, terminals
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.all_platforms import AllPlatforms
 from tests.support.service_process import ask, said
 
 __all__ = ["terminals"]
@@ -104,3 +107,28 @@ async def test_a_plan_on_the_console(start: Start, model: FakeModel, terminals: 
     window.type("go\r")
     await shows(window, "made it")
     await service.quiet()
+
+
+async def test_plans_and_goals_on_the_other_platforms(tmp_path: Path) -> None:
+    async with AllPlatforms.open(tmp_path) as service:
+
+        def play(body: dict[str, Any]) -> Answer | None:
+            if not body.get("tools"):
+                return Answer("MET: all pass")
+            return Answer("made it") if "agreed to the plan" in str(body["messages"][-1]) else None
+
+        async def visit(name: str) -> None:
+            rig = service.rigs[name]
+            rig.mutter("!plan " + ask(steps=[{"calls": [TODOS, WRITE]}], text="I would write it.", id=f"p-{name}"))
+            await service.shows(name, "Shall I work by this plan?")
+            assert "Read it" in "\n".join(rig.visible())
+            rig.mutter("go")
+            await service.shows(name, "made it")
+            rig.mutter("!goal " + ask(text=f"worked on {name}", id=f"g-{name}"))
+            await service.shows(name, f"worked on {name}")
+            await service.shows(name, "Goal met in round 1 of 10: all pass")
+
+        service.model.script = play
+        await asyncio.gather(*map(visit, ("slack", "discord", "feishu", "dingtalk")))
+        await service.quiet()
+        assert not [*service.data.glob("threads/*/outputs/made.txt")], "a plan changes nothing"

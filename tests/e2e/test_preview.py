@@ -44,6 +44,13 @@ async def test_a_preview_link_works_and_the_server_still_runs_in_the_next_turn(
         assert (answer.status, await answer.text()) == (200, "hi there\n")
     async with aiohttp.ClientSession() as person, person.get(link[0].replace("/p/", "/p/0")) as answer:
         assert answer.status == 403
+        assert await answer.text() == "This link is not valid or has expired.\n"
+    chinese = {"Accept-Language": "fr, en;q=0.5, zh-CN;q=0.8"}
+    async with aiohttp.ClientSession(headers=chinese) as person, person.get(link[0].replace("/p/", "/p/0")) as answer:
+        assert (answer.reason, await answer.text()) == (
+            "This link is not valid or has expired.",
+            "这个链接无效或已过期。\n",
+        )
 
 
 async def test_a_command_that_fills_the_disk_is_stopped_with_a_reason(

@@ -156,7 +156,7 @@ async def test_a_script_gets_clear_errors_and_exit_codes(
     service = new_service(tmp_path, telegram, model)
     for stdin, arguments, words in (
         (b"", (), "TELEGRAM_BOT_TOKEN is not set"),
-        (b"", ("--token-stdin",), "--token-stdin reads 1 lines"),
+        (b"", ("--token-stdin",), "--token-stdin reads a line each for TELEGRAM_BOT_TOKEN, but got 0"),
         (b"nonsense", ("--token-stdin",), "does not look like one"),
         (b"123456789:wrong", ("--token-stdin",), "rejects the bot's token"),
     ):

@@ -10,7 +10,8 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import ask, bash, said
+from tests.fakes.telegram_world import Shown
+from tests.support.service_process import Service, ask, bash, said
 
 ROLE = "You are a sub-agent"
 
@@ -33,7 +34,22 @@ def results(model: FakeModel) -> list[str]:
     return [str(m["content"]).split("\n")[0] for m in model.requests()[-1].messages if m["role"] == "tool"]
 
 
-SLOW = {"calls": [{"name": "bash", "args": {"command": "sleep 1000"}}]}
+GO = bash("touch /mnt/user-data/workspace/go")  # ends WAIT
+WAIT = bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")
+LOOK = {"calls": [{"name": "glob", "args": {"pattern": "*"}}]}
+
+
+async def ask_beside_work(telegram: FakeTelegram, asks: dict[str, Any], text: str, *before: dict[str, Any]) -> Shown:
+    """Send a request in which the call `asks` runs beside a task that works; return the message with the question."""
+    telegram.send(ask(steps=[{"calls": [asks, task("works", steps=[*before, WAIT], text="worked")]}], text="all done"))
+    await telegram.wait(JANE, text)
+    return next(each for each in telegram.visible(JANE) if text in each.text)
+
+
+async def finish_work(service: Service) -> None:
+    """End WAIT."""
+    await until(lambda: list(service.data.glob("threads/*/workspace")), what="the sandbox")
+    (service.folder_of() / "workspace" / "go").touch()
 
 
 @pytest.mark.usefixtures("bubblewrap")
@@ -41,13 +57,8 @@ async def test_a_question_of_one_task_is_answered_while_the_others_work(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
-    wait = "while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done"
-    asking = task(
-        "asks", steps=[question("Which?", "red", "blue"), bash("touch /mnt/user-data/workspace/go")], text="painted"
-    )
-    telegram.send(ask(steps=[{"calls": [asking, task("works", steps=[bash(wait)], text="worked")]}], text="all done"))
-    await telegram.wait(JANE, "Which?")
-    [shown] = [each for each in telegram.visible(JANE) if "Which?" in each.text and each.buttons]
+    asking = task("asks", steps=[question("Which?", "red", "blue"), GO], text="painted")
+    shown = await ask_beside_work(telegram, asking, "Which?")
     telegram.click(shown.buttons[1][1], shown.id)
     await telegram.wait(JANE, "all done")
     await service.quiet()
@@ -58,14 +69,51 @@ async def test_a_question_of_one_task_is_answered_while_the_others_work(
 
 
 @pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("asks_first", [True, False])
+async def test_a_question_of_the_lead_appears_while_its_tasks_work(
+    telegram: FakeTelegram, model: FakeModel, start: Start, asks_first: bool
+) -> None:
+    """Whichever of the calls comes first in the message."""
+    service = await start()
+    calls = [*question("Which?", "red", "blue")["calls"], task("works", steps=[WAIT], text="worked")]
+    telegram.send(ask(steps=[{"calls": calls if asks_first else calls[::-1]}], text="all done"))
+    await telegram.wait(JANE, "Which?")
+    [shown] = [each for each in telegram.visible(JANE) if "Which?" in each.text]
+    telegram.click(shown.buttons[1][1], shown.id)
+    await until(lambda: service.rows("SELECT 1 FROM inbox WHERE kind='click' AND state<>0"), 20, "the answer")
+    assert len(model.requests()) == 2, "the task still works"
+    await finish_work(service)
+    await telegram.wait(JANE, "all done")
+    await service.quiet()
+    assert sorted(results(model)) == ["blue", "worked"]
+    assert service.rows("SELECT count(*) FROM runs") == [(1,)]
+    assert service.rows("SELECT state, answer FROM questions") == [("closed", "blue")]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_question_of_the_lead_that_outlives_its_tasks_ends_the_turn(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    [asks] = question("Which?", "red", "blue")["calls"]
+    shown = await ask_beside_work(telegram, asks, "Which?")
+    await finish_work(service)
+    await telegram.wait(JANE, "answered my question above")
+    await service.restart()
+    telegram.click(shown.buttons[0][1], shown.id)
+    await telegram.wait(JANE, "all done", seconds=20)
+    await service.quiet()
+    assert results(model) == ["red", "worked"]
+    assert calls(model, "works") == 2, "not again"
+    assert len([text for text in said(telegram, JANE) if "Which?" in text]) == 1
+
+
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_written_answer_reaches_the_task_and_not_the_lead(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
-    wait = "while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done"
-    asking = task("asks", steps=[question("Which?"), bash("touch /mnt/user-data/workspace/go")], text="painted")
-    telegram.send(ask(steps=[{"calls": [asking, task("works", steps=[bash(wait)], text="worked")]}], text="all done"))
-    await telegram.wait(JANE, "Which?")
+    await ask_beside_work(telegram, task("asks", steps=[question("Which?"), GO], text="painted"), "Which?")
     telegram.send("bright orange")
     await telegram.wait(JANE, "all done")
     await service.quiet()
@@ -79,15 +127,27 @@ async def test_an_approval_inside_a_task_is_pressed_while_the_others_work(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start(permissions={"ask": ["bash(touch *)"]})
-    wait = "while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done"
-    careful = task("careful", steps=[bash("touch /mnt/user-data/workspace/go")], text="touched")
-    telegram.send(ask(steps=[{"calls": [careful, task("works", steps=[bash(wait)], text="worked")]}], text="all done"))
-    await telegram.wait(JANE, "May I run bash?")
-    [shown] = [each for each in telegram.visible(JANE) if "May I run" in each.text and each.buttons]
+    shown = await ask_beside_work(telegram, task("careful", steps=[GO], text="touched"), "May I run bash?")
     telegram.click(shown.buttons[0][1], shown.id)
     await telegram.wait(JANE, "all done")
     await service.quiet()
     assert results(model) == ["touched", "worked"]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_what_a_person_allows_inside_a_task_holds_for_its_later_calls(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(permissions={"ask": ["write_file"]})
+    write = {"calls": [{"name": "write_file", "args": {"path": "/mnt/user-data/workspace/a", "content": "x"}}]}
+    shown = await ask_beside_work(telegram, task("careful", steps=[write, write, GO], text="wrote"), "May I run")
+    [allow] = [data for label, data in shown.buttons if label == "Allow in this conversation"]
+    telegram.click(allow, shown.id)
+    await telegram.wait(JANE, "all done")
+    await service.quiet()
+    assert results(model) == ["wrote", "worked"]
+    assert service.rows("SELECT tool, person FROM permission_grants") == [("write_file", str(JANE))]
+    assert service.rows("SELECT count(*) FROM questions") == [(1,)]
 
 
 @pytest.mark.usefixtures("bubblewrap")
@@ -96,14 +156,8 @@ async def test_a_question_that_outlives_the_other_tasks_is_shown_once_and_resume
 ) -> None:
     service = await start()
     asking = task("asks", steps=[question("Which?", "red", "blue")], text="painted")
-    works = task(
-        "works", steps=[bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")], text="worked"
-    )
-    telegram.send(ask(steps=[{"calls": [asking, works]}], text="all done"))
-    await telegram.wait(JANE, "Which?")
-    [shown] = [each for each in telegram.visible(JANE) if "Which?" in each.text and each.buttons]
-    await until(lambda: list(service.data.glob("threads/*/workspace")), what="the sandbox")
-    (service.folder_of() / "workspace" / "go").touch()
+    shown = await ask_beside_work(telegram, asking, "Which?")
+    await finish_work(service)
     await telegram.wait(JANE, "answered my question above")
     await service.quiet()
     assert len([text for text in said(telegram, JANE) if "Which?" in text]) == 1
@@ -143,14 +197,8 @@ async def test_after_a_kill_finished_tasks_do_not_run_again_and_unfinished_ones_
 @pytest.mark.usefixtures("bubblewrap")
 async def test_a_question_inside_a_task_survives_a_kill(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
-    wait = "while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done"
-    asking = task(
-        "asks", steps=[question("Which?", "red", "blue"), bash("touch /mnt/user-data/workspace/go")], text="painted"
-    )
-    waits = task("works", steps=[{"calls": [{"name": "glob", "args": {"pattern": "*"}}]}, bash(wait)], text="worked")
-    telegram.send(ask(steps=[{"calls": [asking, waits]}], text="all done"))
-    await telegram.wait(JANE, "Which?")
-    [shown] = [each for each in telegram.visible(JANE) if "Which?" in each.text and each.buttons]
+    asking = task("asks", steps=[question("Which?", "red", "blue"), GO], text="painted")
+    shown = await ask_beside_work(telegram, asking, "Which?", LOOK)
     await until(
         lambda: service.rows("SELECT 1 FROM outbox WHERE kind='say' AND state=2"), what="the record of the post"
     )

@@ -103,7 +103,6 @@ class FakeDingTalk(LocalServer, Methods):
         self.pongs: list[Json] = []
         self.deaf = False
         self._numbers = itertools.count(1)
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def routes(self, app: web.Application) -> None:
         app.router.add_post("/v1.0/oauth2/accessToken", self._token)
@@ -111,12 +110,6 @@ class FakeDingTalk(LocalServer, Methods):
         app.router.add_get("/connect", self._socket)
         app.router.add_get("/files/{code}", self._file)
         app.router.add_route("*", "/{path:.*}", self._call)
-
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        self.abort()
-        await super().stop()
 
     # ------------------------------------------------------------ the stream
 
@@ -193,12 +186,7 @@ class FakeDingTalk(LocalServer, Methods):
                         event.frames.append(await self._send(self.sockets[-1], "CALLBACK", topic, data))
                 await asyncio.sleep(self.patience)
 
-        def start() -> None:
-            task = asyncio.get_running_loop().create_task(push())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-        self.call_in_loop(start)
+        self.start_task(push)
         return event
 
     def redeliver(self) -> None:

@@ -116,19 +116,12 @@ class FakeFeishu(LocalServer, People):
         self.sockets: list[web.WebSocketResponse] = []
         self.deaf = False
         self._numbers = itertools.count(1)
-        self._tasks: set[asyncio.Task[None]] = set()
         self.config = {"ReconnectCount": -1, "ReconnectInterval": 1, "ReconnectNonce": 0, "PingInterval": 1}
 
     def routes(self, app: web.Application) -> None:
         app.router.add_post("/callback/ws/endpoint", self._endpoint)
         app.router.add_get("/ws/v2", self._socket)
         app.router.add_route("*", "/open-apis/{path:.*}", self._rest)
-
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        self.abort()
-        await super().stop()
 
     # ------------------------------------------------------------ the long connection
 
@@ -191,12 +184,7 @@ class FakeFeishu(LocalServer, People):
                 await self._push(event_id, self.pushed[event_id])
                 await asyncio.sleep(self.patience)
 
-        def start() -> None:
-            task = asyncio.get_running_loop().create_task(push())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-        self.call_in_loop(start)
+        self.start_task(push)
         return event_id
 
     def redeliver(self, event_id: str = "") -> None:

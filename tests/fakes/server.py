@@ -15,7 +15,7 @@ import inspect
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Literal, Self
@@ -70,6 +70,7 @@ class LocalServer:
         self._random = random.Random(seed)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: web.AppRunner | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def base_url(self) -> str:
@@ -94,6 +95,9 @@ class LocalServer:
 
     async def stop(self) -> None:
         """Close every connection, also of hanging calls. The state remains, so `start(port)` may follow."""
+        for task in self._tasks:
+            task.cancel()
+        self.abort()
         if self._runner:
             await self._runner.cleanup()
         self._runner = self._loop = None
@@ -123,6 +127,16 @@ class LocalServer:
         """Run `function` in the server's loop, from whatever thread; nothing happens while it is stopped."""
         if self._loop:
             self._loop.call_soon_threadsafe(function)
+
+    def start_task(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start a task in the server's loop, which ends with the server."""
+
+        def start() -> None:
+            task = asyncio.get_running_loop().create_task(work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        self.call_in_loop(start)
 
     # ------------------------------------------------------------ faults
 

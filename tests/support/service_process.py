@@ -95,7 +95,7 @@ class Service:
         return self.process
 
     def environment(self) -> dict[str, str]:
-        names = ("PATH", "HOME", "LANG", "TMPDIR")
+        names = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
         kept = {name: os.environ[name] for name in names if name in os.environ}
         return {
             **kept,

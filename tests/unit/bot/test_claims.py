@@ -451,6 +451,14 @@ DEPLOY = Approve("ap-1", "May I run `deploy`?", call="deploy\n{}")
 BOB = Author("7", "Bob")
 
 
+async def test_the_chat_is_told_who_wrote_an_approval(store: Database, inbox: Inbox) -> None:
+    await asked(store, inbox, DEPLOY)
+    await inbox.receive([message("approve", 2)])
+    (job,) = await claim(store)
+    assert given(job) == [("ap-1", "Approve")]
+    assert await notices(store) == ["Jane chose **Approve**: May I run `deploy`?"]
+
+
 async def test_an_approval_is_given_by_its_requester_only(store: Database, inbox: Inbox) -> None:
     await asked(store, inbox, DEPLOY)
     press = message("Approve", 2, kind=Kind.CLICK, target="ap-1")
@@ -461,7 +469,7 @@ async def test_an_approval_is_given_by_its_requester_only(store: Database, inbox
     assert await inbox.receive([message("yes please", 4), press]) == [Receipt.ACCEPTED] * 2
     (job,) = await claim(store)
     assert given(job) == [("ap-1", "Approve")]
-    assert await notices(store) == [questions.NOT_ASKED, "Jane chose **Approve**: May I run `deploy`?"]
+    assert await notices(store) == [questions.NOT_ASKED], "the message with the buttons shows who pressed"
     rows = await store.run(lambda execute: execute("SELECT kind, call, call_hash, who FROM questions", {}))
     assert [tuple(row) for row in rows] == [("approve", DEPLOY.call, DEPLOY.call_hash, JANE.id)]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from dataclasses import replace
 
 import pytest
 
 from agent.messages import Author, Kind, Message, Thread, Unreadable
+from catalogue import _, use_language
 from channels.shared.inbound import OutageNotices
-from channels.shared.texts import option_in_full, remove_bot_mention
+from channels.shared.texts import NOT_STORED, option_in_full, remove_bot_mention, text_for, use_chosen_languages
 
 HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
 SAID = Message(HERE, "k1", "1", Author("42", "Jane"), "hello", 0.0, addressed=True)
@@ -49,3 +51,16 @@ def test_a_cut_label_stands_in_full_in_the_text() -> None:
         "a long one",
         "b…",
     ]
+
+
+def test_a_notice_is_in_the_chosen_language_or_that_of_the_platform() -> None:
+    """A person's choice goes before the hint of the platform."""
+
+    def speak(chosen: str, hint: str) -> str:
+        use_chosen_languages(lambda thread, person: chosen if (thread, person) == (HERE, "42") else "")
+        return text_for(replace(SAID, author=Author("42", "Jane", language=hint)), NOT_STORED)
+
+    with use_language("zh"):
+        chinese = _(NOT_STORED)
+    texts = [copy_context().run(speak, chosen, hint) for chosen, hint in (("zh", "en"), ("", "zh-hans"), ("en", "zh"))]
+    assert texts == [chinese, chinese, NOT_STORED]

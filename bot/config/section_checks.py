@@ -1,0 +1,63 @@
+"""Check what the types of single sections cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from agent.near_misses import suggest
+from bot.config.document import Document
+from bot.config.excerpt import Location
+from catalogue import _, list_items
+
+
+def check_time_zone(document: Document, name: object) -> None:
+    try:
+        if name and isinstance(name, str):
+            ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        names = available_timezones()
+        fix = suggest(str(name), names) if names else _("install the time zone data: apt install tzdata")
+        document.fault(("time_zone",), _("no such IANA time zone"), fix or _("such as Europe/Berlin"))
+
+
+def check_roles(document: Document, sections: Mapping[str, Any]) -> None:
+    """Each role names a model that exists."""
+    models, roles = sections["models"], sections.get("roles")
+    entries = models if isinstance(models, list) else []
+    names = {str(model["name"]) for model in entries if isinstance(model, dict) and model.get("name")} or {"demo"}
+    for role, value in roles.items() if isinstance(roles, dict) else ():
+        for name in value if isinstance(value, list) else [value]:
+            if name and isinstance(name, str) and name not in names:
+                document.fault(("roles", role), _("no model has this name"), suggest(name, names))
+
+
+def check_search(document: Document, web: object) -> None:
+    """Each search provider has what it cannot work without."""
+    entries = web.get("search") if isinstance(web, dict) else None
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        provider = entry.get("provider") if isinstance(entry, dict) else None
+        needed = {"searxng": "url", "ddgs": ""}.get(str(provider), "api_key")
+        at = ("web", "search", i, needed)
+        if provider and needed and not entry.get(needed) and at not in document.faulty:
+            document.fault(at, _("is missing"), _("{provider} needs `{setting}`", provider=provider, setting=needed))
+
+
+def check_budgets(document: Document, entries: Any) -> None:
+    """Note a budget that limits nothing."""
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, dict) and entry.get("money") is None and entry.get("tokens") is None:
+            document.fault(("budgets", i), _("limits nothing"), _("add `money: 5 USD`, `tokens: 2M` or both"))
+
+
+def check_effort(document: Document, effort: str, known: Collection[str], at: Location) -> None:
+    if not known:
+        document.fault(at, _("this model has no such setting"), _("set what its server takes below `options`"))
+    elif effort not in known:
+        document.fault(at, _("this model does not take it"), _("choose one of {names}", names=list_items(known)))
+
+
+def describe_bad_key() -> tuple[str, str]:
+    """Return what is wrong with a key that is not ASCII, and the fix."""
+    return _("contains characters that no key has"), _("replace the placeholder by your key")

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
-from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
@@ -27,8 +25,9 @@ from bot.own_data import export_command
 from bot.permissions_command import permissions_command
 from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from bot.schedules.command import SCHEDULE_WORDS, asks_agent, schedule_command, zone_command
+from bot.search_command import search_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import audit, conversations, inbox, people, runs, transcripts
+from bot.storage import audit, conversations, inbox, people, runs
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
@@ -36,7 +35,7 @@ from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
 from bot.usage_command import usage_command
-from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line, without_formatting
+from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo, Health
 from channels.shared.texts import shorten
@@ -49,7 +48,6 @@ WHAT_I_DO = N_(
 )
 
 MAX_NAMED_THREADS = 10  # in an answer
-MAX_FOUND, SNIPPET_CHARS = 10, 160
 ALREADY_ENDED = N_("That work has ended already, so there is nothing to stop.")
 NOT_LATEST = N_("That request is not the latest one here any more. Send it again to repeat it.")
 
@@ -317,42 +315,6 @@ def _language_command(call: CommandCall) -> str:
     )
 
 
-def _search_command(call: CommandCall) -> str:
-    """Search this chat only: everybody who reads the answer may read what it quotes."""
-    words = call.words.split()[: transcripts.MAX_WORDS]
-    if not words:
-        return _(
-            "`{command}` finds what was said in this chat, such as `{example}`.",
-            command=command_hint("search WORDS"),
-            example=command_hint("search budget 2026"),
-        )
-    channel = call.service.channel(call.thread.channel)
-    topics = channel is not None and not channel.limits.private_topics
-    found = transcripts.search_chat(call.execute, call.thread, words, MAX_FOUND + 1, topics=topics)
-    if not found:
-        nothing = N_("I found nothing in this chat with {words}.")
-        nothing = nothing if topics else N_("I found nothing in this thread with {words}.")
-        return _(nothing, words=list_items(f"“{word}”" for word in words))
-    time_zone = call.current.config.time_zone
-    zone = ZoneInfo(time_zone) if time_zone else None
-    lines = []
-    for entry in found[:MAX_FOUND]:
-        name, at = entry.name or _("I"), datetime.fromtimestamp(entry.at, zone)
-        lines.append(f"- {at:%Y-%m-%d %H:%M} · {name}: {_snippet(entry.text, words[0])}")
-    if len(found) > MAX_FOUND:
-        lines += ["", _("These are the newest {n}; add words to find less.", n=MAX_FOUND)]
-    heading = _("Found in this chat, newest first:") if topics else _("Found in this thread, newest first:")
-    return "\n".join([heading, *lines])
-
-
-def _snippet(text: str, word: str) -> str:
-    """Return the text around a word on one line, without characters that would format it."""
-    line = without_formatting(text)
-    begin = max(0, line.lower().find(word.lower()) - SNIPPET_CHARS // 3)
-    cut = line[begin : begin + SNIPPET_CHARS]
-    return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
-
-
 COMMANDS = (
     Command("help", N_("what I can do"), _help_command),
     Command("new", N_("begin a new conversation here"), _new_command, right=TALK),
@@ -371,7 +333,7 @@ COMMANDS = (
     Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default", TALK),
     Command("models", N_("list the models"), models_command),
     Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME", TALK),
-    Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
+    Command("search", N_("find what was said in this chat"), search_command, "WORDS"),
     Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
     Command(
         "schedule",

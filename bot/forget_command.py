@@ -10,7 +10,7 @@ from agent.blocks import Ask, command_hint
 from agent.messages import Kind, Message, Thread
 from bot.storage import outbox
 from bot.storage.database import Execute
-from bot.storage.forgetting import Person
+from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import enqueue_job
 from catalogue import N_, _, every_translation
 
@@ -43,7 +43,7 @@ def forget_command(call: CommandCall) -> str:
             return ""
         case ["me", "confirm"]:
             chats = [call.thread] if call.message.private else []
-            enqueue_forgetting(call.execute, Person(call.thread.channel, person.id), chats, call.thread, person.id)
+            enqueue_forgetting(call.execute, PersonKey(call.thread.channel, person.id), chats, call.thread, person.id)
             call.after.append(call.service.wake_jobs)
             return _(BEGUN)
         case ["me", "keep"]:
@@ -65,7 +65,7 @@ def decision_command(click: Message) -> Message | None:
 
 
 def enqueue_forgetting(
-    execute: Execute, person: Person, chats: Sequence[Thread] = (), tell: Thread | None = None, by: str = ""
+    execute: Execute, person: PersonKey, chats: Sequence[Thread] = (), tell: Thread | None = None, by: str = ""
 ) -> None:
     """Enqueue the job. `chats` are direct chats of the person, `tell` is where its end is said, `by` who asked."""
     payload = {

@@ -8,7 +8,6 @@ deleted rows stay readable in free pages.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from bot.outbox import Outbox
 from bot.scheduler import Scheduler
 from bot.storage import forgetting, languages, outbox
 from bot.storage.database import Database, Execute
-from bot.storage.forgetting import Person, Traces
+from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.task_sandboxes import remove_task_folders
 from catalogue import N_, _
@@ -34,7 +33,7 @@ from sandbox.base import SandboxProvider
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.removal import remove_tree
-from sandbox.disk.safe_files import open_below, safe_name
+from sandbox.disk.safe_files import remove_copies, safe_name
 
 if TYPE_CHECKING:
     pass
@@ -69,7 +68,7 @@ class ConversationCleaner:
         folder = conversation_folder(self.data_dir, key)
         if names and folder.exists():
             async with self.folders.open_folder(folder):
-                await run_file_work(_remove_uploads, folder / "uploads", names)
+                await run_file_work(remove_copies, folder / "uploads", names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class ForgetJobs:
     async def forget_person(self, job: BackgroundJob) -> Effect | None:
         """Handle a job: delete all that can be deleted now. If somebody's turn still works, the job continues later."""
         given = job.arguments
-        person = Person(given["channel"], given["person"])
+        person = PersonKey(given["channel"], given["person"])
         for run in await self.store.run(partial(forgetting.stop_runs, person=person)):
             self.scheduler.stop_run(run, person.id)
         chats = [*map(Thread.parse, given["chats"])]
@@ -104,7 +103,7 @@ class ForgetJobs:
         await self._finish(person, traces, given)
         return None
 
-    async def _clean(self, person: Person, key: str, *, private: bool) -> bool:
+    async def _clean(self, person: PersonKey, key: str, *, private: bool) -> bool:
         """Forget a person in a conversation. False: a turn works in it."""
         if not await self.store.run(partial(forgetting.claim_conversation, key=key)):
             return False
@@ -122,7 +121,7 @@ class ForgetJobs:
             raise
         return True
 
-    async def _finish(self, person: Person, traces: Traces, given: dict[str, str]) -> None:
+    async def _finish(self, person: PersonKey, traces: Traces, given: dict[str, str]) -> None:
         """Forget what is not part of a conversation, and overwrite what was deleted."""
         after: int | None = 0
         while after is not None:
@@ -148,18 +147,7 @@ def month_begin(current: Current) -> float:
     return period_bounds("month", time.time(), ZoneInfo(zone) if zone else None)[0]
 
 
-def _say_done(execute: Execute, thread: Thread, person: Person) -> None:
+def _say_done(execute: Execute, thread: Thread, person: PersonKey) -> None:
     now = time.time()
     with languages.speak_to(execute, thread, Author(person.id, "")):
         outbox.enqueue_notice(execute, thread, _(DONE), key=f"forgotten:{now:.3f}", now=now)
-
-
-def _remove_uploads(uploads: Path, names: set[str]) -> None:
-    """Delete uploads of these names, also those that got a number because the name was taken."""
-    kinds = [os.path.splitext(name) for name in names]
-    with open_below(uploads) as folder:
-        for each in os.listdir(folder):
-            stem, suffix = os.path.splitext(each)
-            base, _dash, number = stem.rpartition("-")
-            if each in names or (number.isdecimal() and (base, suffix) in kinds):
-                os.unlink(each, dir_fd=folder)

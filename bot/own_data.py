@@ -19,12 +19,14 @@ from bot.data_dir import conversation_folder
 from bot.outbox import files_payload
 from bot.storage import forgetting, outbox, own_data
 from bot.storage.database import Database
-from bot.storage.forgetting import Person, Traces
+from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from catalogue import N_, _
 from channels.base import OutgoingFile
 from sandbox.base import FOLDERS
 from sandbox.disk.file_threads import run_file_work
+from sandbox.disk.safe_files import list_files
+from sandbox.inside.search import WalkBounds
 
 if TYPE_CHECKING:
     from bot.commands import CommandCall
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 EXPORT_JOB = "export_person"
 EXPORT_NAME = "my-data.jsonl"
 MAX_EXPORT_BYTES = 20_000_000
-MAX_LISTED_FILES = 5_000
+MAX_LISTED_FILES = 5_000  # of a folder
 USAGE = N_("`{export}` sends you what I have stored of you, as a file.")
 ONLY_PRIVATE = N_("I send that in our direct chat only: write `{export}` to me there.")
 BEGUN = N_("I'm collecting what I have stored of you. The file comes here in a moment.")
@@ -44,7 +46,7 @@ def export_command(call: CommandCall) -> str:
         return _(USAGE, export=command_hint("export me"))
     if not call.message.private:
         return _(ONLY_PRIVATE, export=command_hint("export me"))
-    person = Person(call.thread.channel, call.message.author.id)
+    person = PersonKey(call.thread.channel, call.message.author.id)
     payload = {"channel": person.channel, "person": person.id, "thread": str(call.thread), "key": call.message.key}
     enqueue_job(call.execute, key=f"{EXPORT_JOB}:{person.key}", kind=EXPORT_JOB, payload=payload)
     call.after.append(call.service.wake_jobs)
@@ -62,7 +64,7 @@ class ExportJobs:
     async def export(self, job: BackgroundJob) -> None:
         """Handle a job: write the file and enqueue it. The outbox deletes the copy."""
         given, data_dir = job.arguments, self.current.config.data_dir
-        person, thread = Person(given["channel"], given["person"]), Thread.parse(given["thread"])
+        person, thread = PersonKey(given["channel"], given["person"]), Thread.parse(given["thread"])
         traces = await self.store.run(partial(forgetting.find_traces, person=person, chats=[thread]))
         name = f"export-{hashlib.sha256(given['key'].encode()).hexdigest()[:24]}"
         path = data_dir / "spool" / name / EXPORT_NAME
@@ -73,7 +75,7 @@ class ExportJobs:
         await self.store.run(partial(outbox.enqueue_files, thread=thread, payload=payload, key=key, now=now))
         self.wake_outbox()
 
-    async def _write(self, path: Path, person: Person, traces: Traces) -> int:
+    async def _write(self, path: Path, person: PersonKey, traces: Traces) -> int:
         """Write the lines, at most MAX_EXPORT_BYTES, and a last one that says whether they are all; return the size."""
         parts = [partial(own_data.describe_account, person=person, traces=traces)]
         parts += [partial(own_data.read_conversation, key=key, person=person, whole=True) for key in traces.private]
@@ -94,16 +96,12 @@ class ExportJobs:
 
 
 def _list_files(folders: list[Path]) -> Iterator[dict[str, object]]:
-    """Return the files of direct chats, up to a limit."""
-    found = (
-        (path, folder)
-        for folder in folders
-        for part in FOLDERS
-        for path in sorted((folder / part).rglob("*"))
-        if path.is_file() and not path.is_symlink()
-    )
-    for (path, folder), _number in zip(found, range(MAX_LISTED_FILES), strict=False):
-        yield {"kind": "file", "path": str(path.relative_to(folder)), "bytes": path.stat().st_size}
+    """Return the files of direct chats, up to a limit for each folder."""
+    bounds = WalkBounds(entries=MAX_LISTED_FILES)
+    for folder in folders:
+        for part in FOLDERS:
+            for path, stamp in sorted(list_files(folder / part, bounds, lambda _path, _reason: None).items()):
+                yield {"kind": "file", "path": f"{part}/{path}", "bytes": stamp.size}
 
 
 def _write_lines(path: Path, lines: list[bytes]) -> int:

@@ -30,7 +30,7 @@ from bot.storage import audit, conversations, dead_letters, people, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
-from bot.storage.forgetting import Person
+from bot.storage.forgetting import PersonKey
 from bot.storage.people import PersonRow
 from bot.storage.states import OutboxKind
 from catalogue import N_, _, current_language, default_language, list_items, match_language, use_language
@@ -145,7 +145,7 @@ class Operations:
 
     async def forget(self, channel: str, person: str) -> Answer:
         """Have the service forget a person, at once or after its next start."""
-        await self._store.run(partial(enqueue_forgetting, person=Person(channel, person)))
+        await self._store.run(partial(enqueue_forgetting, person=PersonKey(channel, person)))
         self._changed()
         return {"channel": channel, "person": person}
 

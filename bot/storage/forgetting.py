@@ -44,7 +44,7 @@ _ACCOUNT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class PersonKey:
     """Who is forgotten: an id on a channel."""
 
     channel: str
@@ -67,7 +67,7 @@ class Traces:
     threads: frozenset[str] = field(default_factory=frozenset)  # of all these conversations
 
 
-def find_traces(execute: Execute, person: Person, chats: Collection[Thread] = ()) -> Traces:
+def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] = ()) -> Traces:
     """Return where a person left something. `chats` are direct chats that are known already."""
     values = {"author": person.key, "channel": person.channel, "person": person.id}
     found = [
@@ -96,7 +96,7 @@ def find_traces(execute: Execute, person: Person, chats: Collection[Thread] = ()
     )
 
 
-def _direct_chat(execute: Execute, person: Person, conversation: str) -> Thread | None:
+def _direct_chat(execute: Execute, person: PersonKey, conversation: str) -> Thread | None:
     """Return the chat of a conversation if it is a direct chat of this person with the bot."""
     for row in rows_of_author(execute, person, conversation):
         try:
@@ -107,13 +107,13 @@ def _direct_chat(execute: Execute, person: Person, conversation: str) -> Thread 
     return None
 
 
-def rows_of_author(execute: Execute, person: Person, conversation: str) -> list[InboxRow]:
+def rows_of_author(execute: Execute, person: PersonKey, conversation: str) -> list[InboxRow]:
     """Return what a person wrote in a conversation."""
     sql = "SELECT * FROM inbox WHERE author=:author AND conversation=:key ORDER BY id"
     return read_rows(execute, InboxRow, sql, author=person.key, key=conversation)
 
 
-def messages_of(execute: Execute, person: Person, conversation: str) -> list[Message]:
+def messages_of(execute: Execute, person: PersonKey, conversation: str) -> list[Message]:
     """Return the messages of a person in a conversation that can be read."""
     found = []
     for row in rows_of_author(execute, person, conversation):
@@ -124,7 +124,7 @@ def messages_of(execute: Execute, person: Person, conversation: str) -> list[Mes
     return found
 
 
-def stop_runs(execute: Execute, person: Person) -> list[int]:
+def stop_runs(execute: Execute, person: PersonKey) -> list[int]:
     """Have the open runs of a person stop, and withdraw what waits; return the runs."""
     sql = (
         "SELECT r.id FROM runs r JOIN conversations c ON c.key=r.conversation"
@@ -157,13 +157,13 @@ def release_conversation(execute: Execute, key: str) -> None:
     execute("UPDATE conversations SET owner=NULL WHERE key=:key AND owner=:owner", {"key": key, "owner": CLAIM})
 
 
-def _runs_of(execute: Execute, person: Person, key: str, *, everybody: bool) -> list[int]:
+def _runs_of(execute: Execute, person: PersonKey, key: str, *, everybody: bool) -> list[int]:
     sql = "SELECT id FROM runs WHERE conversation=:key AND (requester=:person OR :everybody)"
     rows = execute(sql, {"key": key, "person": person.id, "everybody": int(everybody)})
     return [int(row["id"]) for row in rows]
 
 
-def forget_in_conversation(execute: Execute, person: Person, key: str, *, private: bool) -> None:
+def forget_in_conversation(execute: Execute, person: PersonKey, key: str, *, private: bool) -> None:
     """Delete what is stored of a person in a claimed conversation, and release it. A private one is deleted whole.
 
     Its checkpoint and its files are deleted already.
@@ -196,7 +196,7 @@ def forget_in_conversation(execute: Execute, person: Person, key: str, *, privat
 
 
 def forget_deliveries(
-    execute: Execute, person: Person, traces: Traces, after: int, limit: int = BATCH_ROWS
+    execute: Execute, person: PersonKey, traces: Traces, after: int, limit: int = BATCH_ROWS
 ) -> tuple[int | None, list[str]]:
     """Blank what was delivered in these conversations, from a row on. What still waits in a direct chat is dropped.
 
@@ -227,7 +227,7 @@ def _is_forgotten_run(execute: Execute, run: int) -> bool:
     return not rows or not rows[0]["requester"]
 
 
-def forget_account(execute: Execute, person: Person, traces: Traces, *, since: float, by: str) -> None:
+def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, since: float, by: str) -> None:
     """Delete what is stored of the person apart from conversations: memory, schedules, choices, names, grants.
 
     Roles and what pairing decided stay, without a name: forgetting must not undo a rule. Usage since `since`, the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bot.storage.database import Execute
-from bot.storage.forgetting import Person, Traces, messages_of
+from bot.storage.forgetting import PersonKey, Traces, messages_of
 
 MAX_ROWS = 100_000  # of one kind
 _ACCOUNT = {
@@ -26,7 +26,7 @@ _GRANTS = (
 )
 
 
-def describe_account(execute: Execute, person: Person, traces: Traces) -> list[dict[str, Any]]:
+def describe_account(execute: Execute, person: PersonKey, traces: Traces) -> list[dict[str, Any]]:
     """Return what is stored of a person apart from conversations."""
     values = {"channel": person.channel, "person": person.id, "author": person.key}
     found = [
@@ -40,7 +40,7 @@ def describe_account(execute: Execute, person: Person, traces: Traces) -> list[d
     return found + [{"kind": "grant", **dict(row)} for row in execute(_GRANTS, {**values, "key": ""})]
 
 
-def read_conversation(execute: Execute, key: str, person: Person, *, whole: bool) -> list[dict[str, Any]]:
+def read_conversation(execute: Execute, key: str, person: PersonKey, *, whole: bool) -> list[dict[str, Any]]:
     """Return what a person wrote in a conversation; with `whole`, also what the agent said and did."""
     values = {"key": key, "channel": person.channel, "person": person.id}
     found = [

@@ -14,7 +14,8 @@ from agent.messages import Author, Kind, Message, Thread
 from bot import claims
 from bot.access import AccessPolicy
 from bot.claims import ClaimedRun, RunEnding
-from bot.config.schema import AccessConfig, RoleAssignment, ServiceLimits
+from bot.config.schema import AccessConfig, ServiceLimits
+from bot.config.team import RoleAssignment
 from bot.inbox import Inbox, longest_wait
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database

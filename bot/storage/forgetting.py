@@ -174,7 +174,8 @@ def forget_in_conversation(execute: Execute, person: PersonKey, key: str, *, pri
     for run in own:
         execute("DELETE FROM feedback WHERE run=:run", {"run": run})
         execute("DELETE FROM questions WHERE conversation=:key AND run=:run", {"key": key, "run": run})
-        execute("DELETE FROM transcript WHERE conversation=:key AND run=:run", {"key": key, "run": run})
+        sql = "DELETE FROM transcript WHERE conversation=:key AND run=:run AND (author='' OR author=:person)"
+        execute(sql, {**values, "run": run})
         execute("UPDATE runs SET requester='', people='', language='', stop_by='' WHERE id=:run", {"run": run})
     execute(
         "UPDATE questions SET answer='', answered_by='' WHERE conversation=:key AND answered_by=:person"

@@ -36,7 +36,8 @@ class Text:
 class Step:
     """A tool call as shown to people; a later block with the same id updates it.
 
-    `title` says in words what it does, `detail` is the raw call, and `progress` how far a running one has come.
+    `title` says in words what it does, `detail` is the raw call, and `progress` how far a running one has come. With
+    `thinking`, it is the reasoning of an answer, and `detail` its text.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Step:
     state: Literal["running", "done", "failed", "stopped"] = "running"
     detail: str = ""
     progress: str = ""
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from agent.background import BackgroundWork
 from agent.blocks import Approve, Ask, Usage
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
@@ -50,6 +51,7 @@ class ToolServices:
     fetcher: WebFetcher | None = None
     search: WebSearch | None = None
     schedules: bool = False  # people may have schedules
+    background: bool = False  # people may have background tasks
 
 
 class TransactionRunner(Protocol):
@@ -273,6 +275,7 @@ class TurnContext:
     skills: TurnSkills | None = None
     tool_rates: ToolRates | None = None
     schedules: Schedules | None = None
+    background: BackgroundWork | None = None  # None: sub-agents start no tasks
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

@@ -109,7 +109,7 @@ class EventMapper:
         if text := thinking_of(chunk):
             self._thought.append(text)
             if self._thinking is None:
-                self._thinking = Step(f"thinking:{chunk.id}", _("Thinking"))
+                self._thinking = Step(f"thinking:{chunk.id}", _("Thinking"), thinking=True)
                 yield self._thinking
         elif chunk.text or chunk.tool_call_chunks:
             yield from self._end_thinking()

@@ -122,7 +122,7 @@ class Message:
     addressed: bool = True
     follow_up: bool = False
     native: bool = False
-    mode: Literal["", "plan", "goal", "scheduled"] = ""
+    mode: Literal["", "plan", "goal", "scheduled", "task"] = ""
     skill: str = ""
 
     def dump(self) -> bytes:

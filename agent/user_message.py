@@ -34,6 +34,10 @@ MODE_NOTES = {
         "[This request comes from a schedule that the person confirmed earlier; nobody is waiting. Do it and report the"
         f" result. If there is nothing new to report, answer with exactly {NOTHING_NEW}: then no message is sent.]"
     ),
+    "task": (
+        "[This is a background task that you began for the person in another conversation, which you do not see; nobody"
+        " is waiting. Do it and report the result: your answer is posted there as a message.]"
+    ),
 }
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import importlib
 import logging
 import signal
 import sqlite3
@@ -24,6 +22,7 @@ from agent.web.search import make_search
 from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
+from bot.agent_loading import freeze_heap, import_agent
 from bot.audit import AUDIT_JOB, keep_audit, record_config
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
@@ -32,13 +31,13 @@ from bot.commands import CommandService, listed_commands
 from bot.config.schema import Config
 from bot.console_host import ServiceConsoleHost
 from bot.current import Current
-from bot.forget_command import FORGET_PERSON_JOB
-from bot.forgetting import ConversationCleaner, ForgetJobs
+from bot.forgetting import ConversationCleaner, register_privacy_jobs
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
 from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService, is_enabled
+from bot.notifications import DIGEST_JOB, PUSH_JOB, DigestJobs
 from bot.outbox import Outbox
-from bot.own_data import EXPORT_JOB, ExportJobs
+from bot.push import PushJobs
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.schedules.clock import ScheduleClock
@@ -53,6 +52,8 @@ from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.watermarks import StoredCatchUp
 from bot.systemd import SystemdNotifier
+from bot.tasks.reports import report_lost
+from bot.tasks.runner import TAIL_JOB, CommandTasks
 from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.turn_runner import TurnRunner
 from bot.wake_ups import WakeUps
@@ -107,6 +108,7 @@ class App:
         self._status: ServiceStatus
         self._schedules: ScheduleClock
         self._host: ServiceConsoleHost
+        self._background: CommandTasks
 
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of the console. Returns the exit code.
@@ -129,6 +131,9 @@ class App:
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
             self._schedules = ScheduleClock(store, self._current, self._wake_fired)
+            self._background = CommandTasks(
+                store, self._current, self._folders, config.data_dir, self._wake_fired, self._scheduler.stop_run
+            )
             others = [name for name in self._reported if name != "console"]
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, others)
             service = CommandService(
@@ -141,6 +146,8 @@ class App:
                 lambda: [line for line, _ in self._status.describe_channels().values()],
                 self._jobs.wake,
                 self._schedules.wake,
+                self._background.wake,
+                self._background.stop,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler, self._jobs)
@@ -241,7 +248,7 @@ class App:
         config = self.config
         (engine, self._status.sandbox), _ = await asyncio.gather(
             select_provider(config.sandbox.provider, sandbox_settings(config), self._folders),
-            asyncio.to_thread(_import_agent),
+            asyncio.to_thread(import_agent),
         )
         log.info(self._status.sandbox)
         provider = QuotaProvider(engine, self._folders)
@@ -258,41 +265,50 @@ class App:
                 fetcher,
                 make_search(config.web.search),
                 config.schedules.per_person > 0,
+                config.tasks.per_thread > 0 and provider.runs_commands,
             )
             await self._current.replace(config, await self._build_agent(config, services))
             stack.push_async_callback(self._current.close)
-            _freeze_heap()
+            freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
-            store, channel = self._store, self._supervisor.channels.get
-            jobs = self._jobs
-            jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, self._outbox.wake).run)
+            store, jobs, channel = self._store, self._jobs, self._supervisor.channels.get
+            folders, outbox = self._folders, self._outbox
             turns = TurnRunner(
-                store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
+                store, self._current, provider, folders, outbox, channel, config.data_dir, jobs.wake, self._background
             )
-            jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
-            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
-            retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
-            jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
-            jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
-            memory = MemoryService(store, self._current, turns.budgets)
-            jobs.register(MEMORY_JOB, memory.extract)
-            jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
-            if self.config.memory.embeddings.base_url:
-                jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
-            cleaner = ConversationCleaner(config.data_dir, provider, self._folders, self._forget)
-            forget = ForgetJobs((store, self._checkpoints), self._current, cleaner, self._scheduler, self._outbox)
-            jobs.register(FORGET_PERSON_JOB, forget.forget_person)
-            jobs.register(EXPORT_JOB, ExportJobs(store, self._current, self._outbox.wake).export)
-            jobs.register(WATCH_JOB, WatchJobs(store, self._current, fetcher).check)
+            self._register_jobs(turns, fetcher)
+            cleaner = ConversationCleaner(config.data_dir, provider, folders, self._forget)
+            parts = (self._scheduler, outbox, self._background.stop)
+            register_privacy_jobs(jobs, (store, self._checkpoints), self._current, cleaner, *parts)
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scheduler.serve(turns), name="scheduler")
                 group.create_task(jobs.serve(), name="jobs")
                 group.create_task(self._schedules.serve(), name="schedules")
+                group.create_task(self._background.serve(provider), name="tasks")
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 reap = partial(_reap_sandboxes, provider, self._current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
+
+    def _register_jobs(self, turns: TurnRunner, fetcher: WebFetcher | None) -> None:
+        config, store, jobs, wake_outbox = self.config, self._store, self._jobs, self._outbox.wake
+        channel, current = self._supervisor.channels.get, self._current
+        retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
+        memory = MemoryService(store, current, turns.budgets)
+        jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, wake_outbox).run)
+        jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
+        jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
+        jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+        jobs.register(AUDIT_JOB, partial(keep_audit, store, config.audit), ROUND_SECONDS)
+        jobs.register(MEMORY_JOB, memory.extract)
+        jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
+        if config.memory.embeddings.base_url:
+            jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
+        jobs.register(PUSH_JOB, PushJobs(store, current, wake_outbox).send)
+        jobs.register(DIGEST_JOB, DigestJobs(store, current, wake_outbox).run)
+        jobs.register(TAIL_JOB, self._background.answer_tail)
+        jobs.register(WATCH_JOB, WatchJobs(store, current, fetcher).check)
 
     def _wake_fired(self, fired: Fired) -> None:
         """Wake the parts that have new work after schedules fired."""
@@ -346,23 +362,8 @@ def _release_previous_process(execute: Execute, config: Config) -> None:
     record_config(execute, config, AuditKind.SERVICE_STARTED)
     claims.release_stale_claims(execute)
     release_stale_holds(execute)
+    report_lost(execute, config, time.time())
     extend_bundle_wait(execute, time.time())
-
-
-def _import_agent() -> None:
-    """Load the agent's packages in a thread: the channels listen meanwhile."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.001)  # the loop stays responsive while this thread imports
-    importlib.import_module("agent.factory")
-    sys.setswitchinterval(before)
-
-
-def _freeze_heap() -> None:
-    """Exclude loaded modules from garbage collection, where a full round took 100 to 300 ms, and collect young objects,
-    most of which a turn frees itself, less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
 
 
 async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:

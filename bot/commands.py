@@ -13,7 +13,7 @@ from functools import partial
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from agent.skills.skill import Skill
-from bot import access, questions
+from bot import questions
 from bot.agent_command import run_agents_command
 from bot.config.team import Right, RoleConfig
 from bot.current import Current
@@ -21,19 +21,21 @@ from bot.forget_command import forget_command
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
 from bot.model_command import model_command, models_command
+from bot.notify_command import NOTIFY_WORDS, notify_command
 from bot.own_data import export_command
 from bot.permissions_command import permissions_command
 from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from bot.schedules.command import SCHEDULE_WORDS, asks_agent, schedule_command, zone_command
 from bot.search_command import search_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import audit, conversations, inbox, people, runs
+from bot.storage import audit, conversations, inbox, runs
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
+from bot.tasks.command import TASK_WORDS, task_command, tasks_command
 from bot.usage_command import usage_command
 from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
@@ -65,6 +67,8 @@ class CommandService:
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
     wake_jobs: Callable[[], None] = lambda: None
     wake_schedules: Callable[[], None] = lambda: None
+    wake_tasks: Callable[[], None] = lambda: None
+    stop_task: Callable[[int], None] = lambda _number: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,39 +274,6 @@ def _describe_work(call: CommandCall) -> str:
     return _("I'm ready for your next message.")
 
 
-def _notify_command(call: CommandCall) -> str:
-    """Set when the end of a turn pings this person, in every chat of this channel."""
-    word = call.words.lower()
-    if word:
-        try:
-            seconds = {"off": -1.0, "on": call.current.limits.notify_seconds or 45.0}.get(word) or float(word)
-        except ValueError:
-            seconds = -2.0
-        if not (seconds == -1.0 or 0 < seconds < 1e6):
-            return _(
-                "Use `{on}`, `{off}`, or `{number}` (seconds).",
-                on=command_hint("notify on"),
-                off=command_hint("notify off"),
-                number=command_hint("notify 120"),
-            )
-        people.set_notify(call.execute, call.message, seconds)
-    after = access.notify_after(
-        call.execute, call.thread.channel, call.message.author.id, call.current.limits.notify_seconds
-    )
-    if after is None:
-        return _(
-            "I don't ping you when something is done. `{on}` or `{number}` (seconds) changes that.",
-            on=command_hint("notify on"),
-            number=command_hint("notify 120"),
-        )
-    return _(
-        "I ping you when something took longer than {time}. `{off}` or `{number}` (seconds) changes that.",
-        time=_("{n} s", n=f"{after:g}"),
-        off=command_hint("notify off"),
-        number=command_hint("notify 120"),
-    )
-
-
 def _language_command(call: CommandCall) -> str:
     leads = call.message.private or call.is_operator
     note = call.current.languages.note
@@ -343,10 +314,12 @@ COMMANDS = (
         Right.SCHEDULE,
         asks_agent,
     ),
+    Command("tasks", N_("what I do in the background"), tasks_command),
+    Command("task", N_("show, cancel or repeat a background task"), task_command, TASK_WORDS),
     Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("usage", N_("what my models have cost"), usage_command, "chat | team"),
-    Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
+    Command("notify", N_("get a ping when long work is done"), notify_command, NOTIFY_WORDS),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
     Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, Right.ACCESS),

@@ -20,8 +20,10 @@ from agent.messages import Author, Thread
 from bot.budgets import period_bounds
 from bot.current import Current
 from bot.data_dir import conversation_folder
-from bot.jobs import Effect
+from bot.forget_command import FORGET_PERSON_JOB
+from bot.jobs import Effect, JobWorker
 from bot.outbox import Outbox
+from bot.own_data import EXPORT_JOB, ExportJobs
 from bot.scheduler import Scheduler
 from bot.storage import forgetting, languages, outbox
 from bot.storage.database import Database, Execute
@@ -80,6 +82,7 @@ class ForgetJobs:
     cleaner: ConversationCleaner
     scheduler: Scheduler
     outbox: Outbox
+    stop_task: Callable[[int], None]
 
     @property
     def store(self) -> Database:
@@ -91,6 +94,8 @@ class ForgetJobs:
         person = PersonKey(given["channel"], given["person"])
         for run in await self.store.run(partial(forgetting.stop_runs, person=person)):
             self.scheduler.stop_run(run, person.id)
+        for task in await self.store.run(partial(forgetting.stop_tasks, person=person)):
+            self.stop_task(task)
         chats = [*map(Thread.parse, given["chats"])]
         traces = await self.store.run(partial(forgetting.find_traces, person=person, chats=chats))
         busy = [key for key in traces.private if not await self._clean(person, key, private=True)]
@@ -151,3 +156,18 @@ def _say_done(execute: Execute, thread: Thread, person: PersonKey) -> None:
     now = time.time()
     with languages.speak_to(execute, thread, Author(person.id, "")):
         outbox.enqueue_notice(execute, thread, _(DONE), key=f"forgotten:{now:.3f}", now=now)
+
+
+def register_privacy_jobs(
+    jobs: JobWorker,
+    databases: tuple[Database, ...],
+    current: Current,
+    cleaner: ConversationCleaner,
+    scheduler: Scheduler,
+    outbox: Outbox,
+    stop_task: Callable[[int], None],
+) -> None:
+    """Have the jobs of `/forget me` and `/export me` run."""
+    forget = ForgetJobs(databases, current, cleaner, scheduler, outbox, stop_task)
+    jobs.register(FORGET_PERSON_JOB, forget.forget_person)
+    jobs.register(EXPORT_JOB, ExportJobs(databases[0], current, outbox.wake).export)

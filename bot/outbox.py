@@ -24,6 +24,7 @@ from agent.blocks import Final
 from agent.messages import Thread
 from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
 from bot.current import Current
+from bot.notifications import redirect_answer
 from bot.spelled_reply import open_reply
 from bot.storage import audit, outbox, sent_messages
 from bot.storage.audit import AuditEvent, AuditKind
@@ -282,13 +283,16 @@ class Outbox:
                 kind = AuditKind.DEAD_LETTER if state is OutboxState.DEAD else AuditKind.DELIVERY
                 what: dict[str, int | str] = {"id": item.id, "kind": item.kind}
                 audit.record(execute, AuditEvent(kind, item.thread, run=item.run, what=what, result=state.name.lower()))
+            if state is OutboxState.DROPPED and item.kind != OutboxKind.FILE:
+                text = Final.load(item.payload).text
+                redirect_answer(execute, item.person, item.thread, text, f"gone:{item.id}", now)
             if words:
                 outbox.enqueue_notice(
                     execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
                 )
 
         await until_stored("outbox", lambda: self._store.run(work))  # unrecorded, it would be delivered again
-        if words:
+        if words or state is OutboxState.DROPPED:
             self.wake()
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
             await asyncio.to_thread(_discard_copies, _outgoing_files(item))

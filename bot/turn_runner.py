@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Approve, Ask, Done, Failed, Final, Step, Usage, View, command_hint, internal_fault
+from agent.blocks import Approve, Ask, Done, Failed, Step, Usage, View, command_hint, internal_fault
 from agent.context import TurnContext, UserInput
-from bot import access, artifacts, claims, questions
+from bot import artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.background import until_stored
@@ -32,6 +32,7 @@ from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.permissions import TurnPermissions
 from bot.rates import ToolAndMessageRates
+from bot.run_pings import make_ping, remember_private_chat
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
 from bot.schedules.turns import TurnSchedules, is_scheduled, is_silent
 from bot.skills.turns import add_skills
@@ -42,11 +43,13 @@ from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.task_sandboxes import TaskSandboxes
+from bot.tasks.runner import CommandTasks
+from bot.tasks.turns import TurnTasks
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
 from bot.turn_state import RunResult, TurnState
 from bot.upload_details import UploadInspector
-from catalogue import N_, _, format_duration, list_items, set_language, use_language
+from catalogue import _, format_duration, set_language, use_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -58,11 +61,6 @@ if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a 
 log = logging.getLogger(__name__)
 
 DEFAULT_UPLOAD_BYTES = 50 << 20  # of one file, while its channel is not connected
-PING_TEXTS = {
-    RunState.DONE: N_("Done after {time}."),
-    RunState.WAITING: N_("I need your answer to continue, after {time}."),
-    RunState.FAILED: N_("This failed after {time}."),
-}
 
 
 class TurnRunner:
@@ -78,6 +76,7 @@ class TurnRunner:
         channel: Callable[[str], Channel | None],
         data_dir: Path,
         wake_jobs: Callable[[], None],
+        tasks: CommandTasks | None = None,
     ) -> None:
         self.feed = Feed()
         self._store = store
@@ -91,6 +90,7 @@ class TurnRunner:
         self._channel = channel
         self._data_dir = data_dir
         self._wake_jobs = wake_jobs
+        self._tasks = tasks
 
     def folder(self, conversation: str) -> Path:
         """Return the folder of a conversation's workspace, uploads and outputs."""
@@ -178,6 +178,8 @@ class TurnRunner:
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
         context.tool_rates = self._rates
         context.schedules = TurnSchedules(self._store, self._current, job, self._outbox.wake)
+        if self._tasks and self._current.config.tasks.per_thread:
+            context.background = TurnTasks(self._store, self._current, job, self._tasks)
         await add_skills(context, self._current, self._store, self._outbox.wake, job)
         inputs = await self._make_inputs(job, channel, work)
         turn = make_turn(job, inputs, channel.window if channel else 0.2)
@@ -297,7 +299,11 @@ class TurnRunner:
             rows = [] if is_silent(job, work.view, collected) else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
-            if ping := self._make_ping(execute, job, ending.state, collected, now):
+            remember_private_chat(execute, job)
+            ping = rows and make_ping(
+                execute, self._current, self._channel(job.thread.channel), job, ending.state, collected, now
+            )
+            if ping:
                 rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
@@ -325,21 +331,6 @@ class TurnRunner:
             used.calls,
             len(collected.files),
         )
-
-    def _make_ping(
-        self, execute: Execute, job: ClaimedRun, state: RunState, collected: Artifacts, now: float
-    ) -> Final | None:
-        """After a long run, make a short new message for the requester: an edit does not notify them."""
-        channel, seconds = self._channel(job.thread.channel), now - job.started
-        after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
-        if state is RunState.STOPPED or after is None or seconds < after or is_scheduled(job):
-            return None
-        if channel and channel.limits.edits_notify:
-            return None
-        took = format_duration(seconds)
-        if collected.files:
-            took = _("{time} ({files})", time=took, files=list_items(file.name for file in collected.files))
-        return Final(_(PING_TEXTS[state], time=took), mention=job.requester)
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:

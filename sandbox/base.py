@@ -40,7 +40,8 @@ class SandboxFileError(SandboxError):
 class ShellCommand:
     """A bash command. Without `cwd` it runs where the last command ended, at first in the workspace. `on_output`
     receives the first half of `max_output_bytes` as it arrives. The command reads what `stdin` yields, nothing without
-    it; the service's own limit of time does not hold for a command that has `stdin`."""
+    it. The service's own limit of time does not hold for a command with `stdin` or in the background, which does not
+    change the folder of the next one, either."""
 
     text: str
     cwd: str | None = None
@@ -49,6 +50,7 @@ class ShellCommand:
     max_output_bytes: int = 64_000
     on_output: Callable[[str], Awaitable[None]] | None = None
     stdin: AsyncIterator[bytes] | None = None
+    is_background: bool = False
 
 
 @dataclass(frozen=True, slots=True)

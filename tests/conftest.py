@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,16 @@ os.environ["LC_ALL"] = "C.UTF-8"  # the command line speaks the language of the 
 
 settings.register_profile("steady", derandomize=True)
 settings.load_profile("steady")
+
+
+@pytest.fixture
+def process_settings_restored() -> Iterator[None]:
+    """Undo what `fawn` sets for its whole process, where a test calls it in this one."""
+    mask, thresholds = os.umask(0o077), gc.get_threshold()
+    os.umask(mask)
+    yield
+    os.umask(mask)
+    gc.set_threshold(*thresholds)
 
 
 @pytest.fixture

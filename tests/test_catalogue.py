@@ -52,6 +52,7 @@ ENGLISH_FILES = {
     "agent/parsing/": "the model",
     "agent/web/": "the model",
     "bot/schedules/turns.py": "the model",
+    "bot/tasks/turns.py": "the model",
     "bot/turn_memory.py": "the model",
     "bot/config/reference.py": "docs/configuration.md",
     "bot/admin/transcript_format.py": "an export, which all its readers share",

@@ -85,7 +85,8 @@ def test_the_architecture_lists_exactly_the_tools() -> None:
     assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {
         tool.name
         for tool in make_tools(
-            AgentSettings(), ToolServices(runs_commands=True, remembers=True, fetcher=WebFetcher(), schedules=True)
+            AgentSettings(),
+            ToolServices(runs_commands=True, remembers=True, fetcher=WebFetcher(), schedules=True, background=True),
         )
     }
 

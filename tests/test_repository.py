@@ -233,7 +233,7 @@ def test_sql_stands_in_the_storage_package_only() -> None:
 def test_sql_contains_constants_only() -> None:
     """Values are named parameters. A state is a constant, for a partial index, and has its name in `states.py`."""
     constant = re.compile(
-        r"_?[A-Z][A-Z_]+|(?:(?:Inbox|Outbox|Run|Conversation|Question|Pairing|Schedule)State|(?:Outbox|Memory|Entry)?Kind)\.\w+"
+        r"_?[A-Z][A-Z_]+|(?:(?:Inbox|Outbox|Run|Conversation|Question|Pairing|Schedule|Task)State|(?:Outbox|Memory|Entry|Task)?Kind)\.\w+"
     )
     ours = {
         "database.py": {"pragma"},

@@ -27,6 +27,7 @@ from agent.mcp.names import tool_name
 from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema, clean_text
 from agent.mcp.settings import McpConfig, McpServerSettings
 from agent.mcp.tools import SEARCH_TRAITS, TOOL_SEARCH, DynamicTool, make_dynamic_tool
+from agent.questions import count_recorded_answers
 from agent.tools.tool import ToolTraits, describe_as
 from catalogue import N_
 
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 MAX_ERROR_CHARS = 2000
 UNKNOWN = "its outcome is unknown. Verify what happened before you repeat it"
 LOST = f"the connection to the server ended during the call, so {UNKNOWN}"
+WAITED = "the call has ended, because this service restarted or a day passed before the person answered"
 STRANGE = f"the server's answer is in a form that this client does not understand, so {UNKNOWN}"
 
 
@@ -106,11 +108,13 @@ class McpServer:
         """Run a call of the model, or continue it with the answer of a person."""
         context: TurnContext = get_runtime(TurnContext).context
         place = get_config()["configurable"]["checkpoint_ns"]  # of this call, the same when the turn continues
+        approval = first if (first := Interrupt.from_ns(None, place).id) in context.asked else ""
         if call := self._calls.get(place):
             call.resume()
+        elif count_recorded_answers() > bool(approval):  # a second time, the server could ask something else
+            raise ToolException(f"{WAITED}. Make it again." if harmless else f"{WAITED}, so {UNKNOWN}")
         else:
             call = self._calls[place] = McpCall(self.connection, tool.name, args, harmless=harmless)
-        approval = first if (first := Interrupt.from_ns(None, place).id) in context.asked else ""
         keep = False
         try:
             result = await self._answer_questions(call, context, approval)

@@ -20,7 +20,7 @@ from agent.sections import AgentSettings
 from agent.subagents.briefs import CHECKER, worker_brief
 from agent.subagents.sandboxes import copy_outputs, task_sandbox
 from agent.subagents.settings import BASH, KindSettings
-from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
 from catalogue import N_, _, list_items
 from sandbox.base import SandboxError
 
@@ -61,12 +61,18 @@ def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
         after: Annotated[
             list[str], "Descriptions of tasks whose results it needs; it begins when they have ended."
         ] = [],  # noqa: B006  never changed
+        background: Annotated[
+            bool, "It works on when you have answered, in a sandbox of its own, and the person gets its result."
+        ] = False,
     ) -> str:
         """Give a task to a sub-agent and wait for its result. Tasks that you start in the same message run in
         parallel. Delegate work that has several steps or would fill this conversation with details; do single
         steps yourself. State in the prompt what the result must contain. Kinds:"""
         if kind not in kinds:
             raise ToolException(f"There is no kind {kind!r}. There are {', '.join(kinds)}.")
+        if background:
+            key = call_key(runtime.state["messages"], runtime.tool_call_id)
+            return await require_background(runtime).start_agent(key, description, prompt)
         return await _run_task(runtime, description, prompt, kind, after)
 
     task.description += "".join(f"\n- {kind.name}: {kind.description}" for kind in kinds.values())
@@ -123,7 +129,7 @@ async def _work(
         skills = context.skills.narrowed(kind.skills) if context.skills else None
         brief = join_parts(worker_brief(kind), skills.brief() if skills else "")
         own_parts = replace(context, sandbox=sandbox, brief=brief, route=route, skills=skills)
-        worker = replace(own_parts, meter=meter, task=task, tasks=None)
+        worker = replace(own_parts, meter=meter, task=task, tasks=None, background=None)
         result = await _run_graph(await kinds.graph(kind), given.prompt, worker, task)
         verdict = "not verified"
         if kind.verify:

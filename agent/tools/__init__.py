@@ -8,6 +8,7 @@ from agent.sections import AgentSettings
 from agent.subagents import task
 from agent.tools import (
     ask_clarification,
+    background_tasks,
     bash,
     check_citations,
     expose,
@@ -49,6 +50,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     ask_clarification.make,
     memory.make,
     schedule.make,
+    background_tasks.make,
     task.make,
     invoke_agent.make,
 )

@@ -9,8 +9,9 @@ from typing import Annotated
 from agent.bash_words import describe_command
 from agent.context import ToolServices
 from agent.permissions.rules import Subject
+from agent.policies.base import call_key
 from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool
+from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool, require_background
 from sandbox.base import ShellCommand
 
 FLUSH_SECONDS = 0.25  # between two chunks of live output
@@ -55,6 +56,10 @@ async def bash(
     command: Annotated[str, "The bash command or script."],
     runtime: Runtime,
     timeout: Annotated[float, "Seconds until it is stopped with all its child processes; usually at most 600."] = 120,
+    background: Annotated[
+        bool, "For work of many minutes: it runs on when you have answered, with its output in a file."
+    ] = False,
+    then: Annotated[str, "background: a request to yourself for its end, complete in itself; empty: none."] = "",
 ) -> str:
     """Run a bash command in your sandbox: a Linux machine with Python that belongs to this conversation alone.
 
@@ -63,6 +68,9 @@ async def bash(
     The working directory is kept between commands; variables are not. stdin is empty. Long output is cut in the middle.
     A background process (&) keeps running between commands; redirect its output to a log file. Put files for the person
     in /mnt/user-data/outputs."""
+    if background:
+        key = call_key(runtime.state["messages"], runtime.tool_call_id)
+        return await require_background(runtime).start_command(key, command, command, then)
     sandbox = await runtime.context.sandbox.get()
     live = LiveOutput(runtime.stream_writer, runtime.tool_call_id or "")
     try:

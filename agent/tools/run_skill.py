@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -11,10 +13,11 @@ from langchain.tools import ToolException
 
 from agent.context import ToolServices
 from agent.permissions.rules import Subject
+from agent.policies.base import call_key
 from agent.sections import AgentSettings
 from agent.skills.library import SkillSet, TurnSkills
 from agent.skills.skill import Skill, SkillError
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
 from catalogue import N_
 from sandbox.base import SKILLS, WORKSPACE, Sandbox, SandboxFileError, ShellCommand
 
@@ -35,7 +38,7 @@ if [ -f requirements.txt ]; then
   fi
   PATH="$SKILL_STATE/.venv/bin:$PATH"
 fi
-{program} < {state}/.input.json > {state}/.output.json
+{program} < {input} > {output}
 )"""
 
 
@@ -52,6 +55,7 @@ async def run_skill(
     input: Annotated[dict[str, Any], "What the program reads from stdin as JSON; the SKILL.md describes it."],
     runtime: Runtime,
     timeout: Annotated[float, "Seconds until it is stopped."] = 300,
+    background: Annotated[bool, "It runs on when you have answered, with its output in a file."] = False,
 ) -> str:
     """Run the program of a skill whose SKILL.md says that it has one (JSON in, JSON out). Run other scripts with bash.
 
@@ -63,23 +67,45 @@ async def run_skill(
         raise ToolException(str(error)) from error
     if not skill.entry:
         raise ToolException(f"The skill {name} has no program. Read {SKILLS}/{skill.name}/SKILL.md instead.")
-    return await _run_program(await runtime.context.sandbox.get(), skill, input, timeout)
+    program = await _prepare(
+        await runtime.context.sandbox.get(), skill, input, str(runtime.tool_call_id) if background else ""
+    )
+    if background:
+        command = f"{program.script}; code=$?; cat {shlex.quote(program.output)}; exit $code"
+        key = call_key(runtime.state["messages"], runtime.tool_call_id)
+        return await require_background(runtime).start_command(key, skill.name, command, "")
+    return await _run_program(await runtime.context.sandbox.get(), skill, program, timeout)
 
 
-async def _run_program(sandbox: Sandbox, skill: Skill, input: dict[str, Any], timeout: float) -> str:
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A skill's program with its input: the script that runs it, and the file that it writes."""
+
+    script: str
+    output: str
+
+
+async def _prepare(sandbox: Sandbox, skill: Skill, input: dict[str, Any], call: str) -> _Program:
+    """Write the input and return what runs the program with it. A `call` in the background has files of its own."""
     state = f"{STATE_FOLDER}/{skill.name}"
-    await sandbox.write(f"{state}/.input.json", orjson.dumps(input))
+    suffix = f"-{hashlib.sha256(call.encode()).hexdigest()[:8]}" if call else ""
+    given, output = f"{state}/.input{suffix}.json", f"{state}/.output{suffix}.json"
+    await sandbox.write(given, orjson.dumps(input))
     interpreter = INTERPRETERS.get(PurePosixPath(skill.entry).suffix, "")
+    paths = {"folder": f"{SKILLS}/{skill.name}", "state": state, "input": given, "output": output}
     program = f"{interpreter} {shlex.quote(f'./{skill.entry}')}".strip()
-    folder = shlex.quote(f"{SKILLS}/{skill.name}")
-    script = SCRIPT.format(folder=folder, state=shlex.quote(state), program=program)
+    return _Program(SCRIPT.format(program=program, **{name: shlex.quote(each) for name, each in paths.items()}), output)
+
+
+async def _run_program(sandbox: Sandbox, skill: Skill, program: _Program, timeout: float) -> str:
+    script = program.script
     result = await sandbox.run(ShellCommand(script, timeout_seconds=max(timeout, 0.1)))
     said = result.output.strip()[-MAX_ERROR_CHARS:]
     if result.exit_code != 0:
         why = f"it took longer than {timeout:g} s" if result.timed_out else f"exit code {result.exit_code}"
         raise ToolException(f"The skill {skill.name} failed: {why}.\n{said}".strip())
     try:
-        output = (await sandbox.read(f"{state}/.output.json", limit=MAX_RESULT_BYTES)).decode()
+        output = (await sandbox.read(program.output, limit=MAX_RESULT_BYTES)).decode()
         orjson.loads(output)
     except (SandboxFileError, ValueError) as error:
         raise ToolException(

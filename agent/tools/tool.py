@@ -21,6 +21,7 @@ from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ConfigDict, Field, create_model
 
+from agent.background import BackgroundWork
 from agent.context import ToolServices, TurnContext
 from agent.permissions.rules import Subject, Verdict
 from agent.sections import AgentSettings
@@ -122,6 +123,13 @@ def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], Agent
         )
 
     return decorate
+
+
+def require_background(runtime: Runtime) -> BackgroundWork:
+    """Return the background tasks of the turn. Raises ToolException where there are none."""
+    if runtime.context.background is None:
+        raise ToolException("Background tasks are not available here.")
+    return runtime.context.background
 
 
 def describe_as(title: str) -> Callable[[Mapping[str, Any]], str]:

@@ -25,6 +25,7 @@ from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.push import PushConfig
 from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
 from sandbox.network.preview import PreviewSettings
@@ -192,6 +193,15 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """Background tasks: commands and agents that work on after an answer (docs/tasks.md)."""
+
+    per_thread: int = setting(3, "background tasks that run at once in one thread; 0: no background tasks", ge=0)
+    per_person: int = setting(10, "background tasks of one person that run at once", ge=1)
+    hours: float = setting(6.0, "a background command is stopped after so many hours", gt=0)
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """What is logged, and how."""
 
@@ -242,6 +252,8 @@ class FileConfig:
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()
     schedules: ScheduleConfig = ScheduleConfig()
+    tasks: TaskConfig = TaskConfig()
+    push: PushConfig = setting(PushConfig(), "notifications outside of the chats")
     goal: GoalConfig = GoalConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")

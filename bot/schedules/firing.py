@@ -25,6 +25,7 @@ from bot.storage.database import Execute
 from bot.storage.jobs import enqueue_job
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
+from bot.tasks.starting import add_fire
 from bot.work_commands import without_formatting
 from catalogue import N_, _
 from channels.shared.texts import shorten
@@ -134,6 +135,7 @@ def begin_run(execute: Execute, row: ScheduleRow, due: float, now: float, quotes
     message = make_message(row, due, now, quotes)
     stored = inbox.store_message(execute, message, row.conversation, ready=now, received=now)
     schedules.set_fire_result(execute, row.id, due, FireResult.RUN, stored)
+    add_fire(execute, row, message, stored, now)
     conversations.refresh_pending(execute, row.conversation)
 
 

@@ -21,8 +21,8 @@ from catalogue import use_language
 
 
 def is_scheduled(job: ClaimedRun) -> bool:
-    """Return whether a schedule began this run."""
-    return any(message.mode == "scheduled" for message in job.messages)
+    """Return whether a schedule or a background task began this run: nobody waits for it."""
+    return any(message.mode in ("scheduled", "task") for message in job.messages)
 
 
 def is_silent(job: ClaimedRun, view: View, collected: Artifacts) -> bool:

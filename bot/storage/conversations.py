@@ -117,6 +117,7 @@ def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
     execute("UPDATE posts SET thread=:new WHERE thread=:old", values)
     execute("UPDATE conversations SET thread=:new WHERE thread=:old", values)
     execute("UPDATE schedules SET thread=:new WHERE thread=:old", values)
+    execute("UPDATE tasks SET thread=:new WHERE thread=:old", values)
     execute(
         f"UPDATE outbox SET thread=:new WHERE thread=:old AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})",
         values,

@@ -20,7 +20,16 @@ from bot.storage.database import Execute
 from bot.storage.inbox import IGNORED_KIND, InboxRow
 from bot.storage.languages import reader_key
 from bot.storage.rows import read_rows
-from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxKind, OutboxState, QuestionState
+from bot.storage.states import (
+    OPEN_RUN,
+    OPEN_TASK,
+    ConversationState,
+    InboxState,
+    OutboxKind,
+    OutboxState,
+    QuestionState,
+    TaskState,
+)
 
 CLAIM = "forgetting"  # the owner of a conversation while it is cleaned
 FORGOTTEN_RUN = "-"  # the conversation of usage whose person is forgotten
@@ -32,7 +41,10 @@ _FORGET_ROW = (
 )
 
 _ACCOUNT = (
-    "UPDATE people SET name='', thread='', message='', notify=NULL, zone='' WHERE channel=:channel AND person=:person",
+    "DELETE FROM tasks WHERE channel=:channel AND person=:person",
+    "DELETE FROM held_pings WHERE channel=:channel AND person=:person",
+    """UPDATE people SET name='', thread='', message='', notify=NULL, notify_where='', zone=''
+    WHERE channel=:channel AND person=:person""",
     "DELETE FROM languages WHERE reader=:reader",
     "DELETE FROM agent_defaults WHERE reader=:reader",
     "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
@@ -80,7 +92,8 @@ def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] =
     direct |= {replace(Thread.parse(row["thread"]), topic="") for row in rows}
     own = execute("SELECT id FROM schedules WHERE channel=:channel AND owner=:person", values)
     schedules = tuple(int(row["id"]) for row in own)
-    private = {f"schedule:{number}" for number in schedules}
+    tasks = execute("SELECT id FROM tasks WHERE channel=:channel AND person=:person", values)
+    private = {*(f"schedule:{number}" for number in schedules), *(f"task:{row['id']}" for row in tasks)}
     for chat in direct:
         sql = "SELECT key FROM conversations WHERE thread>=:first AND thread<:first || '~'"
         private |= {str(row["key"]) for row in execute(sql, {"first": str(chat)})}
@@ -141,6 +154,15 @@ def stop_runs(execute: Execute, person: PersonKey) -> list[int]:
     for key in {str(row["conversation"]) for row in withdrawn}:
         conversations.refresh_pending(execute, key)
     return found
+
+
+def stop_tasks(execute: Execute, person: PersonKey) -> list[int]:
+    """End the background tasks of a person, and return those whose command is to be killed."""
+    sql = (
+        f"UPDATE tasks SET state='{TaskState.FAILED}' WHERE channel=:channel AND person=:person AND {OPEN_TASK}"
+        " RETURNING id"
+    )
+    return [int(row["id"]) for row in execute(sql, {"channel": person.channel, "person": person.id})]
 
 
 def claim_conversation(execute: Execute, key: str) -> bool:
@@ -247,6 +269,9 @@ def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, since
     for statement in _ACCOUNT:
         execute(statement, {**values, "reader": reader, "everywhere": grants.EVERYWHERE})
     execute(f"{_FORGET_ROW} WHERE author=:author", values)
+    for row in execute("SELECT key, payload FROM jobs WHERE payload LIKE '%\"who\":%'", {}):  # pings to be pushed
+        if orjson.loads(row["payload"]).get("who") == person.id:
+            execute("DELETE FROM jobs WHERE key=:key", {"key": row["key"]})
     _forget_usage(execute, values, traces)
     subject = audit.person_name(person.channel, person.id)
     what = audit.COMMAND_LINE if not by else {}

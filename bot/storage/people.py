@@ -20,6 +20,9 @@ class PersonRow:
     """A person on one channel. `code` is good until `until`; `notify` overrides after how many seconds a ping comes.
     `memory` is 0 for a person who switched memory off, and `zone` the time zone that they gave.
 
+    Notifications go where `notify_where` says: "" in place, "dm", or "push" to `push_url`, a secret. They wait during
+    the `quiet` hours ("22:00-07:00") and for the time of the `digest`.
+
     `thread` is their private chat with the bot, where it is known, and `message` what they wrote while they wait.
     """
 
@@ -35,6 +38,10 @@ class PersonRow:
     message: bytes
     memory: int
     zone: str
+    notify_where: str
+    quiet: str
+    digest: str
+    push_url: str
 
 
 def find_person(execute: Execute, channel: str, person: str) -> PersonRow | None:
@@ -81,7 +88,7 @@ def keep_message(execute: Execute, person: PersonRow, thread: Thread, payload: b
 
 
 def store_address(execute: Execute, message: Message) -> None:
-    """Store the private chat of an operator."""
+    """Store the private chat of a person."""
     insert_row(execute, "people", _KEY, _identity(message) | {"thread": str(message.thread)}, update=("thread",))
 
 
@@ -125,6 +132,11 @@ def revoke_pairing(execute: Execute, channel: str, person: str) -> bool:
 def set_notify(execute: Execute, message: Message, seconds: float) -> None:
     """Store after how many seconds the end of a turn pings the message's author; -1: never."""
     insert_row(execute, "people", _KEY, _identity(message) | {"notify": seconds}, update=("notify",))
+
+
+def set_preference(execute: Execute, message: Message, column: str, value: str) -> None:
+    """Store a preference about notifications: `notify_where`, `quiet`, `digest` or `push_url`."""
+    insert_row(execute, "people", _KEY, _identity(message) | {column: value}, update=(column,))
 
 
 def set_memory(execute: Execute, message: Message, *, on: bool) -> None:

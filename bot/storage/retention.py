@@ -6,7 +6,16 @@ import time
 
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
-from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, PairingState, QuestionState, ScheduleState
+from bot.storage.states import (
+    OPEN_RUN,
+    InboxState,
+    OutboxKind,
+    OutboxState,
+    PairingState,
+    QuestionState,
+    ScheduleState,
+    TaskState,
+)
 
 USAGE_SECONDS = 32 * 86400  # the budgets of a month are sums of usage
 FINISHED = {
@@ -17,7 +26,8 @@ FINISHED = {
     "transcript": "at<:before",
     "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
     "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1"
-    " AND zone=''",
+    " AND zone='' AND notify_where='' AND quiet='' AND digest=''",
+    "held_pings": "created<:before",
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
     "usage": "at<:before AND at<:month_ago",
@@ -26,6 +36,7 @@ FINISHED = {
     "schedules": f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ENDED}') AND created<:before"
     " AND coalesce(next_at, 0)<:before",
     "schedule_fires": "at<:before",
+    "tasks": f"created<:before AND state NOT IN ('{TaskState.QUEUED}', '{TaskState.RUNNING}')",
     "memory_queue": "at<:before",
 }
 """Table → the rows of it that may be deleted."""

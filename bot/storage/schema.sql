@@ -234,6 +234,10 @@ CREATE TABLE people (
     message BLOB DEFAULT '' NOT NULL,
     memory INTEGER DEFAULT '1' NOT NULL,
     zone TEXT DEFAULT '' NOT NULL,
+    notify_where TEXT DEFAULT '' NOT NULL,
+    quiet TEXT DEFAULT '' NOT NULL,
+    digest TEXT DEFAULT '' NOT NULL,
+    push_url TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (channel, person)
 );
 CREATE INDEX people_code ON people (code);
@@ -448,6 +452,48 @@ CREATE INDEX schedules_created ON schedules (created);
 CREATE INDEX schedules_due ON schedules (next_at) WHERE state='active';
 CREATE INDEX schedules_owner ON schedules (channel, owner);
 CREATE INDEX schedules_thread ON schedules (thread);
+
+CREATE TABLE held_pings (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "key" TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    text TEXT NOT NULL,
+    created FLOAT NOT NULL,
+    UNIQUE ("key")
+);
+CREATE INDEX held_pings_created ON held_pings (created);
+CREATE INDEX held_pings_person ON held_pings (channel, person);
+
+CREATE TABLE tasks (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "key" TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    state TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT NOT NULL,
+    language TEXT NOT NULL,
+    guest INTEGER NOT NULL,
+    private INTEGER NOT NULL,
+    thread TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    title TEXT NOT NULL,
+    what TEXT NOT NULL,
+    follow_up TEXT NOT NULL,
+    created FLOAT NOT NULL,
+    started FLOAT,
+    ended FLOAT,
+    exit_code INTEGER,
+    reason TEXT DEFAULT '' NOT NULL,
+    message INTEGER,
+    UNIQUE ("key")
+);
+CREATE INDEX tasks_created ON tasks (created);
+CREATE INDEX tasks_open ON tasks (state) WHERE state IN ('queued', 'running');
+CREATE INDEX tasks_person ON tasks (channel, person);
+CREATE INDEX tasks_thread ON tasks (thread);
 
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,

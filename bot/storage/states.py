@@ -113,3 +113,27 @@ class FireResult(StrEnum):
     UNCHANGED = "unchanged"  # the page is as it was
     UNREADABLE = "unreadable"  # the page could not be read
     MISSED = "missed"  # the service did not run, and the rule skips it
+
+
+class TaskKind(StrEnum):
+    """What a background task is."""
+
+    COMMAND = "command"  # a process in a sandbox, which ends with the process of the service
+    AGENT = "agent"  # a run in a conversation of its own
+    SCHEDULE = "schedule"  # the run of a schedule
+
+
+class TaskState(StrEnum):
+    """The state of a background task."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    RUN = "run"  # the state of its run is its state
+    DONE = "done"
+    FAILED = "failed"
+    LOST = "lost"  # the service or the sandbox ended while it ran
+    CANCELLED = "cancelled"
+
+
+OPEN_TASK = f"state IN ('{TaskState.QUEUED}', '{TaskState.RUNNING}')"
+"""The condition of the partial index `tasks_open`."""

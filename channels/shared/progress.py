@@ -12,6 +12,7 @@ STEP_MARKS = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"
 ITEM_MARKS = {"pending": "☐", "running": "▸", "done": "☑"}
 STATE_MARKS = {"done": "✅", "failed": "❌", "stopped": "⏹", "waiting": ""}  # before the summary
 MAX_TITLE_CHARS, MAX_ITEM_CHARS, MAX_LIVE_ITEMS = 80, 100, 15
+MAX_THINKING_CHARS = 300
 
 
 def summary_line(final: Final) -> str:
@@ -58,7 +59,7 @@ def folded_lines(final: Final, *, details: bool = True) -> list[str]:
 
 def step_line(step: Step, detail: str = "") -> str:
     line = f"{STEP_MARKS[step.state]} {shorten(step.title, MAX_TITLE_CHARS)}"
-    return f"{line}: {shorten(detail, MAX_TITLE_CHARS)}" if detail else line
+    return f"{line}: {shorten(detail, MAX_THINKING_CHARS if step.thinking else MAX_TITLE_CHARS)}" if detail else line
 
 
 def item_line(item: PlanItem) -> str:

@@ -73,12 +73,14 @@ class StreamSandbox:
         request: dict[str, Json] = {"op": "run", "command": command.text, "cwd": cwd, "env": dict(command.env)}
         if command.stdin:
             request["stdin"] = True
-        else:
+        elif not command.is_background:
             limit = min(limit, self._settings.command_seconds)
         on_data = forward if command.on_output else None
         data, end = await self._connection.call(request, limit, most, on_data, stdin=command.stdin)
         if end.cwd.startswith("/") and end.cwd.isprintable() and len(end.cwd) < 4096:
-            cwd = self._cwd = end.cwd
+            cwd = end.cwd
+            if not command.is_background:
+                self._cwd = cwd
         if end.dropped:
             half = most - most // 2  # bytes of the beginning; the rest are of the end
             data = data[:half] + f"\n[… {end.dropped:,} bytes left out …]\n".encode() + data[half:]

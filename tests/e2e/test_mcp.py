@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.e2e.test_permissions import press
+from tests.e2e.test_subagents import task
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import Shown
-from tests.support.service_process import Service, ask, said
+from tests.support.service_process import Service, ask, bash, said
 
 FAKES = Path(__file__).parents[1] / "fakes"
 
@@ -67,22 +70,53 @@ async def test_a_tool_is_found_approved_and_asks_back_in_the_chat(
     assert "Using paint of modern" in steps[-1]
 
 
-async def test_a_question_of_a_server_is_answered_after_a_kill_of_the_service(
+async def test_after_a_kill_of_the_service_an_effect_before_a_question_does_not_happen_twice(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
-    old = server("old", tmp_path, tools=["paint"])
+    old = server("old", tmp_path, tools=["paint", "prepay"])
     service = await start(mcpServers={"old": old}, permissions={"allow": ["mcp__old__*"]})
-    telegram.send(ask(steps=[calls("mcp__old__paint")], text="painted"))
+    telegram.send(ask(steps=[calls("mcp__old__prepay"), calls("mcp__old__paint")], text="painted"))
     first = await question(telegram, service, "How shall I paint?")
     await service.restart()  # kill -9
-    press(telegram, first, "blue")
+    press(telegram, first, "red")
+    await until(lambda: len(model.requests()) == 2, what="the next call of the model")
+    assert "restarted or a day passed before the person answered, so its outcome is unknown" in results(model)[0]
+    await service.quiet()
+    second = telegram.visible(JANE)[-1]
+    assert "How shall I paint?" in second.text
+    press(telegram, second, "blue")
     await question(telegram, service, "coats")
     telegram.send("2")
     last = await question(telegram, service, "costs more")
     press(telegram, last, "Yes")
     await telegram.wait(JANE, "painted")
     await service.quiet()
-    assert notes(tmp_path) == ['["accept", {"colour": "blue", "coats": 2, "hurry": true}]']
+    assert notes(tmp_path) == ["paid", '["accept", {"colour": "blue", "coats": 2, "hurry": true}]']
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_call_in_a_task_is_approved_and_answered_once_while_others_work_and_after(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    painter = {"name": "painter", "description": "Paints.", "tools": ["mcp__modern__paint"]}
+    service = await start(mcpServers={"modern": server("modern", tmp_path)}, subagents={"kinds": [painter]})
+    wait = bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")
+    paint = task("paint", "painter", steps=[calls("mcp__modern__paint", wall="north")], text="painted")
+    telegram.send(ask(steps=[{"calls": [paint, task("works", steps=[wait], text="worked")]}], text="all done"))
+    approval = await telegram.wait(JANE, "May I run mcp__modern__paint?", seconds=30)
+    press(telegram, approval, "Approve")
+    await telegram.wait(JANE, "Which colour?", seconds=30)
+    await until(lambda: list(service.data.glob("threads/*/workspace")), what="the sandbox")
+    (service.folder_of() / "workspace" / "go").touch()
+    await telegram.wait(JANE, "answered my question above")
+    await service.quiet()
+    telegram.send("dark green")
+    await telegram.wait(JANE, "all done", seconds=30)
+    await service.quiet()
+    assert notes(tmp_path) == ["north dark green"]
+    for text in ("May I run", "Which colour?"):
+        shown = [each for each in said(telegram, JANE) if text in each and "Jane chose" not in each]
+        assert len(shown) == 1
 
 
 def processes(name: str) -> list[int]:
@@ -139,5 +173,5 @@ async def test_check_tries_each_server(telegram: FakeTelegram, model: FakeModel,
     lines = [line for line in output.splitlines() if "mcp server" in line]
     assert lines[0] == "FAULT mcp server gone: /bin/false: Connection closed"
     assert lines[1].startswith("note  mcp server none: it offers no allowed tool; its tools: ")
-    assert lines[2:] == ["ok    mcp server off: disabled", "ok    mcp server old: 1 of 6 tools, protocol 2025-06-18"]
+    assert lines[2:] == ["ok    mcp server off: disabled", "ok    mcp server old: 1 of 8 tools, protocol 2025-06-18"]
     assert code == 2

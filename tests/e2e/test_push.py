@@ -6,6 +6,7 @@ import re
 
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
+from tests.fakes.push import serve_push
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import ask, said
@@ -59,3 +60,53 @@ async def test_a_ping_survives_a_crash_and_is_sent_once(telegram: FakeTelegram, 
     texts = said(telegram, JANE)
     assert len([text for text in texts if text.startswith("Done after")]) == 1
     assert texts.count("worth waiting for") == 1
+
+
+async def test_pings_go_to_the_private_chat_to_bark_and_to_webhooks_and_wait_for_the_end_of_quiet_hours(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    group = -1001
+
+    async def work(answer: str) -> None:
+        telegram.send(f"@fawn_bot {ask(text=answer, **SLOW)}", chat=group, user=JANE)
+        await telegram.wait(group, answer)
+        await service.quiet()
+
+    async with serve_push("key7") as servers:
+        hook = {"name": "ops", "url": f"{servers.base_url}/hook", "secret": "secret", "events": ["done"]}
+        push = {"bark_servers": [servers.base_url], "private_addresses": True, "targets": [hook]}
+        service = await start(limits={"notify_seconds": 0.5}, push=push, sandbox={"provider": "none"})
+        telegram.send("/notify dm", chat=group, user=JANE)
+        await telegram.wait(group, "I don't know our private chat yet.")
+        telegram.send("/notify dm")
+        await telegram.wait(JANE, "Pings go to our private chat.")
+        await work("first answer")
+        await telegram.wait(JANE, "Done after")
+        assert not any("Done after" in text for text in said(telegram, group))
+        await until(lambda: len(servers.hooks) == 1, 10, "the webhook")
+
+        telegram.send(f"/notify bark {servers.base_url}/key7", chat=group, user=JANE)
+        await telegram.wait(group, "Write it to me in a private chat")
+        telegram.send("/notify bark https://example.org/key7")
+        await telegram.wait(JANE, "isn't allowed here")
+        telegram.send(f"/notify bark {servers.base_url}/key7")
+        await telegram.wait(JANE, "Pings go to your Bark.")
+        servers.failures = 0
+        await work("second answer")
+        await until(lambda: len(servers.shown) == 1, 10, "the push")
+
+        telegram.send("/notify here")
+        telegram.send("/notify quiet 00:00-23:59")
+        await telegram.wait(JANE, "I don't know your time zone.")
+        telegram.send("/zone Europe/Berlin")
+        await telegram.wait(JANE, "Your time zone is")
+        telegram.send("/notify quiet 00:00-23:59")
+        await telegram.wait(JANE, "Quiet hours: 00:00-23:59.")
+        await work("third answer")
+        await service.restart()
+        await service.quiet()
+        assert not any("Done after" in text for text in said(telegram, group))
+        telegram.send("/notify quiet off")
+        await telegram.wait(group, "Done after")
+        assert len(servers.shown) == 1
+        assert "key7" not in service.log()

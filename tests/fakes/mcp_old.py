@@ -1,6 +1,7 @@
 """An MCP server of the protocol 2025-06-18 over stdio, without the SDK: it does what real servers do wrong, too.
 
 Tools: `fetch`; `paint`, which asks for a colour and whether to hurry before it notes an effect in the file NOTES;
+`prepay`, which notes an effect before it asks the same; `survey`, which asks it and declares that it only reads;
 `hologram`, whose content no client knows; `grow`, which adds a tool; `colour/mix`, whose name no provider accepts.
 """
 
@@ -21,7 +22,7 @@ FORM = {
     "required": ["colour", "coats"],
 }
 EMPTY = {"type": "object"}
-TOOLS = ["fetch", "paint", "paint_two", "hologram", "grow", "colour/mix"]
+TOOLS = ["fetch", "paint", "paint_two", "prepay", "survey", "hologram", "grow", "colour/mix"]
 both: list[Any] = []
 waiting: dict[str, Any] = {}  # id of a question → id of the call that asked it
 
@@ -41,7 +42,9 @@ def call(id: Any, name: str) -> None:
         if len(both) == 2:
             for each in both:
                 call(each, "paint")
-    elif name == "paint":
+    elif name in ("paint", "prepay", "survey"):
+        if name == "prepay":
+            note("paid")
         waiting[f"q{len(waiting)}"] = id
         params = {"message": "How shall I paint?", "requestedSchema": FORM}
         send({"id": f"q{len(waiting) - 1}", "method": "elicitation/create", "params": params})
@@ -55,10 +58,14 @@ def call(id: Any, name: str) -> None:
         text(id, "old" if name == "fetch" else name)
 
 
+def note(line: str) -> None:
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(f"{line}\n")
+
+
 def answered(id: Any, result: dict[str, Any]) -> None:
     words = json.dumps([result.get("action"), result.get("content")])
-    with open(os.environ["NOTES"], "a") as file:
-        file.write(f"{words}\n")
+    note(words)
     text(id, words)
 
 
@@ -72,7 +79,8 @@ def main() -> None:
             send({"id": id, "result": {**result, "serverInfo": about}})
         elif method == "tools/list":
             tools = [{"name": name, "description": f"{name} of old", "inputSchema": EMPTY} for name in TOOLS]
-            send({"id": id, "result": {"tools": tools}})
+            hints = [{"annotations": {"readOnlyHint": name == "survey"}} for name in TOOLS]
+            send({"id": id, "result": {"tools": [tool | hint for tool, hint in zip(tools, hints, strict=True)]}})
         elif method == "tools/call":
             call(id, message["params"]["name"])
         elif method is None and id in waiting:

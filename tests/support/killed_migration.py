@@ -1,8 +1,9 @@
-"""Migrate a database of the first version and kill the process before every step in turn: `python -m
+"""Migrate a database of an earlier version and kill the process before every step in turn: `python -m
 tests.support.killed_migration FOLDER`. After each kill, an undisturbed start follows.
 
 A step is a call that changes something: a statement, a commit, a renamed file. A profiler counts them. Each attempt is
-a forked process with Alembic already loaded. Prints the number of steps.
+a forked process with Alembic already loaded. The earlier version is only a few migrations old, because every step runs
+all of them. Prints the number of steps.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bot.storage import migrate
 
 STEPS = {"execute", "commit", "backup", "replace", "mkdir", "rmdir", "unlink", "fsync"}
 ROWS = 20
+MIGRATIONS = 5
 
 
 def main(folder: Path) -> int:
@@ -43,9 +45,10 @@ def main(folder: Path) -> int:
 
 
 def _make(folder: Path) -> None:
-    """Create a database of the first version with its last rows only in the WAL, as a killed service leaves it."""
+    """Create a database of the earlier version with its last rows only in the WAL, as a killed service leaves it."""
     path = folder / "fawn.db"
-    migrate.upgrade_schema(path, revision="0001")
+    revisions = sorted(file.name[:4] for file in migrate.VERSIONS_DIR.glob("[0-9]*.py"))
+    migrate.upgrade_schema(path, revision=revisions[-MIGRATIONS - 1])
     pid = os.fork()
     if pid == 0:
         connection = sqlite3.connect(path)

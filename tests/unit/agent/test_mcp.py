@@ -33,6 +33,7 @@ from agent.tools import make_tools
 from tests.fakes.mcp_http import CLIENT, SECRET, McpHttpServer
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
+from tests.support.agent_tools import tool_with
 from tests.support.current_config import SERVICES, agent_settings
 from tests.support.engines import need_bubblewrap
 from tests.support.turn_context import say
@@ -403,7 +404,7 @@ async def test_a_sub_agent_has_the_tools_that_its_kind_names(
     given = call("task", description="fetch it now", prompt=prompt, kind="clerk")
     await run(bench, script([given], text="done"))
     lead, worker = offered(model)[:2]
-    assert (len(lead), worker) == (6, ["mcp__old__fetch"])
+    assert (len(lead), worker) == (8, ["mcp__old__fetch"])
 
 
 # ---------------------------------------------------------------- questions of servers
@@ -468,19 +469,72 @@ async def test_an_approval_is_not_taken_for_the_answer_to_a_question(
     assert notes(tmp_path) == ["east red"]
 
 
-async def test_a_question_survives_a_restart_of_the_service(
-    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
+@pytest.mark.parametrize(
+    ("tool", "noted", "told"),
+    [("prepay", ["paid"], "so its outcome is unknown"), ("survey", [], "answered. Make it again.")],
+)
+async def test_a_call_whose_server_asked_before_a_restart_does_not_begin_again(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path, tool: str, noted: list[str], told: str
 ) -> None:
     bench = await bench_of(make, server("old"))
-    blocks = await run(bench, script([call("mcp__old__paint")], text="painted"))
+    [question] = open_questions(await run(bench, script([call(f"mcp__old__{tool}")], text="painted")))
     await bench.agent.close()
     bench = await bench_of(make, server("old"))
-    for number, words in enumerate(("red", "1", "No")):
-        [question] = open_questions(blocks)
-        answer = HumanAnswer(question.id, words, f"a{number}")
-        blocks = await run(bench, "", answers=(answer,))
-    assert notes(tmp_path) == ['["accept", {"colour": "red", "coats": 1, "hurry": false}]']
-    assert view(blocks).final().text.endswith("painted")
+    blocks = await run(bench, "", answers=(HumanAnswer(question.id, "red", "a1"),))
+    assert open_questions(blocks) == []
+    assert told in results(model)[-1]
+    assert notes(tmp_path) == noted
+
+
+class ApprovingPerson:
+    """Approves at once, and answers other questions only when the turn has ended to wait for them."""
+
+    def __init__(self) -> None:
+        self.asked: list[Ask | Approve] = []
+        self.thinks = asyncio.Event()
+
+    async def ask(self, question: Ask | Approve, idle: asyncio.Future[None]) -> str | None:
+        self.asked.append(question)
+        if isinstance(question, Approve):
+            return "Approve"
+        self.thinks.set()
+        await idle
+        return None
+
+
+async def test_a_call_in_a_task_is_approved_once_although_its_server_asks_after_the_other_tasks(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
+) -> None:
+    person = ApprovingPerson()
+
+    @tool_with(effect="none")
+    async def hold() -> str:
+        """Wait until the server has asked."""
+        await person.thinks.wait()
+        return "held"
+
+    kinds = SubagentSettings(
+        kinds=(
+            KindSettings("painter", "Paints.", tools=("mcp__modern__paint",)),
+            KindSettings("holder", "Waits.", tools=("hold",)),
+        )
+    )
+    [task] = [each for each in make_tools(agent_settings(subagents=kinds), SERVICES) if each.name == "task"]
+    bench = await make(mcp=McpConfig((server("modern"),)), tools=[task, hold], subagents=kinds)
+    paint = script([call("mcp__modern__paint", wall="east")], text="painted")
+    tasks = [
+        call("task", description="paint", prompt=paint, kind="painter"),
+        call("task", description="wait", prompt=script([call("hold")], text="waited"), kind="holder"),
+    ]
+    context = await bench.context()
+    context.questions = person
+    blocks = await bench.run(say(script(tasks, text="done")), context=context)
+    [question] = open_questions(blocks)
+    assert [type(each) for each in person.asked] == [Approve, Ask]
+    await bench.database.run(lambda execute: execute("DELETE FROM ledger", {}))
+    blocks = await run(bench, "", gate=RulePermissions(), answers=(HumanAnswer(question.id, "red", "a1"),))
+    assert (end(blocks), [block for block in blocks if isinstance(block, Ask | Approve)]) == ("done", [])
+    assert notes(tmp_path) == ["east red"]
 
 
 async def test_nobody_is_asked_when_the_question_could_belong_to_two_calls(

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0025"
-down_revision = "0020"
+down_revision = "0023"
 
 
 def upgrade() -> None:

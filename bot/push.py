@@ -1,0 +1,187 @@
+"""Push notifications outside of the chats: to Bark, and to webhooks that follow Standard Webhooks.
+
+Both get the same id with every attempt of one notification: Bark then replaces what it shows, and the receiver of a
+webhook can drop what it has. Addresses and keys are secrets and appear in no log.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import aiohttp
+import orjson
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from agent.blocks import command_hint
+from agent.messages import Author, Thread
+from agent.setting import Secret
+from agent.web.addresses import AddressGuard, WebError
+from bot.current import Current
+from bot.storage import languages, outbox, people
+from bot.storage.database import Database, Execute
+from bot.storage.jobs import BackgroundJob
+from catalogue import N_, _
+
+log = logging.getLogger(__name__)
+
+TITLE = "Fawn"
+TIMEOUT_SECONDS = 15.0
+LATER_STATUSES = (408, 425, 429)  # and all from 500 on
+WEBHOOK_SECRET_PREFIX = "whsec_"  # noqa: S105 — the mark of a Base64 secret
+FAILED = N_("I couldn't push this to your Bark: {reason}. `{command}` sets it again.")
+
+
+class PushRefused(Exception):
+    """The target refused for good; another attempt would not help. The text contains no secret."""
+
+
+class PushFailed(Exception):
+    """The target was not reached or is busy. The text contains no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushMessage:
+    """What is pushed. Each attempt has the same `key`."""
+
+    key: str
+    text: str
+    event: str
+    thread: str
+    person: str
+
+    @property
+    def id(self) -> str:
+        """A short id of this notification."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:32]
+
+
+def split_bark_url(text: str) -> tuple[str, str]:
+    """Split `https://SERVER/KEY` into the server and the key. Raises ValueError."""
+    url = URL(text.strip())
+    key = url.path.strip("/").partition("/")[0]
+    if url.scheme not in ("http", "https") or not url.host or url.user or not key:
+        raise ValueError("not the address of a Bark device")
+    return str(url.origin()), key
+
+
+def bark_request(url: str, message: PushMessage) -> tuple[str, bytes, dict[str, str]]:
+    """Return the address, body and headers of a push to a Bark device. Raises ValueError."""
+    server, key = split_bark_url(url)
+    body = {"device_key": key, "title": TITLE, "body": message.text, "group": TITLE, "id": message.id}
+    return f"{server}/push", orjson.dumps(body), {"Content-Type": "application/json; charset=utf-8"}
+
+
+def webhook_request(
+    url: str, secret: Secret | None, message: PushMessage, now: float
+) -> tuple[str, bytes, dict[str, str]]:
+    """Return the address, body and headers of a webhook, signed if there is a secret."""
+    data = {"person": message.person, "text": message.text, "thread": message.thread}
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    body = orjson.dumps({"type": f"fawn.{message.event}", "timestamp": at, "data": data})
+    headers = {"Content-Type": "application/json", "webhook-id": message.id, "webhook-timestamp": f"{now:.0f}"}
+    if secret:
+        headers["webhook-signature"] = f"v1,{sign_webhook(secret, message.id, headers['webhook-timestamp'], body)}"
+    return url, body, headers
+
+
+def sign_webhook(secret: Secret, id: str, at: str, body: bytes) -> str:
+    """Return the Base64 of the HMAC-SHA256 of id, time and body. Raises ValueError for a damaged Base64 secret."""
+    text = secret.reveal()
+    key = text.encode()
+    if text.startswith(WEBHOOK_SECRET_PREFIX):
+        key = base64.b64decode(text.removeprefix(WEBHOOK_SECRET_PREFIX), validate=True)
+    return base64.b64encode(hmac.digest(key, b".".join((id.encode(), at.encode(), body)), "sha256")).decode()
+
+
+class PushJobs:
+    """Handles the jobs that push. `guard` decides which addresses may be requested."""
+
+    def __init__(
+        self, store: Database, current: Current, wake_outbox: Callable[[], None], guard: AddressGuard | None = None
+    ) -> None:
+        self._store = store
+        self._current = current
+        self._wake_outbox = wake_outbox
+        self._guard = guard or AddressGuard()
+
+    async def send(self, job: BackgroundJob) -> Callable[[Execute], object] | None:
+        """Push once. Raises PushFailed to try again. A person whose Bark refuses gets the notification in the chat."""
+        given = job.arguments
+        message = PushMessage(given["key"], given["text"], given["event"], given["thread"], given["who"])
+        try:
+            request = await self._request(given, message)
+            if request:
+                await self._post(*request)
+        except (PushRefused, WebError, ValueError) as error:
+            log.warning("push.refused key=%s target=%s reason=%s", job.key, given.get("target", "bark"), error)
+            if "target" not in given:
+                return partial(self._post_instead, message=message, reason=str(error))
+        return None
+
+    async def _request(self, given: dict[str, str], message: PushMessage) -> tuple[str, bytes, dict[str, str]] | None:
+        """Return the request; None if its target or its person has none any more. Raises ValueError."""
+        if name := given.get("target"):
+            target = next((each for each in self._current.config.push.targets if each.name == name), None)
+            if target is None:
+                return None
+            if target.kind == "bark":
+                return bark_request(target.url.reveal(), message)
+            return webhook_request(target.url.reveal(), target.secret, message, time.time())
+        find = partial(people.find_person, channel=given["channel"], person=given["person"])
+        known = await self._store.run(find)
+        if known is None or not known.push_url:
+            return None
+        if not is_bark_server(self._current, known.push_url):
+            raise PushRefused("its server is not allowed any more")
+        return bark_request(known.push_url, message)
+
+    async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> None:
+        """Post and follow no redirect. Raises PushRefused, PushFailed and WebError."""
+        resolver: AbstractResolver | None = None
+        if not self._current.config.push.private_addresses:
+            self._guard.check_url(url)
+            resolver = self._guard
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False)
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False) as session,
+                session.post(url, data=body, headers=headers, allow_redirects=False) as response,
+            ):
+                status = response.status
+        except aiohttp.InvalidURL:
+            raise PushRefused("the address is not valid") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:  # their texts may contain the address
+            raise PushFailed(f"not reached ({type(error).__name__})") from None
+        if status >= 500 or status in LATER_STATUSES:
+            raise PushFailed(f"HTTP status {status}")
+        if status not in range(200, 300):
+            raise PushRefused(f"HTTP status {status}")
+
+    def _post_instead(self, execute: Execute, message: PushMessage, reason: str) -> None:
+        place = Thread.parse(message.thread)
+        with languages.speak_to(execute, place, Author(message.person, "")):
+            words = _(FAILED, reason=reason, command=command_hint("notify bark"))
+            outbox.enqueue_notice(
+                execute,
+                place,
+                f"{message.text}\n{words}",
+                key=f"push:{message.key}",
+                now=time.time(),
+                mention=message.person,
+            )
+        self._wake_outbox()
+
+
+def is_bark_server(current: Current, url: str) -> bool:
+    """Return whether people may use this Bark server. Raises ValueError."""
+    server = split_bark_url(url)[0]
+    return server in {str(URL(each).origin()) for each in current.config.push.bark_servers}

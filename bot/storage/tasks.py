@@ -1,0 +1,156 @@
+"""Background tasks: what outlives a turn or runs without one, for whom and where, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.messages import Author, Thread
+from bot.storage.database import Execute
+from bot.storage.rows import insert_row, read_row, read_rows
+from bot.storage.states import OPEN_RUN, OPEN_TASK, RunState, TaskKind, TaskState
+
+MAX_LISTED = 20
+
+# The state of a task with a run is that of the run; before the run begins, its message waits.
+_ROWS = (
+    f"SELECT t.*, i.run AS run, CASE t.state WHEN '{TaskState.RUN}' THEN coalesce(r.state, '{RunState.QUEUED}')"
+    " ELSE t.state END AS shown, coalesce(t.ended, r.finished) AS until"
+    " FROM tasks t LEFT JOIN inbox i ON i.id=t.message LEFT JOIN runs r ON r.id=i.run"
+)
+_OPEN = f"(t.{OPEN_TASK} OR t.state='{TaskState.RUN}' AND (r.id IS NULL OR r.{OPEN_RUN}))"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A background task. `what` is its command or request, and `follow_up` the request to the agent for its end.
+
+    Its number in `shown` is the state as people see it, and `until` its end, both also for a task with a `run`.
+    `message` is the row of the inbox that the run answers. Times are in unix time.
+    """
+
+    id: int
+    key: str
+    kind: str
+    state: str
+    channel: str
+    person: str
+    name: str
+    language: str
+    guest: int
+    private: int
+    thread: str
+    conversation: str
+    title: str
+    what: str
+    follow_up: str
+    created: float
+    started: float | None
+    ended: float | None
+    exit_code: int | None
+    reason: str
+    message: int | None
+    run: int | None = None
+    shown: str = ""
+    until: float | None = None
+
+    @property
+    def place(self) -> Thread:
+        """Where it reports. Raises ValueError where the address is damaged."""
+        return Thread.parse(self.thread)
+
+    @property
+    def author(self) -> Author:
+        """The person for whom it works."""
+        return Author(self.person, self.name, guest=bool(self.guest), language=self.language)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.shown in (TaskState.QUEUED, TaskState.RUNNING)
+
+
+def add_task(execute: Execute, values: Mapping[str, Any]) -> int:
+    """Store a task and return its number. One with the same key is not stored again."""
+    rows = insert_row(execute, "tasks", "key", values)
+    rows = rows or execute("SELECT id FROM tasks WHERE key=:key", {"key": values["key"]})
+    return int(rows[0]["id"])
+
+
+def find_task(execute: Execute, number: int) -> TaskRow | None:
+    """Return a task."""
+    return read_row(execute, TaskRow, f"{_ROWS} WHERE t.id=:id", id=number)
+
+
+def find_started(execute: Execute, key: str) -> TaskRow | None:
+    """Return the task with this key."""
+    return read_row(execute, TaskRow, f"{_ROWS} WHERE t.key=:key", key=key)
+
+
+def list_of_person(execute: Execute, channel: str, person: str) -> list[TaskRow]:
+    """Return the latest tasks of a person, the newest first."""
+    sql = f"{_ROWS} WHERE t.channel=:channel AND t.person=:person ORDER BY t.id DESC LIMIT {MAX_LISTED}"
+    return read_rows(execute, TaskRow, sql, channel=channel, person=person)
+
+
+def list_of_chat(execute: Execute, chat: Thread) -> list[TaskRow]:
+    """Return the latest tasks that report in a chat, in any of its topics, the newest first."""
+    beginning = str(Thread(chat.channel, chat.workspace, chat.chat))
+    sql = f"{_ROWS} WHERE t.thread>=:beginning AND t.thread<=:beginning || '~' ORDER BY t.id DESC LIMIT {MAX_LISTED}"
+    return [row for row in read_rows(execute, TaskRow, sql, beginning=beginning) if row.place.chat == chat.chat]
+
+
+def list_of_channel(execute: Execute, channel: str) -> list[TaskRow]:
+    """Return the latest tasks of everybody on a channel, the newest first."""
+    sql = f"{_ROWS} WHERE t.channel=:channel ORDER BY t.id DESC LIMIT {MAX_LISTED}"
+    return read_rows(execute, TaskRow, sql, channel=channel)
+
+
+def count_open(execute: Execute, thread: Thread, person: str) -> tuple[int, int]:
+    """Return how many tasks that were not scheduled have not ended: in a thread, and of a person on its channel."""
+    sql = (
+        "SELECT coalesce(sum(t.thread=:thread), 0) AS here, coalesce(sum(t.person=:person), 0) AS own"
+        " FROM tasks t LEFT JOIN inbox i ON i.id=t.message LEFT JOIN runs r ON r.id=i.run"
+        f" WHERE t.channel=:channel AND (t.thread=:thread OR t.person=:person) AND t.kind<>'{TaskKind.SCHEDULE}'"
+        f" AND {_OPEN}"
+    )
+    [row] = execute(sql, {"thread": str(thread), "person": person, "channel": thread.channel})
+    return int(row["here"]), int(row["own"])
+
+
+def set_message(execute: Execute, number: int, message: int | None, conversation: str) -> None:
+    """Record the message and the conversation of the run that does a task."""
+    sql = "UPDATE tasks SET message=:message, conversation=:conversation WHERE id=:id"
+    execute(sql, {"id": number, "message": message, "conversation": conversation})
+
+
+def claim_queued(execute: Execute, now: float) -> list[TaskRow]:
+    """Mark the queued tasks as running, and return them."""
+    sql = (
+        f"UPDATE tasks SET state='{TaskState.RUNNING}', started=:now WHERE {OPEN_TASK}"
+        f" AND state='{TaskState.QUEUED}' RETURNING *"
+    )
+    return read_rows(execute, TaskRow, sql, now=now)
+
+
+def running_tasks(execute: Execute) -> list[TaskRow]:
+    """Return the tasks that run."""
+    return read_rows(execute, TaskRow, f"SELECT * FROM tasks WHERE {OPEN_TASK} AND state='{TaskState.RUNNING}'")
+
+
+def end_task(
+    execute: Execute, number: int, state: TaskState, now: float, exit_code: int | None = None, reason: str = ""
+) -> bool:
+    """Record the end of a task. Returns False if its end is recorded already."""
+    sql = (
+        "UPDATE tasks SET state=:state, ended=:now, exit_code=:code, reason=:reason"
+        f" WHERE id=:id AND {OPEN_TASK} RETURNING id"
+    )
+    return bool(execute(sql, {"id": number, "state": state, "now": now, "code": exit_code, "reason": reason}))
+
+
+def cancel_unbegun(execute: Execute, number: int, now: float) -> None:
+    """Record that a task whose run has not begun is cancelled."""
+    sql = "UPDATE tasks SET state=:state, ended=:now WHERE id=:id"
+    execute(sql, {"id": number, "state": TaskState.CANCELLED, "now": now})

@@ -1,0 +1,1 @@
+"""Background tasks: what outlives a turn or runs without one."""

@@ -1,0 +1,35 @@
+"""Cancel background tasks: record the end, then kill what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from bot.storage import conversations, inbox, runs, tasks
+from bot.storage.database import Execute
+from bot.storage.states import InboxState, TaskState
+from bot.storage.tasks import TaskRow
+
+
+def cancel_task(
+    execute: Execute,
+    row: TaskRow,
+    person: str,
+    now: float,
+    stop_command: Callable[[int], None],
+    stop_run: Callable[[int, str], None],
+) -> Callable[[], None] | None:
+    """Cancel an open task for a person. Return what to call after the commit, None if the task has ended."""
+    if not row.is_open:
+        return None
+    if row.run is not None:
+        runs.request_stop(execute, row.run, person)
+        return partial(stop_run, row.run, person)
+    if row.message is not None:  # its run has not begun
+        inbox.set_state(execute, row.message, InboxState.WITHDRAWN)
+        conversations.refresh_pending(execute, row.conversation)
+        tasks.cancel_unbegun(execute, row.id, now)
+        return lambda: None
+    if not tasks.end_task(execute, row.id, TaskState.CANCELLED, now):
+        return None
+    return partial(stop_command, row.id)

@@ -1,0 +1,137 @@
+"""`/tasks` lists background tasks; `/task N` shows one, cancels it or starts it again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.blocks import command_hint
+from bot.schedules.timing import local_time
+from bot.storage import people, tasks
+from bot.storage.states import RunState, TaskKind, TaskState
+from bot.storage.tasks import TaskRow
+from bot.tasks.cancelling import cancel_task
+from bot.tasks.runner import enqueue_tail
+from bot.tasks.starting import TaskRefused, retry_task
+from catalogue import N_, _, format_duration
+
+if TYPE_CHECKING:  # it lists these commands
+    from bot.commands import CommandCall
+
+TASK_WORDS = "NUMBER | NUMBER cancel | NUMBER retry"
+LINES: dict[str, str] = {
+    TaskState.QUEUED: N_("{number}. ⏳ {title}: it waits to begin"),
+    TaskState.RUNNING: N_("{number}. ▶️ {title}: it has run for {time}"),
+    TaskState.DONE: N_("{number}. ✅ {title}: done at {at}"),
+    TaskState.FAILED: N_("{number}. ❌ {title}: failed at {at}"),
+    TaskState.LOST: N_("{number}. ⚠️ {title}: lost at {at}"),
+    TaskState.CANCELLED: N_("{number}. ⏹ {title}: cancelled at {at}"),
+    RunState.STOPPED: N_("{number}. ⏹ {title}: cancelled at {at}"),
+    RunState.WAITING: N_("{number}. ❓ {title}: it waits for an answer"),
+}
+UNKNOWN = N_("I don't know a task {number} here. `{command}` lists them.")
+
+
+def tasks_command(call: CommandCall) -> str:
+    """List the person's tasks, or everybody's for operators: in a shared chat, those that report there."""
+    if call.words:
+        return task_command(call)
+    rows = _rows(call)
+    hint = _(
+        "`{show}` shows the output of a task, `{cancel}` ends it, `{retry}` starts it again.",
+        show=command_hint("task 1"),
+        cancel=command_hint("task 1 cancel"),
+        retry=command_hint("task 1 retry"),
+    )
+    if not rows:
+        return _("There are no background tasks here.")
+    return "\n".join([_("Background tasks, newest first:"), *(_line(call, row) for row in rows), "", hint])
+
+
+def task_command(call: CommandCall) -> str:
+    """Show, cancel or retry one task."""
+    word, _space, verb = call.words.strip("# ").partition(" ")
+    verb = verb.strip().lower()
+    if not word.isdecimal() or verb not in ("", "tail", "cancel", "retry"):
+        return _(
+            "Use `{show}`, `{cancel}` or `{retry}`. `{list}` lists the tasks.",
+            show=command_hint("task 1"),
+            cancel=command_hint("task 1 cancel"),
+            retry=command_hint("task 1 retry"),
+            list=command_hint("tasks"),
+        )
+    row = tasks.find_task(call.execute, int(word[:9]))
+    if row is None or not _may_see(call, row):
+        return _(UNKNOWN, number=word[:9], command=command_hint("tasks"))
+    match verb:
+        case "cancel":
+            return _cancel(call, row)
+        case "retry":
+            return _retry(call, row)
+    line = _line(call, row)
+    if row.kind != TaskKind.COMMAND or row.shown == TaskState.QUEUED:
+        return line
+    enqueue_tail(call.execute, row.id, line, call.message.key, str(call.thread))
+    call.after.append(call.service.wake_jobs)
+    return ""
+
+
+def _rows(call: CommandCall) -> list[TaskRow]:
+    person = call.message.author.id
+    if not call.message.private:
+        rows = tasks.list_of_chat(call.execute, call.thread)
+        return rows if call.is_operator else [row for row in rows if row.person == person]
+    if call.is_operator:
+        return tasks.list_of_channel(call.execute, call.thread.channel)
+    return tasks.list_of_person(call.execute, call.thread.channel, person)
+
+
+def _may_see(call: CommandCall, row: TaskRow) -> bool:
+    """Return whether the task is the person's, or they are an operator and it reports here or they ask in private."""
+    there, here = row.place, call.thread
+    if there.channel != here.channel:
+        return False
+    if row.person == call.message.author.id:
+        return True
+    same = (there.workspace, there.chat) == (here.workspace, here.chat)
+    return call.is_operator and (same or call.message.private)
+
+
+def _line(call: CommandCall, row: TaskRow) -> str:
+    zone = people.zone_of(call.execute, call.thread.channel, call.message.author.id) or call.current.config.time_zone
+    at = f"{local_time(row.until or row.created, zone or 'UTC'):%Y-%m-%d %H:%M}"
+    time = format_duration(max(0.0, call.now - (row.started or row.created)))
+    return _(
+        LINES[row.shown],
+        number=row.id,
+        title=row.title,
+        at=at,
+        time=time,
+    )
+
+
+def _cancel(call: CommandCall, row: TaskRow) -> str:
+    stop = cancel_task(
+        call.execute, row, call.message.author.id, call.now, call.service.stop_task, call.service.stop_run
+    )
+    if stop is None:
+        return _("Task {number} has ended already.", number=row.id)
+    call.after.append(stop)
+    return _("Task {number} is cancelled.", number=row.id)
+
+
+def _retry(call: CommandCall, row: TaskRow) -> str:
+    if row.is_open:
+        return _(
+            "Task {number} has not ended. `{command}` ends it.",
+            number=row.id,
+            command=command_hint(f"task {row.id} cancel"),
+        )
+    if row.kind == TaskKind.SCHEDULE:
+        command = command_hint(f"schedule run {row.what}")
+        return _("Task {number} belongs to a schedule. `{command}` runs that again.", number=row.id, command=command)
+    try:
+        number = retry_task(call.execute, call.current, row, call.message.author, f"retry:{call.message.key}", call.now)
+    except TaskRefused as error:
+        return str(error)
+    call.after.extend([call.service.wake_tasks, call.service.wake_scheduler])
+    return _("Trying again as task {number}.", number=number)

@@ -1,0 +1,112 @@
+"""Report the end of background commands, once: in the transaction that records it. Show the end of their output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.blocks import command_hint
+from bot.config.schema import Config
+from bot.current import Current
+from bot.notifications import Ping, route_ping
+from bot.storage import languages, outbox, tasks
+from bot.storage.database import Execute
+from bot.storage.states import TaskState
+from bot.storage.tasks import TaskRow
+from bot.tasks.starting import store_follow_up
+from catalogue import N_, _, format_duration
+from sandbox.base import WORKSPACE, SandboxFileError
+from sandbox.disk.file_threads import run_file_work
+from sandbox.disk.folders import ConversationFolders
+from sandbox.disk.safe_files import read_file, size_and_kind
+
+LOG_FOLDER = ".tasks"  # in the workspace
+MAX_TAIL_BYTES, MAX_TAIL_LINES = 1500, 15
+MAX_REASON_CHARS = 300
+FENCE_INSIDE = "ˋˋˋ"  # in place of what would end a block of code
+RESTARTED = N_("I was restarted while it ran.")
+REPORTS = {
+    TaskState.DONE: N_("✅ Background task {number} is done after {time}: {title}"),
+    TaskState.FAILED: N_("❌ Background task {number} failed after {time}: {title}"),
+    TaskState.LOST: N_("⚠️ Background task {number} was lost after {time}: {title}"),
+}
+EXIT_CODE = N_("Exit code {code}.")
+LOST_HINT = N_("Its files are kept. `{command}` starts it again.")
+FOLLOW_UP = "{request}\n\n[Background task {number} ended: {state}, exit code {code}. Its output: {path}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """How a command ended, with the end of its output."""
+
+    state: TaskState
+    exit_code: int | None = None
+    reason: str = ""
+    tail: str = ""
+
+
+def log_path(number: int) -> str:
+    """Return the path of a command's output in its sandbox."""
+    return f"{WORKSPACE}/{LOG_FOLDER}/{number}.log"
+
+
+async def read_tail(folders: ConversationFolders, folder: Path, number: int) -> str:
+    """Return the last lines of a command's output. "" if there are none. Raises OSError and SandboxError."""
+    path = f"workspace/{LOG_FOLDER}/{number}.log"
+
+    def read() -> bytes:
+        size, _kind = size_and_kind(folder, path)
+        return read_file(folder, path, MAX_TAIL_BYTES, max(0, size - MAX_TAIL_BYTES))
+
+    async with folders.open_folder(folder, writes=False):
+        try:
+            data = await run_file_work(read)
+        except SandboxFileError:
+            return ""
+    lines = data.decode("utf-8", "replace").split("\n")
+    return "\n".join(lines[-MAX_TAIL_LINES:]).strip("\n")
+
+
+def record_end(execute: Execute, current: Current, row: TaskRow, end: TaskEnd, now: float) -> bool:
+    """Record the end of a command and report it, unless its end is recorded. Return whether the agent continues."""
+    if not _report_end(execute, current.config, row, end, now) or not row.follow_up or end.state is TaskState.LOST:
+        return False
+    path = log_path(row.id)
+    text = FOLLOW_UP.format(request=row.follow_up, number=row.id, state=end.state, code=end.exit_code, path=path)
+    return store_follow_up(execute, current.access, row, text, now)
+
+
+def report_lost(execute: Execute, config: Config, now: float) -> None:
+    """Report the commands that ran when the last process of the service ended: their sandboxes ended with it."""
+    for row in tasks.running_tasks(execute):
+        _report_end(execute, config, row, TaskEnd(TaskState.LOST, reason=RESTARTED), now)
+
+
+def _report_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float) -> bool:
+    """Record the end of a task and enqueue its report. Return False if its end is recorded already."""
+    if not tasks.end_task(execute, row.id, end.state, now, end.exit_code, end.reason[:MAX_REASON_CHARS]):
+        return False
+    with languages.speak_to(execute, row.place, row.author):
+        words = _describe_end(row, end, now)
+        head = words.partition("\n")[0]
+        is_here = route_ping(execute, config, Ping(row.person, row.place, head, f"task:{row.id}", "task"), now)
+        mention = row.person if is_here else ""
+        outbox.enqueue_notice(execute, row.thread, words, key=f"task:{row.id}", now=now, mention=mention)
+    return True
+
+
+def fence(text: str) -> str:
+    """Return output as a block of code, which it cannot end."""
+    return f"```\n{text.replace('```', FENCE_INSIDE)}\n```"
+
+
+def _describe_end(row: TaskRow, end: TaskEnd, now: float) -> str:
+    time = format_duration(max(0.0, now - (row.started or row.created)))
+    parts = [_(REPORTS[end.state], number=row.id, time=time, title=row.title)]
+    if end.exit_code:
+        parts.append(_(EXIT_CODE, code=end.exit_code))
+    if end.reason:
+        parts.append(_(end.reason)[:MAX_REASON_CHARS])
+    if end.state is TaskState.LOST:
+        parts.append(_(LOST_HINT, command=command_hint(f"task {row.id} retry")))
+    return "\n".join([*parts, *([fence(end.tail)] if end.tail else [])])

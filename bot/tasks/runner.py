@@ -1,0 +1,156 @@
+"""Run background commands in the sandboxes of their conversations.
+
+A queued row is claimed, then its command runs; its end is recorded and reported in one transaction. A command holds its
+sandbox, so that neither idle reaping nor the need for room ends it. The sandbox does not survive the process: what runs
+at a start was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from bot.background import run_forever, until_stored
+from bot.current import Current
+from bot.data_dir import conversation_folder
+from bot.schedules.firing import Fired
+from bot.storage import languages, outbox, tasks
+from bot.storage.database import Database, Execute
+from bot.storage.jobs import BackgroundJob, enqueue_job
+from bot.storage.states import TaskState
+from bot.storage.tasks import TaskRow
+from bot.tasks import reports
+from bot.tasks.reports import TaskEnd, log_path
+from catalogue import N_, _
+from channels.shared.background import BackgroundTasks
+from sandbox.base import SandboxError, SandboxGone, SandboxProvider, ShellCommand
+from sandbox.disk.folders import ConversationFolders
+
+log = logging.getLogger(__name__)
+
+TAIL_JOB = "task-tail"
+MAX_NOTE_BYTES = 2000  # of what the sandbox says beside the output, which goes to a file
+SCRIPT = "mkdir -p {folder} && exec >{log} 2>&1 && eval {command}"
+TOO_LONG = N_("It was stopped because it took too long.")
+FAULT = N_("Something broke on my side. It's logged.")
+NO_OUTPUT = N_("It has no output yet.")
+
+
+class CommandTasks:
+    """Runs the queued commands while `serve` runs."""
+
+    def __init__(
+        self,
+        store: Database,
+        current: Current,
+        folders: ConversationFolders,
+        data_dir: Path,
+        wake: Callable[[Fired], None],
+        stop_run: Callable[[int, str], None],
+    ) -> None:
+        self._wake_parts = wake
+        self.stop_run = stop_run
+        self._store = store
+        self._current = current
+        self._folders = folders
+        self._data_dir = data_dir
+        self._wake = asyncio.Event()
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._tasks = BackgroundTasks()
+
+    def wake(self) -> None:
+        """Look for queued commands."""
+        self._wake.set()
+
+    def wake_scheduler(self) -> None:
+        """Look for messages that a run answers."""
+        self._wake_parts(Fired(runs=True))
+
+    def stop(self, number: int) -> None:
+        """Kill a command whose end is recorded."""
+        if task := self._running.get(number):
+            task.cancel()
+
+    async def serve(self, provider: SandboxProvider) -> None:
+        """Run commands until cancelled. Those that then run are lost, which the next start reports."""
+        try:
+            await run_forever("tasks", partial(self._start_queued, provider))
+        finally:
+            await self._tasks.cancel()
+
+    async def _start_queued(self, provider: SandboxProvider) -> None:
+        self._wake.clear()
+        for row in await self._store.run(partial(tasks.claim_queued, now=time.time())):
+            task = self._running[row.id] = self._tasks.start(self._run(provider, row), name=f"task {row.id}")
+            task.add_done_callback(partial(self._forget, row.id))
+        await self._wake.wait()
+
+    def _forget(self, number: int, _task: asyncio.Task[None]) -> None:
+        self._running.pop(number, None)
+
+    async def _run(self, provider: SandboxProvider, row: TaskRow) -> None:
+        """Run one command and record its end. This is the boundary of one task."""
+        log.info("task.begin id=%d", row.id)
+        try:
+            end = await self._execute(provider, row)
+        except SandboxGone as error:
+            end = TaskEnd(TaskState.LOST, reason=str(error))
+        except SandboxError as error:
+            end = TaskEnd(TaskState.FAILED, reason=str(error))
+        except Exception:  # the boundary: a fault fails this task only
+            log.exception("task.fault id=%d", row.id)
+            end = TaskEnd(TaskState.FAILED, reason=FAULT)
+        record = partial(reports.record_end, current=self._current, row=row, end=end, now=time.time())
+        continues = await until_stored("task", lambda: self._store.run(record))
+        log.info("task.%s id=%d", end.state, row.id)
+        self._wake_parts(Fired(runs=continues, said=True, jobs=True))
+
+    async def _execute(self, provider: SandboxProvider, row: TaskRow) -> TaskEnd:
+        path = log_path(row.id)
+        script = SCRIPT.format(
+            folder=shlex.quote(path.rpartition("/")[0]), log=shlex.quote(path), command=shlex.quote(row.what)
+        )
+        folder, hours = conversation_folder(self._data_dir, row.conversation), self._current.config.tasks.hours
+        command = ShellCommand(
+            script, timeout_seconds=hours * 3600, max_output_bytes=MAX_NOTE_BYTES, is_background=True
+        )
+        async with provider.acquire(row.conversation, folder) as sandbox:
+            result = await sandbox.run(command)
+        reason = TOO_LONG if result.timed_out else result.output.strip()
+        state = TaskState.DONE if result.exit_code == 0 else TaskState.FAILED
+        return TaskEnd(state, result.exit_code, reason, await self._tail(row))
+
+    async def _tail(self, row: TaskRow) -> str:
+        folder = conversation_folder(self._data_dir, row.conversation)
+        try:
+            return await reports.read_tail(self._folders, folder, row.id)
+        except (OSError, SandboxError) as error:
+            log.warning("task.no_tail id=%d reason=%s", row.id, error)
+            return ""
+
+    async def answer_tail(self, job: BackgroundJob) -> Callable[[Execute], object] | None:
+        """Answer `/task N`: return what enqueues the state and the end of the output."""
+        number, words, thread = job.arguments["number"], job.arguments["words"], job.arguments["thread"]
+        row = await self._store.run(partial(tasks.find_task, number=number))
+        if row is None:
+            return None
+        tail = await self._tail(row)
+
+        def enqueue(execute: Execute) -> None:
+            with languages.speak_to(execute, row.place, row.author):
+                text = "\n".join([words, reports.fence(tail) if tail else _(NO_OUTPUT)])
+                outbox.enqueue_notice(execute, thread, text, key=job.key, now=time.time())
+            self._wake_parts(Fired(said=True))
+
+        return enqueue
+
+
+def enqueue_tail(execute: Execute, number: int, words: str, key: str, thread: str) -> None:
+    """Have the output of a command shown after these words."""
+    payload = {"number": number, "words": words, "thread": thread}
+    enqueue_job(execute, key=f"{TAIL_JOB}:{key}", kind=TAIL_JOB, payload=payload)

@@ -1,0 +1,101 @@
+"""The background tasks of a turn: what its tools start, list and cancel for the requester."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from agent.messages import Author
+from bot.claims import ClaimedRun
+from bot.current import Current
+from bot.storage import tasks
+from bot.storage.database import Database, Execute
+from bot.storage.states import TaskKind
+from bot.storage.tasks import TaskRow
+from bot.tasks import starting
+from bot.tasks.cancelling import cancel_task
+from bot.tasks.reports import log_path
+from bot.tasks.runner import CommandTasks
+from bot.tasks.starting import TaskPlace, TaskRefused
+from catalogue import use_language
+
+
+class TurnTasks:
+    """`agent.background.BackgroundWork` of one turn. It acts for the requester."""
+
+    def __init__(self, store: Database, current: Current, job: ClaimedRun, runner: CommandTasks) -> None:
+        self._store = store
+        self._current = current
+        self._runner = runner
+        self._prefix = job.conversation
+        said = [message for message in job.messages if message.author.id == job.requester]
+        person = said[0].author if said else Author(job.requester, "", language=job.language)
+        private = any(message.private for message in said)
+        self._who = TaskPlace(person, job.thread, private, job.conversation)
+        self._is_task = any(message.mode == "task" for message in job.messages)
+
+    async def start_command(self, key: str, title: str, command: str, follow_up: str) -> str:
+        """Run a command in the conversation's sandbox. The same `key` starts it once."""
+        start = partial(starting.start_command, title=title, command=command, follow_up=follow_up)
+        number = await self._start(start, key)
+        if isinstance(number, str):
+            return number
+        self._runner.wake()
+        then = "You continue then." if follow_up else "You are not told."
+        return (
+            f"Started as background task {number}. Its output goes to {log_path(number)}. The person gets a message"
+            f" when it ends. {then} Do not wait for it."
+        )
+
+    async def start_agent(self, key: str, title: str, prompt: str) -> str:
+        """Let an agent work in a conversation and a sandbox of its own. The same `key` starts it once."""
+        if self._is_task:
+            return "Not possible: a background task cannot start another agent."
+        number = await self._start(partial(starting.start_agent, title=title, prompt=prompt), key)
+        if isinstance(number, str):
+            return number
+        self._runner.wake_scheduler()
+        return f"Started as background task {number}. The person gets its result as a message. Do not wait for it."
+
+    async def _start(self, start: Callable[..., int], key: str) -> int | str:
+        full_key = f"{self._prefix}/{key}"
+        work = partial(start, current=self._current, who=self._who, key=full_key, now=time.time())
+        try:
+            with use_language("en"):
+                return await self._store.run(work)
+        except TaskRefused as error:
+            return f"Not possible: {error}"
+
+    async def list_tasks(self) -> str:
+        """Return the tasks of the requester: in a shared chat, those that report there."""
+        rows = await self._store.run(self._list)
+        return "\n".join(map(_describe_row, rows)) or "The person has no background tasks here."
+
+    def _list(self, execute: Execute) -> list[TaskRow]:
+        place, person = self._who.thread, self._who.person
+        if self._who.private:
+            return tasks.list_of_person(execute, place.channel, person.id)
+        return [row for row in tasks.list_of_chat(execute, place) if row.person == person.id]
+
+    async def cancel(self, number: int) -> str:
+        """End a task of the requester."""
+
+        def work(execute: Execute) -> Callable[[], None] | str:
+            row = next((row for row in self._list(execute) if row.id == number), None)
+            if row is None:
+                return f"The person has no background task {number} here."
+            stop = cancel_task(execute, row, self._who.person.id, time.time(), self._runner.stop, self._runner.stop_run)
+            return stop or f"Background task {number} has ended already."
+
+        done = await self._store.run(work)
+        if isinstance(done, str):
+            return done
+        done()
+        return f"Background task {number} is cancelled."
+
+
+def _describe_row(row: TaskRow) -> str:
+    code = "" if row.exit_code is None else f", exit code {row.exit_code}"
+    output = f", output: {log_path(row.id)}" if row.kind == TaskKind.COMMAND else ""
+    return f"{row.id}: {row.shown}{code}, {row.kind}, {row.title}{output}"

@@ -1,0 +1,146 @@
+"""Background tasks in the chat: listed, shown, cancelled, repeated, lost with the process, each reported once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.fakes.model import FakeModel, Request
+from tests.fakes.model_script import text_of
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask, said
+
+GROUP = -1001
+EVE = 77
+
+pytestmark = pytest.mark.usefixtures("bubblewrap")
+
+
+def background(command: str, **more: str) -> str:
+    """Return a message upon which the model starts a background command."""
+    call = {"name": "bash", "args": {"command": command, "background": True, **more}}
+    return ask(steps=[{"calls": [call]}], text="started")
+
+
+def states(service: Service) -> list[str]:
+    return [str(row[0]) for row in service.rows("SELECT state FROM tasks ORDER BY id")]
+
+
+def reports(telegram: FakeTelegram, chat: int = JANE) -> list[str]:
+    return [text for text in said(telegram, chat) if text[0] in "✅❌⚠"]
+
+
+async def test_a_command_outlives_its_turn_and_its_end_is_reported_with_its_output(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(background("echo first; while [ ! -e go ]; do sleep 0.1; done; echo last; exit 3"))
+    await telegram.wait(JANE, "started")
+    telegram.send("/tasks")
+    await telegram.wait(JANE, "it has run for")
+    telegram.send("/task 1")
+    await telegram.wait(JANE, "first")
+    assert reports(telegram) == []
+    telegram.send(ask(steps=[{"calls": [{"name": "bash", "args": {"command": "touch go"}}]}], text="touched"))
+    shown = await telegram.wait(JANE, "❌ Background task 1 failed")
+    assert "Exit code 3." in shown.text
+    assert "last" in shown.text
+    await service.quiet()
+    assert len(reports(telegram)) == 1
+    telegram.send("/task 1 retry")
+    await telegram.wait(JANE, "Trying again as task 2.")
+    await telegram.wait(JANE, "❌ Background task 2 failed")
+    assert states(service) == ["failed", "failed"]
+
+
+async def test_a_killed_service_reports_a_lost_command_once_and_starts_a_queued_one_again(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(background("echo begun > /mnt/user-data/workspace/seen; sleep 60"))
+    await telegram.wait(JANE, "started")
+    await until(lambda: states(service) == ["running"], 10, "the command")
+    await service.restart()
+    shown = await telegram.wait(JANE, "Background task 1 was lost", seconds=20)
+    assert "/task 1 retry" in shown.text
+    await service.quiet()
+    await service.restart()
+    await service.quiet()
+    assert len(reports(telegram)) == 1
+    assert states(service) == ["lost"]
+
+
+async def test_a_command_is_cancelled_by_its_person_or_an_operator_only(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(f"@fawn_bot {background('sleep 61')}", chat=GROUP, user=JANE)
+    await telegram.wait(GROUP, "started")
+    telegram.send("@fawn_bot /task 1 cancel", chat=GROUP, user=EVE)
+    telegram.send("/task 1 cancel", chat=GROUP, user=EVE)
+    await telegram.wait(GROUP, "I don't know a task 1 here.")
+    telegram.send("/task 1 cancel", chat=GROUP, user=JANE)
+    await telegram.wait(GROUP, "Task 1 is cancelled.")
+    await service.quiet()
+    assert states(service) == ["cancelled"]
+    assert reports(telegram, GROUP) == []
+    await service.restart()
+    await service.quiet()
+    assert reports(telegram, GROUP) == []
+
+
+async def test_the_agent_continues_after_a_command_and_lists_and_cancels_tasks(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(tasks={"per_thread": 2})
+    telegram.send(background("echo 42", then=ask(text="the number is there")))
+    await telegram.wait(JANE, "✅ Background task 1 is done")
+    await telegram.wait(JANE, "the number is there")
+    assert "[Background task 1 ended: done, exit code 0." in text_of(model.requests()[-1].messages[-1])
+    await service.quiet()
+    telegram.send(background("sleep 62"))
+    await until(lambda: states(service) == ["done", "running"], 15, "a command")
+    await service.quiet()
+    telegram.send(background("sleep 63"))
+    await until(lambda: states(service) == ["done", "running", "running"], 15, "two commands")
+    await service.quiet()
+    telegram.send(background("sleep 64"))
+    await until(lambda: "At most 2 background tasks" in str(model.requests()[-1].messages), 10, "the refusal")
+    await service.quiet()
+    calls = [{"name": "background_tasks", "args": {"action": "cancel", "number": 2}}]
+    telegram.send(
+        ask(
+            steps=[{"calls": calls}, {"calls": [{"name": "background_tasks", "args": {"action": "list"}}]}],
+            text="ended it",
+        )
+    )
+    await telegram.wait(JANE, "ended it")
+    assert states(service) == ["done", "cancelled", "running"]
+    assert "3: running, command, sleep 63" in str(model.requests()[-1].messages)
+
+
+async def test_a_background_agent_works_in_its_own_conversation_and_survives_a_kill(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    prompt = ask(text="the long result", delay_ms=2000)
+    call = {
+        "name": "task",
+        "args": {"description": "Look around", "prompt": prompt, "kind": "general-purpose", "background": True},
+    }
+    telegram.send(ask(steps=[{"calls": [call]}], text="delegated"))
+    await telegram.wait(JANE, "delegated")
+    marked = "[This is a background task"
+
+    def asked() -> list[Request]:
+        return [r for r in model.requests() if marked in text_of(r.messages[-1])]
+
+    await until(lambda: bool(asked()), 10, "the agent")
+    await service.restart()
+    await telegram.wait(JANE, "the long result", seconds=20)
+    await service.quiet()
+    assert said(telegram, JANE).count("the long result") == 1
+    telegram.send("/tasks")
+    shown = await telegram.wait(JANE, "1. ✅ Look around: done at")
+    assert "Background tasks" in shown.text

@@ -119,7 +119,7 @@ class CallNote:
 
     kind: Literal["call", "result"]
     tool: str
-    outcome: str  # allowed, granted, approved, denied; of a result: success, error, unknown
+    outcome: str  # allowed, granted, approved, denied; of a result: success, error, unknown, replayed, rate
     arguments: str = ""  # SHA-256
     approval: str = ""  # SHA-256 of the call as a person saw it
     by: str = ""  # what denied it: rule, person, plan, fault

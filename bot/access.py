@@ -112,10 +112,6 @@ class AccessPolicy:
         """Return the role of this name. One that does not exist any more has no rights."""
         return self.roles.get(name) or RoleConfig(name)
 
-    def is_operator(self, execute: Execute, channel: str, person: str) -> bool:
-        """Return whether this person may act for others wherever the channel is. Use `may` where a place is known."""
-        return self.may(execute, Thread(channel, "", ""), person, Right.OPERATE)
-
     def reachable_operators(self, execute: Execute, *, console: bool) -> list[PersonRow]:
         """Return the operators whose private chat with the bot is known; the terminal's while its `console` is open."""
         named = [(channel, id) for channel, rule in self._rules.items() for id in _people_in(rule)]

@@ -29,6 +29,7 @@ from bot.config.schema import Config
 from bot.config.source import ConfigSource
 from bot.console_host import ServiceConsoleHost
 from bot.current import Current
+from bot.forgetting import ConversationCleaner, register_privacy_jobs
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
 from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
@@ -152,7 +153,7 @@ class App:
                 self._reloader.request,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
-            wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
+            wake_ups = WakeUps(self._commands, self._outbox, self._scheduler, self._jobs)
             table = operations.Operations(
                 store, config.data_dir, self._folders, lambda: self._skills.folders.custom, wake_ups.wake_all
             ).table()
@@ -280,18 +281,14 @@ class App:
             freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
             store, jobs, channel = self._store, self._jobs, self._supervisor.channels.get
+            folders, outbox = self._folders, self._outbox
             turns = TurnRunner(
-                store,
-                self._current,
-                provider,
-                self._folders,
-                self._outbox,
-                channel,
-                config.data_dir,
-                jobs.wake,
-                self._background,
+                store, self._current, provider, folders, outbox, channel, config.data_dir, jobs.wake, self._background
             )
             self._register_jobs(turns)
+            cleaner = ConversationCleaner(config.data_dir, provider, folders, self._forget)
+            parts = (self._scheduler, outbox, self._background.stop)
+            register_privacy_jobs(jobs, (store, self._checkpoints), self._current, cleaner, *parts)
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:

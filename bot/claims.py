@@ -19,6 +19,7 @@ from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import questions
 from bot.access import AccessPolicy
+from bot.bundles import bundle_key, merge_bundles
 from bot.questions import Bound
 from bot.storage import (
     agents,
@@ -39,6 +40,7 @@ from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.runs import RunRow
 from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
+from bot.work_rights import drop_unpermitted
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
 
@@ -195,7 +197,12 @@ def _resume_run(execute: Execute, access: AccessPolicy, row: ConversationRow, no
     taken = [each for each in inbox.rows_of_run(execute, run.id) if not each.steered]
     posted = sent_messages.known_messages(execute, f"r{run.id}")
     readable = _readable(execute, taken, now)
-    _record_answers(execute, access, row, _merge_bundles(readable), now)  # an older version did not record them
+    if run.attempt == 1:  # it waited for a place; the turn itself refuses its requester
+        others = [each for each in readable if each.message.author.id != run.requester]
+        dropped = {*others} - {*drop_unpermitted(execute, access, row.key, others, now)}
+        readable = [each for each in readable if each not in dropped]
+        runs.remove_people(execute, run.id, {each.message.author.id for each in dropped})
+    _record_answers(execute, access, row, merge_bundles(readable), now)  # an older version did not record them
     return _claimed_run(execute, access, row, run, readable, posted)
 
 
@@ -204,10 +211,10 @@ def _take_messages(
 ) -> ClaimedRun | None:
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
     pending = inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN)
-    readable = _readable(execute, pending, now)
+    readable = drop_unpermitted(execute, access, row.key, _readable(execute, pending, now), now)
     ready = _ready_rows(readable, now, longest)
     ready += [each for each in readable[len(ready) :] if each.kind == Kind.CLICK]  # it answers whatever is before it
-    messages = _merge_bundles(ready)
+    messages = merge_bundles(ready)
     bound = _record_answers(execute, access, row, messages, now)
     for message, refusal in bound.refused:
         key = f"refused:{message.key}"
@@ -216,7 +223,7 @@ def _take_messages(
     keys = bound.answering or {*bound.rest}
     taken = []
     for each in ready:
-        key = messages[_bundle_key(each)].key
+        key = messages[bundle_key(each)].key
         if key in keys:
             taken.append(each)
         elif key not in bound.rest:
@@ -245,7 +252,7 @@ def _claimed_run(
     taken: Sequence[InboxRow],
     posted: Sequence[SentMessage] | None = None,
 ) -> ClaimedRun:
-    messages = tuple(_merge_bundles(taken).values())
+    messages = tuple(merge_bundles(taken).values())
     thread = Thread.parse(row.thread)
     requester = Author(run.requester, "", language=run.language)
     role = access.role_of(execute, thread, run.requester)
@@ -273,29 +280,6 @@ def _claimed_run(
     )
 
 
-def _bundle_key(row: InboxRow) -> str:
-    return row.bundle or row.key
-
-
-def _merge_bundles(rows: Sequence[InboxRow]) -> dict[str, Message]:
-    """Merge the pieces of each bundle: texts joined, files together, under the key of the first piece."""
-    merged: dict[str, Message] = {}
-    for row in rows:
-        message, name = row.message, _bundle_key(row)
-        if name not in merged:
-            merged[name] = message
-            continue
-        whole = merged[name]
-        between = "" if len(whole.text.encode("utf-16-le")) // 2 % 4096 == 0 else "\n"  # cut at the platform's limit
-        merged[name] = replace(
-            whole,
-            text=between.join(part for part in (whole.text, message.text) if part),
-            attachments=whole.attachments + message.attachments,
-            quotes=whole.quotes + message.quotes,
-        )
-    return merged
-
-
 def _record_answers(
     execute: Execute, access: AccessPolicy, row: ConversationRow, messages: Mapping[str, Message], now: float
 ) -> Bound:
@@ -310,20 +294,22 @@ def refuse_click(
 ) -> Receipt | None:
     """Return why a click has no effect; None if it answers an open question."""
     rows = inbox.pending_rows(execute, conversation, MAX_MESSAGES_PER_RUN)
-    pending = _merge_bundles(_readable(execute, rows, now)).values()
+    pending = merge_bundles(_readable(execute, rows, now)).values()
     allowed = questions.can_click(execute, access, conversation, click, pending)
     return {True: None, False: Receipt.IGNORED, None: Receipt.DUPLICATE}[allowed]
 
 
-def take_steering(execute: Execute, job: ClaimedRun, now: float, longest: float) -> tuple[list[Message], bool]:
+def take_steering(
+    execute: Execute, access: AccessPolicy, job: ClaimedRun, now: float, longest: float
+) -> tuple[list[Message], bool]:
     """Take new messages into the running turn; also return whether pieces still wait for each other."""
     rows = inbox.steering_rows(execute, job.conversation, job.run, MAX_MESSAGES_PER_RUN)
-    readable = _readable(execute, rows, now)
+    readable = drop_unpermitted(execute, access, job.conversation, _readable(execute, rows, now), now)
     taken = _ready_rows(readable, now, longest)
     for row in taken:
         inbox.take_row(execute, row.id, job.run, steered=True)
     runs.add_people(execute, job.run, [row.message.author.id for row in taken])
-    return list(_merge_bundles(taken).values()), len(taken) < len(readable)
+    return list(merge_bundles(taken).values()), len(taken) < len(readable)
 
 
 def take_answers(
@@ -338,7 +324,7 @@ def take_answers(
     pending = _readable(execute, inbox.pending_rows(execute, job.conversation, MAX_MESSAGES_PER_RUN), now)
     later = [row for row in pending if row.kind == Kind.CLICK or row.received >= since]  # earlier texts are no answers
     ready = _ready_rows(later, now, longest)
-    messages = _merge_bundles(ready)
+    messages = merge_bundles(ready)
     questions.record_answers(execute, access, job.conversation, messages.values(), now)
     texts = {message.key: message for message in messages.values() if message.kind is Kind.CHAT}
     approvals = {question.id for question in open_ if question.kind == QuestionKind.APPROVE}
@@ -348,7 +334,7 @@ def take_answers(
             taken.append((answer, text := None if answer.id in approvals else texts.get(answer.key)))
             runs.add_people(execute, job.run, [text.author.id] if text else [])
             for row in ready:
-                if messages[_bundle_key(row)].key == answer.key:
+                if messages[bundle_key(row)].key == answer.key:
                     inbox.take_row(execute, row.id, job.run, steered=True)
                     inbox.set_state(execute, row.id, InboxState.DONE, "answers a question of the running turn")
     return taken, next((row.ready for row in later[len(ready) :]), None)
@@ -358,7 +344,7 @@ def steered_messages(execute: Execute, job: ClaimedRun) -> list[Message]:
     """Return what `take_steering` has taken into the run."""
     rows = inbox.rows_of_run(execute, job.run)
     kept = (InboxState.NEW, InboxState.DONE)
-    return list(_merge_bundles([row for row in rows if row.steered and row.state in kept]).values())
+    return list(merge_bundles([row for row in rows if row.steered and row.state in kept]).values())
 
 
 def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float) -> bool:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
-from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
@@ -19,16 +17,19 @@ from bot import questions
 from bot.agent_command import run_agents_command
 from bot.config.team import Right, RoleConfig
 from bot.current import Current
+from bot.forget_command import forget_command
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
 from bot.model_command import model_command, models_command
 from bot.notify_command import NOTIFY_WORDS, notify_command
+from bot.own_data import export_command
 from bot.permissions_command import permissions_command
 from bot.reload_command import reload_command
 from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
-from bot.schedules.command import SCHEDULE_WORDS, schedule_command, zone_command
+from bot.schedules.command import SCHEDULE_WORDS, asks_agent, schedule_command, zone_command
+from bot.search_command import search_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import audit, conversations, inbox, runs, transcripts
+from bot.storage import audit, conversations, inbox, runs
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
@@ -37,7 +38,7 @@ from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
 from bot.tasks.command import TASK_WORDS, task_command, tasks_command
 from bot.usage_command import usage_command
-from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line, without_formatting
+from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo, Health
 from channels.shared.texts import shorten
@@ -50,7 +51,6 @@ WHAT_I_DO = N_(
 )
 
 MAX_NAMED_THREADS = 10  # in an answer
-MAX_FOUND, SNIPPET_CHARS = 10, 160
 ALREADY_ENDED = N_("That work has ended already, so there is nothing to stop.")
 NOT_LATEST = N_("That request is not the latest one here any more. Send it again to repeat it.")
 
@@ -129,13 +129,15 @@ class CommandCall:
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command, `right`
-    what it needs."""
+    what it needs. `begins_work` says whether the agent works on such words: it counts as a message for the rate limits.
+    """
 
     name: str
     help: str
     run: Callable[[CommandCall], str]
     words: str = ""
     right: Right | None = None
+    begins_work: Callable[[str], bool] = lambda _words: False
 
     def answer(self, call: CommandCall) -> str:
         """Run the command, if the person has the right."""
@@ -286,60 +288,25 @@ def _language_command(call: CommandCall) -> str:
     )
 
 
-def _search_command(call: CommandCall) -> str:
-    """Search this chat only: everybody who reads the answer may read what it quotes."""
-    words = call.words.split()[: transcripts.MAX_WORDS]
-    if not words:
-        return _(
-            "`{command}` finds what was said in this chat, such as `{example}`.",
-            command=command_hint("search WORDS"),
-            example=command_hint("search budget 2026"),
-        )
-    channel = call.service.channel(call.thread.channel)
-    topics = channel is not None and not channel.limits.private_topics
-    found = transcripts.search_chat(call.execute, call.thread, words, MAX_FOUND + 1, topics=topics)
-    if not found:
-        nothing = N_("I found nothing in this chat with {words}.")
-        nothing = nothing if topics else N_("I found nothing in this thread with {words}.")
-        return _(nothing, words=list_items(f"“{word}”" for word in words))
-    time_zone = call.current.config.time_zone
-    zone = ZoneInfo(time_zone) if time_zone else None
-    lines = []
-    for entry in found[:MAX_FOUND]:
-        name, at = entry.name or _("I"), datetime.fromtimestamp(entry.at, zone)
-        lines.append(f"- {at:%Y-%m-%d %H:%M} · {name}: {_snippet(entry.text, words[0])}")
-    if len(found) > MAX_FOUND:
-        lines += ["", _("These are the newest {n}; add words to find less.", n=MAX_FOUND)]
-    heading = _("Found in this chat, newest first:") if topics else _("Found in this thread, newest first:")
-    return "\n".join([heading, *lines])
-
-
-def _snippet(text: str, word: str) -> str:
-    """Return the text around a word on one line, without characters that would format it."""
-    line = without_formatting(text)
-    begin = max(0, line.lower().find(word.lower()) - SNIPPET_CHARS // 3)
-    cut = line[begin : begin + SNIPPET_CHARS]
-    return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
-
-
 COMMANDS = (
     Command("help", N_("what I can do"), _help_command),
     Command("new", N_("begin a new conversation here"), _new_command, right=TALK),
     Command("stop", N_("stop what I am doing here"), _stop_command),
-    Command("retry", N_("try the last request again"), _retry_command, right=TALK),
+    Command("retry", N_("try the last request again"), _retry_command, "", TALK, lambda _words: True),
     Command(
         "plan",
         N_("make a plan first, and work when you agree"),
         partial(begin_in_mode, mode="plan"),
         "WORDS",
-        Right.TALK,
+        TALK,
+        bool,
     ),
-    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", TALK),
+    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", TALK, bool),
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
     Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default", TALK),
     Command("models", N_("list the models"), models_command),
     Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME", TALK),
-    Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
+    Command("search", N_("find what was said in this chat"), search_command, "WORDS"),
     Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
     Command(
         "schedule",
@@ -347,6 +314,7 @@ COMMANDS = (
         schedule_command,
         SCHEDULE_WORDS,
         Right.SCHEDULE,
+        asks_agent,
     ),
     Command("tasks", N_("what I do in the background"), tasks_command),
     Command("task", N_("show, cancel or repeat a background task"), task_command, TASK_WORDS),
@@ -358,6 +326,8 @@ COMMANDS = (
     Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
     Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, Right.ACCESS),
     Command("reload", N_("read the configuration again"), reload_command, right=Right.OPERATE),
+    Command("export", N_("get what I have stored of you as a file"), export_command, "me"),
+    Command("forget", N_("have me forget you"), forget_command, "me"),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}

@@ -16,14 +16,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from agent.blocks import command_hint
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from agent.skills.library import SkillLibrary
 from bot import claims, pairing, questions
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
-from bot.config.team import Right, RoleConfig
+from bot.config.team import Right
 from bot.current import Current
+from bot.forget_command import decision_command as decide_forgetting
+from bot.forget_command import is_forget_decision
 from bot.rates import ToolAndMessageRates
 from bot.schedules.proposals import decision_command as decide_schedule
 from bot.schedules.proposals import is_schedule_decision
@@ -44,23 +45,19 @@ from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
+from bot.work_rights import NOT_ALLOWED, record_refusal, refuse_work
 from catalogue import N_, _
 from channels.base import NotStored, Receipt
 
 log = logging.getLogger(__name__)
 
-REFUSAL_SECONDS = 60.0  # between two notices to a person who may not have the bot work
 GATHER_SECONDS = 1.0  # how long a piece waits for the next one: clients send them within a few hundred milliseconds
 UNSUPPORTED = N_("I can't read {what} yet. Text, photos, documents, voice messages and videos work.")
 FLOOD = N_(
     "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
 )
-NO_WORK = N_(
-    "Your role here is **{role}**, so I don't work for you. `{whoami}` shows what you may do; an operator can change it"
-    " with `{access}`."
-)
 TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answers the others
-NOT_ADDRESSED, NOT_ALLOWED = "not meant", "stranger"  # why an event was ignored
+NOT_ADDRESSED = "not meant"  # why an event was ignored
 
 
 @dataclass(slots=True)
@@ -168,11 +165,15 @@ class Inbox:
             if isinstance(decided, Receipt):
                 return decided
             event = decided
+        if is_forget_decision(event):
+            if (decision := decide_forgetting(event)) is None:
+                return Receipt.IGNORED
+            event = decision
         if not access.may_enter(execute, event):
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
         if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
-            arrived.said |= _refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
+            arrived.said |= refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
             return _ignore_event(execute, event, NOT_ALLOWED, now)
         if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
@@ -242,7 +243,15 @@ class Inbox:
                 return Receipt.IGNORED
             self._limit_flood(execute, message, row, now, arrived)
             conversations.refresh_pending(execute, conversation)
+        elif self._begins_work(message) and self._refuse(execute, message, row, received, arrived):
+            return Receipt.IGNORED
         return Receipt.ACCEPTED
+
+    def _begins_work(self, message: Message) -> bool:
+        """Return whether a command has the agent work: by itself, or as the name of a skill."""
+        name, _space, words = message.text.partition(" ")
+        command = REGISTRY.get(name)
+        return command.begins_work(words.strip()) if command else _is_skill(self._current.skills, name)
 
     def _refuse(self, execute: Execute, message: Message, row: int, received: float, arrived: Arrived) -> bool:
         """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
@@ -250,6 +259,8 @@ class Inbox:
         if refused is None:
             return False
         inbox.set_state(execute, row, InboxState.DONE, "rate limit")
+        what = {"id": row, "rate": refused.limit.scope}
+        audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, message.thread, message.author.id, what=what))
         notice = partial(refused.sentence, self._current.config.time_zone)
         _notify_author(execute, message, notice, f"rate:{refused.key}:{refused.until:.0f}", received)
         arrived.said = True
@@ -269,16 +280,6 @@ class Inbox:
             notice = partial(_, FLOOD, count=allowed, seconds=f"{window:g}")
             _notify_author(execute, message, notice, f"{key}{row}", now)
         inbox.delay_row(execute, row, until)
-
-
-def _refuse_work(execute: Execute, message: Message, role: RoleConfig, now: float) -> bool:
-    """Tell a person without the right TALK so, unless they were told just now; return whether it was enqueued."""
-    key = f"refused-work:{message.thread.channel}:{message.author.id}:"
-    if not message.addressed or outbox.latest_notice(execute, key) > now - REFUSAL_SECONDS:
-        return False
-    notice = partial(_, NO_WORK, role=role.name, whoami=command_hint("whoami"), access=command_hint("access"))
-    _notify_author(execute, message, notice, f"{key}{message.key}", now)
-    return True
 
 
 def _notify_author(execute: Execute, message: Message, notice: Callable[[], str], key: str, now: float) -> None:
@@ -304,10 +305,14 @@ def _is_addressed(execute: Execute, message: Message, skills: SkillLibrary | Non
         return True
     if message.kind is Kind.COMMAND:  # "!important" is none, "/roll" is another bot's
         name = message.text.partition(" ")[0]
-        return name in REGISTRY or bool(skills and skills.current.find(name))
+        return name in REGISTRY or _is_skill(skills, name)
     if message.follow_up and conversations.has_conversation(execute, message.thread):
         return True
     return message.kind is Kind.CHAT and bool(_open_bundle(execute, message))
+
+
+def _is_skill(skills: SkillLibrary | None, name: str) -> bool:
+    return bool(skills and skills.current.find(name))
 
 
 def _ignore_event(execute: Execute, event: Message, reason: str, now: float) -> Receipt:
@@ -316,7 +321,7 @@ def _ignore_event(execute: Execute, event: Message, reason: str, now: float) -> 
     if event.follow_up or event.addressed:
         inbox.store_ignored(execute, event.key, reason, now)
         if reason == NOT_ALLOWED:
-            audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, event.thread, event.author.id))
+            record_refusal(execute, event)
     return Receipt.IGNORED
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from agent.blocks import APPROVAL_OPTIONS, Approve
+from agent.blocks import APPROVAL_OPTIONS, Approve, Failed
 from agent.demo.rules import DEMO_RULES
 from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import GRANTED, Judgement, Rule, ToolUse, grant_for, hides, judge, parse_rules, strictest
@@ -16,9 +16,11 @@ from bot.claims import ClaimedRun
 from bot.config.schema import Config
 from bot.config.team import ApprovalRule, Right, RoleConfig
 from bot.current import Current
-from bot.storage import grants, runs
+from bot.storage import audit, grants, runs
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.grants import GrantRow
+from bot.work_rights import describe_refusal
 
 WEB_TOOLS = ("web_fetch", "web_search")
 COMMAND_TOOLS = ("bash", "run_skill")  # they reach the network of the sandbox
@@ -46,6 +48,19 @@ class TurnPermissions:
         """Look up the roles, so that `hides` knows them before the first call. Returns itself."""
         await self._store.run(self._look_up_roles, durable=False)
         return self
+
+    async def refuse_work(self) -> Failed | None:
+        """Return the end of a run whose requester may not have work done any more, and note it in the audit."""
+        role = await self._store.run(self._refuse_work)
+        return Failed(describe_refusal(role), "") if role else None
+
+    def _refuse_work(self, execute: Execute) -> RoleConfig | None:
+        job = self._job
+        role = self.access.role_of(execute, job.thread, job.requester)
+        if Right.TALK in role.rights:
+            return None
+        audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, job.thread, job.requester, run=job.run))
+        return role
 
     async def judge(self, use: ToolUse) -> Judgement:
         """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""

@@ -12,19 +12,9 @@ from zoneinfo import ZoneInfo
 from agent.messages import Message
 from bot.config.spending import RateLimitConfig
 from bot.current import Current
-from catalogue import N_, _, format_duration
+from catalogue import format_duration, ngettext
 
 MAX_KEYS = 10_000  # then those without a recent use are forgotten
-REFUSED = {
-    "person": N_(
-        "You may send {count} messages in {window}, so I don't take this one, nor another one until {time}."
-        " Please send it again then."
-    ),
-    "chat": N_(
-        "This chat may send {count} messages in {window}, so I don't take this one, nor another one until {time}."
-        " Please send it again then."
-    ),
-}
 Uses = Mapping[str, tuple[str, Collection[str]]]  # scope → the key, and the names by which an entry may call it
 
 
@@ -40,7 +30,26 @@ class RateRefusal:
         """Return what the author of the message is told."""
         at = datetime.fromtimestamp(self.until + 59, ZoneInfo(time_zone) if time_zone else None)  # a whole minute
         window = format_duration(self.limit.seconds)
-        return _(REFUSED[self.limit.scope], count=self.limit.count, window=window, time=f"{at:%Y-%m-%d %H:%M}")
+        time = f"{at:%Y-%m-%d %H:%M}"
+        if self.limit.scope == "chat":
+            return ngettext(
+                "This chat may send {n} message in {window}, so I don't take this one, nor another one until {time}."
+                " Please send it again then.",
+                "This chat may send {n} messages in {window}, so I don't take this one, nor another one until {time}."
+                " Please send it again then.",
+                self.limit.count,
+                window=window,
+                time=time,
+            )
+        return ngettext(
+            "You may send {n} message in {window}, so I don't take this one, nor another one until {time}."
+            " Please send it again then.",
+            "You may send {n} messages in {window}, so I don't take this one, nor another one until {time}."
+            " Please send it again then.",
+            self.limit.count,
+            window=window,
+            time=time,
+        )
 
 
 class ToolAndMessageRates:

@@ -13,7 +13,7 @@ from functools import partial
 
 from bot.current import Current
 from bot.data_dir import conversation_folder
-from bot.storage import retention
+from bot.storage import forgetting, retention
 from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
 from bot.task_sandboxes import remove_task_folders
@@ -56,6 +56,8 @@ class Retention:
             while deleted := await self._store.run(delete):
                 rows += deleted
                 await asyncio.sleep(0.05)
+        unused = time.time() - retention.USAGE_SECONDS
+        await self._store.run(lambda execute: forgetting.end_forgotten_usage(execute, unused))
         await self._sweep_spool()
         conversations = failed = 0
         while keys := await self._store.run(partial(retention.idle_conversations, before=before, skip=failed)):

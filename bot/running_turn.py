@@ -15,7 +15,7 @@ from bot import claims
 from bot.attachments import Attachments
 from bot.budgets import Budgets
 from bot.claims import ClaimedRun
-from bot.config.schema import ServiceLimits
+from bot.current import Current
 from bot.feed import RunFeed
 from bot.inbox import longest_wait
 from bot.storage import audit, tool_calls, usage
@@ -137,13 +137,14 @@ class StoredSteering:
     """`agent.context.SteeringQueue` of one turn."""
 
     def __init__(
-        self, account: Account, live: RunningTurn, uploads: Attachments, channel: Channel | None, limits: ServiceLimits
+        self, account: Account, live: RunningTurn, uploads: Attachments, channel: Channel | None, current: Current
     ) -> None:
         self._account = account
+        self._current = current
         self._live = live
         self._uploads = uploads
         self._channel = channel
-        self._longest_wait = longest_wait(limits)
+        self._longest_wait = longest_wait(current.limits)
         self._inputs: dict[str, UserInput] = {}
 
     async def take_unread(self) -> tuple[UserInput, ...]:
@@ -152,7 +153,9 @@ class StoredSteering:
             return ()
         self._live.has_unread = False
         messages, waiting = await self._account.commit(
-            lambda execute: claims.take_steering(execute, self._live.job, time.time(), self._longest_wait)
+            lambda execute: claims.take_steering(
+                execute, self._current.access, self._live.job, time.time(), self._longest_wait
+            )
         )
         self._live.has_unread = self._live.has_unread or waiting
         for message in messages:

@@ -145,7 +145,7 @@ class TurnRunner:
         uploads = Attachments(self._store, self._folders, job.conversation, folder, limits, inspector=inspector)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
-        steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
+        steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._current)
         permissions = TurnPermissions(self._store, self._current, job)
         ask = StoredLiveQuestions(account, live, steering, limits, permissions, self._outbox.wake)
         own = TaskSandboxes(self._provider, self._folders, job.conversation, folder)
@@ -156,6 +156,9 @@ class TurnRunner:
         live.stopped_by = live.stopped_by or job.stop_by
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
+        if refusal := await work.questions.permissions.refuse_work():
+            live.feed.record(refusal)
+            return
         if job.attempt > work.limits.attempts:
             live.feed.record(interrupted_failure(job.attempt - 1))
             return

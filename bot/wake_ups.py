@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from agent.messages import Kind
 from bot.command_runner import CommandRunner
 from bot.inbox import TURN_KINDS, Arrived
+from bot.jobs import JobWorker
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler
 
@@ -18,10 +19,11 @@ class WakeUps:
     commands: CommandRunner
     outbox: Outbox
     scheduler: Scheduler
+    jobs: JobWorker
 
     def wake_all(self) -> None:
         """An operator has changed the database."""
-        for part in (self.commands, self.outbox, self.scheduler):
+        for part in (self.commands, self.outbox, self.scheduler, self.jobs):
             part.wake()
 
     def woken(self, arrived: Arrived) -> None:

@@ -8,6 +8,7 @@ import time
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 
+from agent.context import CallNote
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 
 
@@ -20,6 +21,7 @@ class RateLimitPolicy:
         until = rates.take(name) if rates else None
         if until is None:
             return await handler(request)
+        turn_context_of(request).notes.append(CallNote("result", name, "rate"))
         text = (
             f"{name} was not called: it has reached its rate limit. It may be called again in"
             f" {max(1, math.ceil(until - time.time()))} s. Continue without it, or tell the person when to ask again."

@@ -22,6 +22,7 @@ OPERATION_ARGUMENTS = {
     "pair.accept": ("code",),
     "pair.decline": ("code",),
     "pair.revoke": ("channel", "person"),
+    "forget": ("channel", "person"),
     "backup": ("file",),
 }
 
@@ -116,6 +117,12 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
             return _(
                 "Declined {name} ({person}) on {channel}.",
                 name=answer["name"],
+                person=answer["person"],
+                channel=answer["channel"],
+            )
+        case "forget":
+            return _(
+                "Fawn forgets {person} on {channel} within moments; if it does not run, after its next start.",
                 person=answer["person"],
                 channel=answer["channel"],
             )

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
 from bot import pairing
 from bot.admin.backup import back_up
+from bot.forget_command import enqueue_forgetting
 from bot.storage import audit, conversations, dead_letters, people, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
+from bot.storage.forgetting import PersonKey
 from bot.storage.people import PersonRow
 from bot.storage.states import OutboxKind
 from catalogue import N_, _, current_language, default_language, list_items, match_language, use_language
@@ -83,6 +86,7 @@ class Operations:
             "pair.accept": self.pair_accept,
             "pair.decline": self.pair_decline,
             "pair.revoke": self.pair_revoke,
+            "forget": self.forget,
             "backup": self.backup,
             "export": self.export,
         }
@@ -138,6 +142,12 @@ class Operations:
             raise NotFound(_("this code is unknown, used or older than an hour"))
         self._changed()
         return _describe_person(person)
+
+    async def forget(self, channel: str, person: str) -> Answer:
+        """Have the service forget a person, at once or after its next start."""
+        await self._store.run(partial(enqueue_forgetting, person=PersonKey(channel, person)))
+        self._changed()
+        return {"channel": channel, "person": person}
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
         """Revoke what pairing allowed."""

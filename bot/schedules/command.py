@@ -41,6 +41,13 @@ RESULTS = {
 }
 
 
+def asks_agent(words: str) -> bool:
+    """Return whether these words are a request for the agent, and not about one of the schedules."""
+    verb, _space, rest = words.partition(" ")
+    is_known = verb.lower() in VERBS and rest.strip(" #").isdecimal()
+    return bool(words) and words.lower() != "list" and not is_known
+
+
 def schedule_command(call: CommandCall) -> str:
     """Show or change schedules. Other words are a request for the agent."""
     if not call.current.config.schedules.per_person:
@@ -50,7 +57,7 @@ def schedule_command(call: CommandCall) -> str:
     number = rest.strip(" #")
     if not call.words or call.words.lower() == "list":
         return _show(call)
-    if act is None or not number.isdecimal():
+    if act is None or asks_agent(call.words):
         return _ask_agent(call)
     row = schedules.find_schedule(call.execute, int(number))
     if row is None or row.state == ScheduleState.ENDED or not _may_see(call, row):

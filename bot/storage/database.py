@@ -101,6 +101,21 @@ class Database:
         self._wake.set()
         return await future
 
+    async def compact(self) -> None:
+        """Rewrite the file, so that nothing that was deleted is left in its free pages. Other work waits meanwhile.
+
+        It needs free space of the size of the file. Raises StorageError.
+        """
+        if self._connection is None:
+            raise StorageError("the database is not connected")
+        try:
+            await self._connection.execute("PRAGMA temp_store=FILE")  # the copy does not fit into memory
+            await self._connection.execute("VACUUM")
+            await self._connection.execute("PRAGMA temp_store=MEMORY")
+            await self._connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise StorageError(str(error)) from error
+
     async def _write(self) -> None:
         """Commit batch after batch; once closed, commit what still waits and close the connection."""
         try:

@@ -105,6 +105,15 @@ def record_answer(execute: Execute, question: QuestionRow, answer: str, *, by: s
     )
 
 
+def reopen_question(execute: Execute, question: QuestionRow) -> None:
+    """Take back an answer that no turn has resumed with."""
+    execute(
+        f"UPDATE questions SET state='{QuestionState.OPEN}', answer='', answered_by='', answer_key='', answered_at=NULL"
+        f" WHERE conversation=:conversation AND id=:id AND state='{QuestionState.ANSWERED}'",
+        {"conversation": question.conversation, "id": question.id},
+    )
+
+
 def conversation_of_asked(execute: Execute, id: str, chat: str) -> str:
     """Return the conversation of a question that was asked in another chat, too; "" for none."""
     sql = "SELECT conversation FROM questions WHERE asked_in<>'' AND asked_in=:chat AND id=:id LIMIT 1"

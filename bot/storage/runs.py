@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from agent.messages import Message, Thread
@@ -90,6 +90,13 @@ def add_people(execute: Execute, run: int, people: Iterable[str]) -> None:
     if (row := find_run(execute, run)) and (new := {*people} - {*people_of(row)}):
         joined = " ".join([*people_of(row), *sorted(new)])
         execute("UPDATE runs SET people=:people WHERE id=:run", {"run": run, "people": joined})
+
+
+def remove_people(execute: Execute, run: int, people: Collection[str]) -> None:
+    """Record that a run does not answer the messages of these people after all."""
+    if people and (row := find_run(execute, run)):
+        kept = " ".join(each for each in people_of(row) if each not in people)
+        execute("UPDATE runs SET people=:people WHERE id=:run", {"run": run, "people": kept})
 
 
 def people_of(run: RunRow) -> list[str]:

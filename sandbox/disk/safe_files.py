@@ -18,7 +18,7 @@ import re
 import stat
 import struct
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -249,6 +249,19 @@ def list_files(root: Path, bounds: search.WalkBounds, skip: Callable[[str, str],
                 problem = "has a line break, a control character or invalid UTF-8 in its name"
             found[rel] = Stamp(status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, problem)
     return found
+
+
+def remove_copies(root: Path, names: Collection[str]) -> None:
+    """Delete the entries of a folder that `free_name` gave to these safe names; a missing `root` is empty."""
+    if not root.is_dir():
+        return
+    taken = [os.path.splitext(name) for name in names]
+    with open_below(root) as folder:
+        for each in os.listdir(folder):
+            stem, suffix = os.path.splitext(each)
+            base, _dash, number = stem.rpartition("-")
+            if each in names or (number.isdecimal() and (base, suffix) in taken):
+                os.unlink(each, dir_fd=folder)
 
 
 def shown_path(rel: str) -> str:

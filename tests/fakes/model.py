@@ -130,6 +130,8 @@ class FakeModel(LocalServer):
             if answer := await self.suffer(fault, request):
                 return answer
         script = self._answer(body)
+        while script.held and script.held():
+            await asyncio.sleep(0.02)
         if script.delay or self.latency:
             await asyncio.sleep(script.delay + self.latency)
         if script.status != 200:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
 import orjson
@@ -49,6 +49,7 @@ class Answer:
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     delay: float = 0.0  # seconds before the first byte
+    held: Callable[[], bool] | None = None  # no first byte as long as this is true
     pace: float = 0.0  # seconds between two words
     status: int = 200
     retry_after: float | None = None

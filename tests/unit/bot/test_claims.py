@@ -118,7 +118,9 @@ async def test_a_clock_set_back_does_not_delay_messages(store: Database, inbox: 
     (job,) = await claim(store, later=-600.0)
     assert [made.text for made in job.messages] == ["one", "two"]
     await inbox.receive([message("three", 3, long=True)])
-    steered, _ = await store.run(lambda execute: claims.take_steering(execute, job, time.time() - 600.0, LONGEST))
+    steered, _ = await store.run(
+        lambda execute: claims.take_steering(execute, OPEN_ACCESS, job, time.time() - 600.0, LONGEST)
+    )
     assert [made.text for made in steered] == ["three"]
 
 
@@ -300,7 +302,7 @@ async def test_a_damaged_steering_message_is_skipped(store: Database, inbox: Inb
     (job,) = await claim(store)
     await inbox.receive([message("two", 2), message("three", 3)])
     await damage(store, "UPDATE inbox SET payload='' WHERE id=2")
-    steered, _ = await store.run(lambda execute: claims.take_steering(execute, job, time.time(), LONGEST))
+    steered, _ = await store.run(lambda execute: claims.take_steering(execute, OPEN_ACCESS, job, time.time(), LONGEST))
     assert [made.text for made in steered] == ["three"]
 
 
@@ -354,7 +356,9 @@ async def test_messages_sent_with_an_answer_are_read_as_steering(store: Database
     (job,) = await claim(store, later=2)
     assert given(job) == [("ask-1", "this one:")]
     assert job.resumed  # it has mail
-    messages, waiting = await store.run(lambda execute: claims.take_steering(execute, job, time.time() + 2, LONGEST))
+    messages, waiting = await store.run(
+        lambda execute: claims.take_steering(execute, OPEN_ACCESS, job, time.time() + 2, LONGEST)
+    )
     assert [made.text for made in messages] == ["x" * 4096 + "end"]
     assert not waiting
     await store.run(lambda execute: claims.finish_run(execute, job, DONE, time.time()))

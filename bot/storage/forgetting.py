@@ -1,0 +1,297 @@
+"""Delete what is stored of a person, in small steps that can be repeated.
+
+Of a message, the key stays until retention deletes it: an event that the platform offers again is still known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+import orjson
+
+from agent.messages import Message, Thread
+from agent.stored_json import Damaged
+from bot.storage import audit, conversations, grants, memory, retention, runs
+from bot.storage import questions as stored_questions
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Execute
+from bot.storage.inbox import IGNORED_KIND, InboxRow
+from bot.storage.languages import reader_key
+from bot.storage.rows import read_rows
+from bot.storage.states import (
+    OPEN_RUN,
+    OPEN_TASK,
+    ConversationState,
+    InboxState,
+    OutboxKind,
+    OutboxState,
+    QuestionState,
+    TaskState,
+)
+
+CLAIM = "forgetting"  # the owner of a conversation while it is cleaned
+FORGOTTEN_RUN = "-"  # the conversation of usage whose person is forgotten
+BATCH_ROWS = 500
+_RUN_OF_KEY = re.compile(r"(?:ask|run):(\d+)")
+_FORGET_ROW = (
+    f"UPDATE inbox SET kind='{IGNORED_KIND}', conversation='', author='', payload='', bundle='', run=NULL,"
+    f" state={InboxState.WITHDRAWN}, error='forgotten'"
+)
+
+_ACCOUNT = (
+    "DELETE FROM tasks WHERE channel=:channel AND person=:person",
+    "DELETE FROM held_pings WHERE channel=:channel AND person=:person",
+    """UPDATE people SET name='', thread='', message='', notify=NULL, notify_where='', zone=''
+    WHERE channel=:channel AND person=:person""",
+    "DELETE FROM languages WHERE reader=:reader",
+    "DELETE FROM agent_defaults WHERE reader=:reader",
+    "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
+    "UPDATE person_roles SET name='' WHERE channel=:channel AND (subject=:person OR subject LIKE '%/' || :person)",
+    "UPDATE person_roles SET giver_name='' WHERE channel=:channel AND giver=:person",
+    """DELETE FROM feedback WHERE person=:person AND run IN (SELECT r.id FROM runs r JOIN conversations c
+    ON c.key=r.conversation WHERE c.thread>=:channel || '/' AND c.thread<:channel || '0')""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PersonKey:
+    """Who is forgotten: an id on a channel."""
+
+    channel: str
+    id: str
+
+    @property
+    def key(self) -> str:
+        """The person as in the inbox, the usage and the audit."""
+        return audit.person_name(self.channel, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """Where a person left something: direct chats, conversations there, and conversations with others."""
+
+    chats: tuple[Thread, ...] = ()
+    private: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    schedules: tuple[int, ...] = ()
+    threads: frozenset[str] = field(default_factory=frozenset)  # of all these conversations
+
+
+def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] = ()) -> Traces:
+    """Return where a person left something. `chats` are direct chats that are known already."""
+    values = {"author": person.key, "channel": person.channel, "person": person.id}
+    found = [
+        str(row["key"])
+        for row in execute("SELECT DISTINCT conversation AS key FROM inbox WHERE author=:author", values)
+    ]
+    direct = {replace(chat, topic="") for chat in chats}
+    direct |= {chat for key in found if (chat := _direct_chat(execute, person, key))}
+    rows = execute("SELECT thread FROM people WHERE channel=:channel AND person=:person AND thread<>''", values)
+    direct |= {replace(Thread.parse(row["thread"]), topic="") for row in rows}
+    own = execute("SELECT id FROM schedules WHERE channel=:channel AND owner=:person", values)
+    schedules = tuple(int(row["id"]) for row in own)
+    tasks = execute("SELECT id FROM tasks WHERE channel=:channel AND person=:person", values)
+    private = {*(f"schedule:{number}" for number in schedules), *(f"task:{row['id']}" for row in tasks)}
+    for chat in direct:
+        sql = "SELECT key FROM conversations WHERE thread>=:first AND thread<:first || '~'"
+        private |= {str(row["key"]) for row in execute(sql, {"first": str(chat)})}
+    everywhere = {
+        key: row for key in {*found, *private} if key and (row := conversations.find_conversation(execute, key))
+    }
+    return Traces(
+        chats=tuple(sorted(direct, key=str)),
+        private=tuple(sorted(private & everywhere.keys())),
+        shared=tuple(sorted(everywhere.keys() - private)),
+        schedules=schedules,
+        threads=frozenset(str(row.thread) for row in everywhere.values()),
+    )
+
+
+def _direct_chat(execute: Execute, person: PersonKey, conversation: str) -> Thread | None:
+    """Return the chat of a conversation if it is a direct chat of this person with the bot."""
+    for row in rows_of_author(execute, person, conversation):
+        try:
+            message = row.message
+        except Damaged:
+            continue
+        return replace(message.thread, topic="") if message.private else None
+    return None
+
+
+def rows_of_author(execute: Execute, person: PersonKey, conversation: str) -> list[InboxRow]:
+    """Return what a person wrote in a conversation."""
+    sql = "SELECT * FROM inbox WHERE author=:author AND conversation=:key ORDER BY id"
+    return read_rows(execute, InboxRow, sql, author=person.key, key=conversation)
+
+
+def messages_of(execute: Execute, person: PersonKey, conversation: str) -> list[Message]:
+    """Return the messages of a person in a conversation that can be read."""
+    found = []
+    for row in rows_of_author(execute, person, conversation):
+        try:
+            found.append(row.message)
+        except Damaged:
+            continue
+    return found
+
+
+def stop_runs(execute: Execute, person: PersonKey) -> list[int]:
+    """Have the open runs of a person stop, and withdraw what waits; return the runs."""
+    sql = (
+        "SELECT r.id FROM runs r JOIN conversations c ON c.key=r.conversation"
+        f" WHERE r.{OPEN_RUN} AND r.requester=:person AND c.thread>=:first AND c.thread<:first || '~'"
+    )
+    found = [int(row["id"]) for row in execute(sql, {"person": person.id, "first": f"{person.channel}/"})]
+    for run in found:
+        runs.request_stop(execute, run, person.id)
+    withdrawn = execute(
+        f"UPDATE inbox SET state={InboxState.WITHDRAWN} WHERE author=:author AND state={InboxState.NEW}"
+        " AND run IS NULL AND kind IN ('chat', 'click') RETURNING conversation",
+        {"author": person.key},
+    )
+    for key in {str(row["conversation"]) for row in withdrawn}:
+        conversations.refresh_pending(execute, key)
+    return found
+
+
+def stop_tasks(execute: Execute, person: PersonKey) -> list[int]:
+    """End the background tasks of a person, and return those whose command is to be killed."""
+    sql = (
+        f"UPDATE tasks SET state='{TaskState.FAILED}' WHERE channel=:channel AND person=:person AND {OPEN_TASK}"
+        " RETURNING id"
+    )
+    return [int(row["id"]) for row in execute(sql, {"channel": person.channel, "person": person.id})]
+
+
+def claim_conversation(execute: Execute, key: str) -> bool:
+    """Claim a conversation, so that no turn begins in it. False: a turn works in it."""
+    sql = (
+        "UPDATE conversations SET owner=:owner, fence=fence+1 WHERE key=:key AND (owner IS NULL OR owner=:owner)"
+        " RETURNING key"
+    )
+    return bool(execute(sql, {"key": key, "owner": CLAIM}))
+
+
+def release_conversation(execute: Execute, key: str) -> None:
+    """Release a conversation that could not be cleaned."""
+    execute("UPDATE conversations SET owner=NULL WHERE key=:key AND owner=:owner", {"key": key, "owner": CLAIM})
+
+
+def _runs_of(execute: Execute, person: PersonKey, key: str, *, everybody: bool) -> list[int]:
+    sql = "SELECT id FROM runs WHERE conversation=:key AND (requester=:person OR :everybody)"
+    rows = execute(sql, {"key": key, "person": person.id, "everybody": int(everybody)})
+    return [int(row["id"]) for row in rows]
+
+
+def forget_in_conversation(execute: Execute, person: PersonKey, key: str, *, private: bool) -> None:
+    """Delete what is stored of a person in a claimed conversation, and release it. A private one is deleted whole.
+
+    Its checkpoint and its files are deleted already.
+    """
+    own = _runs_of(execute, person, key, everybody=private)
+    values = {"key": key, "person": person.id, "channel": person.channel, "author": person.key}
+    stored_questions.close_questions(execute, key)
+    for run in own:
+        execute("DELETE FROM feedback WHERE run=:run", {"run": run})
+        execute("DELETE FROM questions WHERE conversation=:key AND run=:run", {"key": key, "run": run})
+        sql = "DELETE FROM transcript WHERE conversation=:key AND run=:run AND (author='' OR author=:person)"
+        execute(sql, {**values, "run": run})
+        execute("UPDATE runs SET requester='', people='', language='', stop_by='' WHERE id=:run", {"run": run})
+    execute(
+        "UPDATE questions SET answer='', answered_by='' WHERE conversation=:key AND answered_by=:person"
+        f" AND state='{QuestionState.CLOSED}'",
+        values,
+    )
+    execute("DELETE FROM transcript WHERE conversation=:key AND author=:person", values)
+    execute("DELETE FROM permission_grants WHERE conversation=:key AND channel=:channel AND person=:person", values)
+    execute("DELETE FROM ledger WHERE conversation=:key", values)
+    execute("DELETE FROM jobs WHERE key='title:' || :key", values)
+    execute(f"{_FORGET_ROW} WHERE author=:author AND conversation=:key", values)
+    sql = f"UPDATE conversations SET owner=NULL, title='', state='{ConversationState.IDLE}' WHERE key=:key"
+    execute(sql, values)
+    conversations.refresh_pending(execute, key)
+    if private:
+        execute("DELETE FROM transcript WHERE conversation=:key", values)
+        execute("DELETE FROM runs WHERE conversation=:key", values)
+        retention.delete_conversation(execute, key)
+
+
+def forget_deliveries(
+    execute: Execute, person: PersonKey, traces: Traces, after: int, limit: int = BATCH_ROWS
+) -> tuple[int | None, list[str]]:
+    """Blank what was delivered in these conversations, from a row on. What still waits in a direct chat is dropped.
+
+    Return the last row looked at, None at the end, and the copies of files that are not delivered any more.
+    """
+    sql = "SELECT id, key, kind, thread, person, state, payload FROM outbox WHERE id>:after ORDER BY id LIMIT :limit"
+    copies = []
+    rows = execute(sql, {"after": after, "limit": limit})
+    direct = tuple(str(chat) for chat in traces.chats)
+    prefixes = tuple(f"sched:{number}:" for number in traces.schedules)
+    for row in rows:
+        of_run = _RUN_OF_KEY.match(row["key"])
+        is_own = row["thread"].startswith(direct) if direct else False
+        is_own = is_own or row["person"] == person.id or row["key"].startswith(prefixes or ("\0",))
+        is_own = is_own or bool(of_run and _is_forgotten_run(execute, int(of_run[1])))
+        is_done = row["state"] in (OutboxState.SENT, OutboxState.DROPPED)
+        if is_own or (is_done and row["thread"] in traces.threads):
+            state = row["state"] if is_done else OutboxState.DROPPED
+            if row["kind"] == OutboxKind.FILE and not is_done:
+                copies += [str(file["path"]) for file in orjson.loads(row["payload"])]
+            blank = "UPDATE outbox SET payload='', person='', state=:state, error='' WHERE id=:id"
+            execute(blank, {"id": row["id"], "state": state})
+    return int(rows[-1]["id"]) if len(rows) == limit else None, copies
+
+
+def _is_forgotten_run(execute: Execute, run: int) -> bool:
+    rows = execute("SELECT requester FROM runs WHERE id=:run", {"run": run})
+    return not rows or not rows[0]["requester"]
+
+
+def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, since: float, by: str) -> None:
+    """Delete what is stored of the person apart from conversations: memory, schedules, choices, names, grants.
+
+    Roles and what pairing decided stay, without a name: forgetting must not undo a rule. Usage since `since`, the
+    beginning of the month, keeps its person until the month ends, because budgets are sums of it.
+    """
+    values = {"channel": person.channel, "person": person.id, "author": person.key, "since": since}
+    accounts = "SELECT DISTINCT account FROM memory WHERE owner=:person"
+    for row in execute(accounts, values):
+        if str(row["account"]).partition("/")[0] == person.channel:
+            memory.forget_person(execute, str(row["account"]), person.id)
+    execute("INSERT INTO memory_index(memory_index) VALUES ('optimize')", {})  # its old segments contain the words
+    for number in traces.schedules:
+        execute("DELETE FROM schedule_fires WHERE schedule=:id", {"id": number})
+        execute("DELETE FROM schedules WHERE id=:id", {"id": number})
+    reader = reader_key(Thread(person.channel, "", ""), person.id)
+    for statement in _ACCOUNT:
+        execute(statement, {**values, "reader": reader, "everywhere": grants.EVERYWHERE})
+    execute(f"{_FORGET_ROW} WHERE author=:author", values)
+    for row in execute("SELECT key, payload FROM jobs WHERE payload LIKE '%\"who\":%'", {}):  # pings to be pushed
+        if orjson.loads(row["payload"]).get("who") == person.id:
+            execute("DELETE FROM jobs WHERE key=:key", {"key": row["key"]})
+    _forget_usage(execute, values, traces)
+    subject = audit.person_name(person.channel, person.id)
+    what = audit.COMMAND_LINE if not by else {}
+    audit.record(
+        execute, AuditEvent(AuditKind.PERSON_FORGOTTEN, who=by, channel=person.channel, subject=subject, what=what)
+    )
+    audit.forget_person(execute, person.channel, person.id, traces.chats)
+
+
+def _forget_usage(execute: Execute, values: dict[str, object], traces: Traces) -> None:
+    execute(f"UPDATE usage SET run=0, conversation='{FORGOTTEN_RUN}' WHERE person=:author", values)
+    execute("UPDATE usage SET person='' WHERE person=:author AND at<:since", values)
+    for chat in traces.chats:
+        execute("UPDATE usage SET chat='' WHERE chat=:chat AND at<:since", {**values, "chat": str(chat)})
+
+
+def end_forgotten_usage(execute: Execute, since: float) -> int:
+    """Drop the person of usage before a time, of people who were forgotten after it; return how many rows."""
+    sql = (
+        "UPDATE usage SET person='', chat='' WHERE run=0 AND person<>'' AND at<:since"
+        f" AND conversation='{FORGOTTEN_RUN}' RETURNING id"
+    )
+    return len(execute(sql, {"since": since}))

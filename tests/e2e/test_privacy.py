@@ -1,0 +1,152 @@
+"""A person has their data sent, and is forgotten: nothing of what they said is left in data_dir, through kill -9."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_memory import extracts, nothing_queued, settings
+from tests.e2e.test_schedules import press as press_schedule
+from tests.e2e.test_schedules import propose
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask
+
+EVE, GROUP = 78, -1001
+WORDS = ("quetzal", "marzipan", "zeppelin", "ocelot", "tangerine", "bassoon", "walrus", "pomelo", "kumquat")
+FACT = {"text": "I own a quetzal", "subject": "pet", "kind": "context", "confidence": 0.9, "quote": "own a quetzal"}
+
+
+def found_words(data: Path) -> dict[str, list[str]]:
+    """Return which of the words are anywhere in the files, and where."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(data.rglob("*")):
+        if path.is_file():
+            content = (path.name.encode() + path.read_bytes()).lower()
+            for word in WORDS:
+                if word.encode() in content or word.encode("utf-16-le") in content:
+                    found.setdefault(word, []).append(str(path.relative_to(data)))
+    return found
+
+
+async def plant(telegram: FakeTelegram, model: FakeModel, service: Service) -> None:
+    """Say words by many paths: messages, files, memory, a schedule, steering, questions, a shared thread, a command."""
+    model.script = extracts(FACT)
+    telegram.send("I own a quetzal")
+    await telegram.wait(JANE, "own a quetzal")
+    await until(lambda: service.rows("SELECT 1 FROM memory"), what="the memory")
+    await nothing_queued(service)
+    path = "/mnt/user-data/outputs/zeppelin.txt"
+    write = {"name": "write_file", "args": {"path": path, "content": "zeppelin"}}
+    telegram.send(ask(steps=[{"calls": [write]}], text="a file for you"))
+    await telegram.wait(JANE, "a file for you")
+    press_schedule(telegram, await propose(telegram, what="buy an ocelot", every_minutes=600))
+    await telegram.wait(JANE, "is active")
+    telegram.send_document("tangerine.csv", b"tangerine,1\n", caption="the list")
+    await telegram.wait(JANE, "the list")
+    telegram.send("/search walrus")
+    await telegram.wait(JANE, "walrus")
+    question = {"calls": [{"name": "ask_clarification", "args": {"question": "Which?", "options": ["bassoon"]}}]}
+    telegram.send(ask(steps=[question], text="thanks"))
+    shown = await telegram.wait(JANE, "Which?")
+    await service.quiet()
+    telegram.click(next(each for each in telegram.visible(JANE) if each.id == shown.id).buttons[0][1], shown.id)
+    await telegram.wait(JANE, "thanks")
+    telegram.send("@fawn_bot marzipan for all", chat=GROUP, user=JANE)
+    await telegram.wait(GROUP, "marzipan for all")
+    telegram.send_document("pomelo.csv", b"pomelo,1\n", caption="@fawn_bot our list", chat=GROUP, user=JANE)
+    await telegram.wait(GROUP, "our list")
+    telegram.send("@fawn_bot the plan of Eve", chat=GROUP, user=EVE)
+    await telegram.wait(GROUP, "the plan of Eve")
+    telegram.send("a note of Eve", chat=EVE)
+    await telegram.wait(EVE, "a note of Eve")
+    await service.quiet()
+
+
+async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    config = {**settings(model), "schedules": {"least_minutes": 0}, "budgets": [{"scope": "person", "tokens": 10**6}]}
+    service = await start(**config)
+    await plant(telegram, model, service)
+    telegram.send(ask(steps=[{"calls": [{"name": "ls", "args": {}}]}], text="kumquat", delay_ms=20_000))
+    await until(lambda: "kumquat" in str(model.requests()[-1].messages), what="a running turn")
+    used = f"SELECT coalesce(sum(input+output), 0), min(conversation) FROM usage WHERE person='telegram:{JANE}'"  # noqa: S608 — a number
+    [spent] = service.rows(used)
+    assert set(found_words(service.data)) >= {*WORDS} - {"walrus"}
+    telegram.send("/forget me")
+    shown = await telegram.wait(JANE, "Shall I forget you?")
+    assert [label for label, _ in shown.buttons] == ["Forget me", "Keep everything"]
+    telegram.click(shown.buttons[0][1], shown.id)
+    await telegram.wait(JANE, "I'm forgetting you.")
+    await service.kill()  # kill -9, wherever the job is
+    await service.start()
+    await telegram.wait(JANE, "Done: I have forgotten you.", seconds=30)
+    await service.quiet()
+    await service.stop()
+    assert found_words(service.data) == {}
+    tables = [name for (name,) in service.rows("SELECT name FROM sqlite_master WHERE type='table'")]
+    named = [name for name in tables if "Jane" in str(service.rows(f"SELECT * FROM {name}"))]  # noqa: S608 — own names
+    assert named == []
+    code, text = await service.fawn("audit", "verify")
+    assert (code, "The audit is valid" in text) == (0, True), text
+    [counted] = service.rows(used)
+    assert counted[0] >= spent[0] > 0, "a budget does not begin anew"
+    assert counted[1] == "-"
+    kept = str(service.rows("SELECT text FROM transcript"))
+    assert "the plan of Eve" in kept
+    assert "a note of Eve" in kept
+    await service.start()
+    telegram.send("hello again")
+    await telegram.wait(JANE, "hello again")
+    telegram.send("@fawn_bot and on", chat=GROUP, user=EVE)
+    await telegram.wait(GROUP, "and on")
+    await service.quiet()
+
+
+async def test_only_the_person_confirms_and_an_operator_forgets_on_the_host(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(sandbox={"provider": "none"})
+    telegram.send("@fawn_bot marzipan", chat=GROUP, user=JANE)
+    await telegram.wait(GROUP, "marzipan")
+    telegram.send("/forget me", chat=GROUP, user=JANE)
+    shown = await telegram.wait(GROUP, "Shall I forget you?")
+    telegram.click(shown.buttons[0][1], shown.id, chat=GROUP, user=EVE)
+    telegram.click(shown.buttons[1][1], shown.id, chat=GROUP, user=JANE)
+    await telegram.wait(GROUP, "I keep everything as it is.")
+    await service.quiet()
+    assert "marzipan" in found_words(service.data)
+    code, text = await service.fawn("forget", "telegram", str(JANE))
+    assert (code, "within moments" in text) == (0, True), text
+    await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'"), 30, "the end of the job")
+    await service.stop()
+    assert found_words(service.data) == {}
+
+
+def lines_of(data: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+async def test_a_person_gets_their_own_data_in_their_direct_chat(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(**settings(model), schedules={"least_minutes": 0})
+    await plant(telegram, model, service)
+    telegram.send("/export me", chat=GROUP, user=JANE)
+    await telegram.wait(GROUP, "in our direct chat only")
+    telegram.send("/export me")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], 30, "the file")
+    await service.quiet()
+    [shown] = [each for each in telegram.visible(JANE) if each.file_name == "my-data.jsonl"]
+    assert shown.file is not None
+    lines = lines_of(shown.file)
+    kinds = {line["kind"] for line in lines}
+    assert {"message", "transcript", "memory", "usage", "schedule", "file", "person", "end"} >= kinds
+    assert lines[-1] == {"kind": "end", "complete": True}
+    text = json.dumps(lines)
+    assert all(word in text for word in ("quetzal", "marzipan", "ocelot", "tangerine.csv", "zeppelin"))
+    assert not re.search("note of Eve|plan of Eve", text)
+    assert not [*service.data.glob("spool/*")]

@@ -1,0 +1,296 @@
+"""Every rule by every path: whatever way a request takes, the same rule decides, and the audit has it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.fakes.model import Answer, FakeModel, ToolCall
+from tests.fakes.model_script import text_of
+from tests.fakes.server import Json, until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.rule_paths import (
+    FIRST_PERSON,
+    PATHS,
+    Attempt,
+    goal_is_met,
+    make_attempts,
+    settings_for_paths,
+    took_effect,
+)
+from tests.support.service_process import ask
+
+NOTE = "mcp__modern__note"
+SUB_AGENT = "You are a sub-agent"
+OPERATOR = {"telegram": {"access": {"open": True, "operators": [str(JANE)]}}}
+MEMBER = ["talk", "network", "approve", "schedule"]
+
+
+async def prepare(attempts: dict[str, Attempt], *but: str) -> None:
+    """Do what the paths need before the rule is tested."""
+    setups = [setup(attempts[path]) for path, each in PATHS.items() if (setup := each.prepare) and path not in but]
+    await asyncio.gather(*setups)
+    for attempt in attempts.values():
+        await attempt.service.quiet()
+        break
+
+
+async def act(attempts: dict[str, Attempt], *but: str) -> None:
+    for path, attempt in attempts.items():
+        if path not in but:
+            await PATHS[path].act(attempt)
+
+
+async def each_path(attempts: dict[str, Attempt], see: Callable[[Attempt], Awaitable[Any]]) -> None:
+    await asyncio.gather(*(see(attempt) for attempt in attempts.values()))
+    for attempt in attempts.values():
+        await attempt.service.quiet()
+        break
+
+
+def tool_calls(attempt: Attempt) -> list[Json]:
+    """Return what the audit has of the calls of the tool that the path is about."""
+    tool = NOTE if attempt.path == "MCP tool" else "write_file"
+    return [row for row in attempt.audit("tool.call") if row["what"]["tool"] == tool]
+
+
+DENIED = ["write_file(*/p-*)", NOTE]
+TRAINEE = {"name": "trainee", "rights": MEMBER, "deny": DENIED}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [{"team": {"roles": [TRAINEE], "default_role": "trainee"}}, {"permissions": {"deny": DENIED}}],
+    ids=["role", "permissions"],
+)
+async def test_a_rule_that_denies_the_tool(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start, rules: dict[str, Any]
+) -> None:
+    service = await start(**settings_for_paths(tmp_path, **rules))
+    attempts = make_attempts(telegram, model, service, tmp_path)
+    await prepare(attempts)
+    await act(attempts)
+    await each_path(attempts, lambda attempt: attempt.wait(attempt.done))
+    for path, attempt in attempts.items():
+        assert not attempt.has_effect(), path
+        if path != "MCP tool":  # which the model did not get at all
+            assert [(row["result"], row["what"]["by"]) for row in tool_calls(attempt)] == [("denied", "rule")], path
+
+
+async def test_permissions_that_ask_and_a_person_who_denies(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(**settings_for_paths(tmp_path, permissions={"ask": ["write_file", NOTE]}))
+    attempts = make_attempts(telegram, model, service, tmp_path)
+    await prepare(attempts)
+    await act(attempts)
+
+    async def deny(attempt: Attempt) -> None:
+        attempt.press(await attempt.wait("May I run"), "Deny")
+        await attempt.wait(attempt.done)
+
+    await each_path(attempts, deny)
+    for path, attempt in attempts.items():
+        assert not attempt.has_effect(), path
+        assert [(row["result"], row["what"]["by"]) for row in tool_calls(attempt)] == [("denied", "person")], path
+        assert [row["result"] for row in attempt.audit("approval.answered")] == ["deny"], path
+
+
+async def test_a_call_that_others_approve(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    entry = {"calls": ["write_file", NOTE], "roles": ["operator"]}
+    service = await start(**settings_for_paths(tmp_path, channels=OPERATOR, team={"approvals": [entry]}))
+    attempts = make_attempts(telegram, model, service, tmp_path)
+    await prepare(attempts)
+    await act(attempts)
+
+    async def approve(attempt: Attempt) -> None:
+        shown = await attempt.wait("May I run")
+        refused = attempt.press(shown, "Approve")
+        await until(lambda: refused in telegram.answers, 20, "the refusal")
+        assert "Only the person I asked" in str(telegram.answers[refused]), attempt.path
+        assert not attempt.has_effect(), attempt.path
+        attempt.press(shown, "Approve", user=JANE)
+        await attempt.wait(attempt.done)
+
+    await each_path(attempts, approve)
+    for path, attempt in attempts.items():
+        assert attempt.has_effect(), path
+        assert [row["result"] for row in tool_calls(attempt)] == ["approved"], path
+        assert attempt.audit("approval.answered") == [], f"{path}: an operator has answered"
+
+
+async def test_a_person_who_may_not_have_work_done_any_more(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """All is accepted while the person may. Two turns run, which fill all places, and the others wait for one."""
+    limits = {"live_turns": 2, "flood_messages": 1000}
+    more = {"channels": OPERATOR, "limits": limits, "permissions": {"allow": [NOTE]}}
+    service = await start(**settings_for_paths(tmp_path, **more))
+    attempts = make_attempts(telegram, model, service, tmp_path)
+    await prepare(attempts)
+    running = ("sub-agent", "MCP tool")
+    is_held = threading.Event()
+    is_held.set()
+    model.script = hold_back(is_held, *(attempts[path] for path in running))
+    for path in running:
+        await PATHS[path].act(attempts[path])
+    await until(lambda: any(text.startswith(SUB_AGENT) for text in attempts["sub-agent"].requests()), 20, "a sub-agent")
+    await until(attempts["MCP tool"].requests, 20, "a turn")
+    before = len(model.requests())
+    await act(attempts, *running)
+    accepted = "SELECT count(*) FROM conversations WHERE pending>0 AND owner IS NULL"
+    await until(lambda: service.rows(accepted) == [(len(attempts) - 2,)], 20, "what waits for a place")
+    for attempt in attempts.values():
+        telegram.send(f"/access grant viewer {attempt.person}")
+    roles = "SELECT count(*) FROM person_roles"
+    await until(lambda: service.rows(roles) == [(len(attempts),)], 20, "the roles")
+    is_held.clear()
+
+    async def is_refused(attempt: Attempt) -> None:
+        await attempt.wait(attempt.done if attempt.path in running else "")
+        denied = [row for row in tool_calls(attempt) if row["result"] == "denied"] or attempt.audit("access.denied")
+        await until(lambda: denied or attempt.audit("access.denied"), 20, f"the refusal of {attempt.path}")
+
+    await each_path(attempts, is_refused)
+    after = [text for request in model.requests()[before:] if (text := str(request.messages))]
+    for path, attempt in attempts.items():
+        assert not attempt.has_effect(), path
+        if path in running:
+            assert [(row["result"], row["what"]["by"]) for row in tool_calls(attempt)] == [("denied", "rule")], path
+        else:
+            assert not any(attempt.name in text for text in after), f"{path}: the model was called"
+            texts = str([shown.text for shown in telegram.visible(attempt.chat)])
+            assert "I don't work for you" in texts or "Your answer doesn't count" in texts, path
+
+
+def hold_back(is_held: threading.Event, *held: Attempt) -> Callable[[Json], Answer | None]:
+    """Return a script in which the call that these attempts are about comes when it is no longer held."""
+
+    def script(body: Json) -> Answer | None:
+        last = text_of(body["messages"][-1])
+        for attempt in held:
+            is_begun = body["messages"][-1]["role"] == "user" and attempt.name in last
+            if attempt.path == "MCP tool" and is_begun:
+                return Answer("", calls=(ToolCall(NOTE, json.dumps({"text": attempt.name})),), held=is_held.is_set)
+            if is_begun and text_of(body["messages"][0]).startswith(SUB_AGENT):
+                path = f"/mnt/user-data/workspace/{attempt.name}"
+                call = ToolCall("write_file", json.dumps({"path": path, "content": "made"}))
+                return Answer("", calls=(call,), held=is_held.is_set)
+        return goal_is_met(body)
+
+    return script
+
+
+async def test_a_used_up_budget(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    """A request of the setup uses up the budget of the person, and that of sub-agents."""
+    budgets = [
+        {"scope": "person", "period": "day", "tokens": 1_000_000},
+        {"scope": "agent", "which": "general-purpose", "period": "day", "tokens": 1},
+    ]
+    budgets += [
+        {"scope": "person", "which": str(FIRST_PERSON + number), "period": "day", "tokens": 2_000}
+        for number, path in enumerate(PATHS)
+        if path != "sub-agent"
+    ]
+    service = await start(**settings_for_paths(tmp_path, budgets=budgets))
+    attempts = make_attempts(telegram, model, service, tmp_path)
+    args = {"description": "work", "prompt": "hello", "kind": "general-purpose", "after": []}
+    telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="used up"))
+    await prepare_with_a_request(attempts)
+    await telegram.wait(JANE, "used up", seconds=30)
+    await act(attempts)
+
+    async def is_refused(attempt: Attempt) -> None:
+        await attempt.wait(attempt.done if attempt.path == "sub-agent" else "is used up")
+
+    await each_path(attempts, is_refused)
+    for path, attempt in attempts.items():
+        assert not attempt.has_effect(), path
+        assert attempt.audit("budget.refused"), path
+
+
+async def test_a_rate_of_messages(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    """What the person sends to have work done counts. A press that answers and a fire of a schedule do not."""
+    service = await start(
+        **settings_for_paths(tmp_path, rate_limits=[{"scope": "person", "count": 1, "seconds": "1h"}])
+    )
+    attempts = make_attempts(telegram, model, service, tmp_path)
+    await prepare_with_a_request(attempts)
+    await act(attempts)
+    free = ("button", "schedule")
+
+    async def see(attempt: Attempt) -> None:
+        await attempt.wait(attempt.done if attempt.path in free else "You may send 1 message in 1 h")
+
+    await each_path(attempts, see)
+    for path, attempt in attempts.items():
+        refused = [row["what"].get("rate") for row in attempt.audit("access.denied")]
+        assert (refused, attempt.has_effect()) == (([], True) if path in free else (["person"], False)), path
+
+
+async def test_a_rate_of_a_tool(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    limits = [{"scope": "tool", "which": name, "count": 1, "seconds": "1h"} for name in ("write_file", NOTE)]
+    more = {"rate_limits": limits, "permissions": {"allow": [NOTE]}}
+    service = await start(**settings_for_paths(tmp_path, **more))
+    attempts = make_attempts(telegram, model, service, tmp_path)
+    first = [{"name": "write_file", "args": {"path": "/mnt/user-data/workspace/a", "content": "a"}}]
+    telegram.send(ask(steps=[{"calls": [*first, {"name": NOTE, "args": {"text": "a"}}]}], text="used both"))
+    await telegram.wait(JANE, "used both", seconds=30)
+    await prepare(attempts)
+    await act(attempts)
+    await each_path(attempts, lambda attempt: attempt.wait(attempt.done))
+    for path, attempt in attempts.items():
+        assert not attempt.has_effect(), path
+        assert "it has reached its rate limit" in "\n".join(attempt.requests()), path
+        tool = NOTE if path == "MCP tool" else "write_file"
+        rows = [row["result"] for row in attempt.audit("tool.result") if row["what"]["tool"] == tool]
+        assert rows == ["rate"], path
+
+
+async def test_a_private_memory_in_a_group(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """What a person said in their direct chat is known there, and by no path in a group that they are in."""
+    more = {"memory": {"enabled": True, "wait_seconds": 0}, "permissions": {"allow": [NOTE]}}
+    service = await start(**settings_for_paths(tmp_path, **more))
+    attempts = make_attempts(telegram, model, service, tmp_path, in_groups=True, words="What is my salary?")
+    for attempt in attempts.values():
+        fact = f"My salary is {attempt.person}000 euros"
+        args = {"action": "save", "text": fact, "quote": fact, "kind": "preference"}
+        words = ask(steps=[{"calls": [{"name": "memory", "args": args}]}], text="noted")
+        telegram.send(f"{fact} {words}", chat=attempt.person)
+    await until(lambda: service.rows("SELECT count(*) FROM memory") == [(len(attempts),)], 30, "the memories")
+    await prepare(attempts)
+    before = len(model.requests())
+    await act(attempts)
+    await each_path(attempts, took_effect)
+    shared = [str(request.messages) for request in model.requests()[before:]]
+    for path, attempt in attempts.items():
+        mine = [text for text in shared if attempt.name in text]
+        assert mine, path
+        assert not any(f"{attempt.person}000 euros" in text for text in mine), path
+        telegram.send("What is my salary?", chat=attempt.person)
+    direct = len(shared) + before
+    await until(lambda: len(model.requests()) >= direct + len(attempts), 30, "the same question in private")
+    private = str([request.messages for request in model.requests()[direct:]])
+    for path, attempt in attempts.items():
+        assert f"{attempt.person}000 euros" in private, path
+    await service.quiet()
+
+
+async def prepare_with_a_request(attempts: dict[str, Attempt]) -> None:
+    """Prepare, and send a request by the paths without a setup: each person has then made one."""
+    plain = [attempt for path, attempt in attempts.items() if not PATHS[path].prepare]
+    for attempt in plain:
+        attempt.send("hello")
+    await asyncio.gather(prepare(attempts), *(attempt.wait("hello") for attempt in plain))
+    await plain[0].service.quiet()

@@ -1,0 +1,98 @@
+"""Rights when a turn takes what people wrote: messages and answers that waited longer than the right to give them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.blocks import Ask
+from agent.messages import Author, Kind, Message, Thread
+from bot import claims
+from bot.access import AccessPolicy
+from bot.claims import ClaimedRun, RunEnding
+from bot.config.schema import AccessConfig, ServiceLimits
+from bot.config.team import RoleAssignment
+from bot.inbox import Inbox, longest_wait
+from bot.storage.database import Database
+from bot.storage.migrate import migrate_database
+from bot.storage.states import RunState
+from tests.support.current_config import OPEN_ACCESS, current_of
+from tests.support.idle_listener import IdleListener
+
+GROUP = Thread("telegram", "1", "-5", "")
+JANE, EVE = Author("42", "Jane"), Author("78", "Eve")
+LONGEST = longest_wait(ServiceLimits())
+EVE_READS = AccessPolicy({"telegram": AccessConfig(open=True, roles=(RoleAssignment("viewer", ("78",)),))})
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as made:
+        yield made
+
+
+async def receive(store: Database, author: Author, text: str, **more: object) -> None:
+    inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IdleListener())
+    message = Message(GROUP, f"k:{text}", text, author, text, time.time())
+    await inbox.receive([replace(message, **more)])  # type: ignore[arg-type]  # fields by name
+
+
+async def claim(store: Database, access: AccessPolicy = OPEN_ACCESS) -> list[ClaimedRun]:
+    return await store.run(lambda execute: claims.claim_conversations(execute, access, "me", time.time(), LONGEST, 10))
+
+
+async def read(store: Database, sql: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in await store.run(lambda execute: execute(sql, {}))]
+
+
+async def test_of_two_authors_only_the_one_who_may_is_read(store: Database) -> None:
+    await receive(store, JANE, "one")
+    await receive(store, EVE, "two")
+    [job] = await claim(store, EVE_READS)
+    assert [message.text for message in job.messages] == ["one"]
+    assert await read(store, "SELECT people FROM runs") == [("42",)]
+    [(notice,)] = await read(store, "SELECT CAST(payload AS TEXT) FROM outbox")
+    assert "Your role here is **viewer**" in str(notice)
+
+
+async def test_a_queued_run_loses_the_messages_of_others_who_may_not_any_more(store: Database) -> None:
+    await receive(store, JANE, "one")
+    await receive(store, EVE, "two")
+    [queued] = await store.run(
+        lambda execute: claims.queue_conversations(execute, OPEN_ACCESS, time.time() + 2, LONGEST, 1.5)
+    )
+    assert len(queued.messages) == 2
+    [job] = await claim(store, EVE_READS)
+    assert (job.run, [message.text for message in job.messages]) == (queued.run, ["one"])
+    assert await read(store, "SELECT people FROM runs") == [("42",)]
+
+
+async def test_steering_of_a_person_who_may_not_any_more_is_not_read(store: Database) -> None:
+    await receive(store, JANE, "one")
+    [job] = await claim(store)
+    await receive(store, EVE, "rather this")
+    taken, waiting = await store.run(
+        lambda execute: claims.take_steering(execute, EVE_READS, job, time.time(), LONGEST)
+    )
+    assert (taken, waiting) == ([], False)
+    assert await read(store, "SELECT state, error FROM inbox WHERE key='k:rather this'") == [(1, "stranger")]
+
+
+async def test_an_answer_whose_author_may_not_give_it_any_more_opens_the_question_again(store: Database) -> None:
+    await receive(store, JANE, "one")
+    [job] = await claim(store)
+    asks = (Ask("q", "Which?", ("red", "blue")),)
+    ending = RunEnding(RunState.WAITING, asks)
+    await store.run(lambda execute: claims.finish_run(execute, job, ending, time.time()))
+    await receive(store, EVE, "red", kind=Kind.CLICK, target="q", key="click of Eve")
+    assert await read(store, "SELECT state, answer FROM questions") == [("answered", "red")]
+    assert await claim(store, EVE_READS) == []
+    assert await read(store, "SELECT state, answer, answered_by FROM questions") == [("open", "", "")]
+    await receive(store, JANE, "blue", kind=Kind.CLICK, target="q", key="click of Jane")
+    [resumed] = await claim(store, EVE_READS)
+    assert [answer.text for answer in resumed.answers] == ["blue"]

@@ -339,22 +339,25 @@ async def enqueued(store: Database, thread: Thread, kind: str, payload: bytes) -
 
 
 @pytest.mark.slow
-async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Database, rig: TelegramRig) -> None:
+async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice_and_then_given_up(
+    store: Database, rig: TelegramRig
+) -> None:
     await enqueued(store, rig.thread(), "reply", Final("The answer.").dump())
-    rig.wire.fault("error", "post", code=504, after=True, times=2)
+    rig.wire.fault("error", "post", code=504, after=True, times=4)
     async with serving(store, rig.channel) as outbox:
         await outbox.wait_until_idle()
         assert await states(store) == [3, 2]
-        first, second, notice = rig.visible()
+        first, second, *empty, notice = rig.visible()
         assert first == "The answer."
         assert second.endswith("already: The answer.")
+        assert [text.endswith("…") for text in empty] == [True, True], "an edit would have filled them"
         assert "no confirmation" in notice
         [row] = await store.run(lambda execute: execute("SELECT error, attempts FROM outbox WHERE id=1", {}))
-        assert "2 times" in row["error"]
+        assert "4 times" in row["error"]
         assert await store.run(lambda execute: requeue_dead(execute, 1))
         outbox.wake()
         await outbox.wait_until_idle()
-    assert rig.visible()[3:] == [second]  # once more, as requested
+    assert rig.visible()[5:] == [second]  # once more, as requested
     assert await states(store) == [2, 2]
 
 

@@ -126,7 +126,7 @@ async def test_every_call_is_bounded_by_the_roles_of_the_turns_people(
             conversation = conversations.current_conversation(execute, place, 1.0)
             inbox.store_message(execute, message, conversation, ready=1.0, received=1.0)
             conversations.refresh_pending(execute, conversation)
-            [job] = claims.claim_conversations(execute, Current(config).access, "w", 2.0, 10.0, 1)
+            [job] = claims.claim_conversations(execute, OPEN_ACCESS, "w", 2.0, 10.0, 1)  # roles change later
             runs.add_people(execute, job.run, ids)
             return job
 

@@ -230,7 +230,7 @@ async def test_an_approval_is_given_while_the_turn_works_on_another_one(
         await harness.threads.wait_until_idle()
         assert await harness.states() == (["waiting", "done"] if restart else ["waiting", "waiting", "done"])
         assert harness.rows("SELECT DISTINCT state, answer FROM questions") == [("closed", "Approve")]
-        assert len(harness.rows("SELECT 1 FROM outbox WHERE key LIKE 'answered:%'")) == 2
+        assert not harness.rows("SELECT 1 FROM outbox WHERE key LIKE 'answered:%'"), "the pressed messages say it"
     results = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
     assert results == ["Approve: here", "Approve: there"]
     assert not [text for _, text in wall.shown if "Still open" in text]

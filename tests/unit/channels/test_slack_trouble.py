@@ -412,7 +412,7 @@ async def test_two_workspaces_with_the_same_ids_are_separate(tmp_path: Path) -> 
         box = Box()
         pair = slack.WorkspaceTokens(Secret("xoxb-2"), Secret("xapp-2"))
         both = replace(settings(server), workspaces=(pair,))
-        assert await slack.probe(both) == "connected as @fawn in Acme (T1) and @fawn in Other (T2)"
+        assert await slack.probe(both) == "connected as @fawn in Acme (T1), @fawn in Other (T2)"
         async with service(both, box) as made:
             await until(lambda: made.channel.readiness().health is Health.READY)
             for team, bot in (("T1", BOT), ("T2", "U2FAWN")):

@@ -281,7 +281,8 @@ def test_an_ordinary_user_can_run_sandboxes() -> None:
     )
     # That user may not be able to read our source and libraries, so use a copy.
     with tempfile.TemporaryDirectory(prefix="fawn-") as home:
-        shutil.copytree(Path(__file__).parents[3] / "sandbox", Path(home, "sandbox"))
+        for package in ("sandbox", "catalogue"):
+            shutil.copytree(Path(__file__).parents[3] / package, Path(home, package))
         for library in (orjson, h11):
             shutil.copytree(Path(library.__file__ or "").parent, Path(home, library.__name__))
         subprocess.run(["chmod", "-R", "a+rX", home], check=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from datetime import time as clock_time
 from itertools import groupby
@@ -153,9 +153,12 @@ class DigestJobs:
 def redirect_answer(execute: Execute, person: str, thread: Thread, text: str, key: str, now: float) -> bool:
     """Send what cannot be posted in its thread, which is gone, to the private chat of its reader, if that is known."""
     known = people.find_person(execute, thread.channel, person) if person else None
-    if known is None or not known.thread or known.thread == str(thread) or not text:
+    if known is None or not known.thread or not text:
+        return False
+    home = replace(Thread.parse(known.thread), topic="")  # a topic of it may be what is gone
+    if home == thread:
         return False
     with languages.speak_to(execute, thread, Author(known.person, known.name)):
         words = f"{_(GONE)}\n\n{text}"
-    outbox.enqueue_notice(execute, known.thread, words, key=key, now=now)
+    outbox.enqueue_notice(execute, home, words, key=key, now=now)
     return True

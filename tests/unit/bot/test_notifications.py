@@ -187,7 +187,9 @@ async def test_the_answer_of_a_chat_that_is_gone_goes_to_the_private_chat(bench:
     assert not await redirect(GROUP), "their private chat is not known"
     await bench.prefer()
     assert not await redirect(DIRECT), "that is the chat that is gone"
-    assert await redirect(GROUP)
+    topic = replace(DIRECT, topic="31")  # the last one they wrote in
+    await bench.store.run(lambda execute: people.store_address(execute, replace(JANE, thread=topic)))
+    assert await redirect(topic)
     [(thread, text, _mention)] = await bench.rows()
     assert thread == str(DIRECT)
     assert text.endswith("42")

@@ -163,7 +163,7 @@ async def test_a_service_in_a_container_finds_its_host_paths(
     (tmp_path / "data").mkdir()
     volume = f"fawn-test-{secrets.token_hex(6)}"
     libraries = next(path for path in sys.path if path.endswith("site-packages"))
-    binds = {ROOT / "sandbox": "/fawn/sandbox", libraries: "/libraries"}
+    binds = {str(ROOT / name): f"/fawn/{name}" for name in ("sandbox", "catalogue")} | {libraries: "/libraries"}
     config = client.create_host_config(
         network_mode="none",
         binds=[

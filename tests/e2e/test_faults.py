@@ -300,7 +300,7 @@ async def test_a_gateway_that_never_confirms_gets_the_answer_twice(telegram: Fak
     service = await start()
     telegram.fault("error", "sendMessage", code=504, times=-1, after=True)
     telegram.send(ask(text="the answer"))
-    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE kind='say' AND state=3"), 40)
+    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE kind='say' AND state=3"), 100)
     await service.quiet()
     assert sum("the answer" in text for text in said(telegram, JANE)) == 2
     assert sum("no confirmation" in text for text in said(telegram, JANE)) == 2

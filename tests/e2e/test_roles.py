@@ -46,7 +46,7 @@ async def test_a_viewer_has_nobody_work_until_an_operator_gives_a_role(
     telegram.send(f"/access revoke {JANE}")
     await telegram.wait(JANE, "It can only be changed there.")
     telegram.send("/access revoke 78")
-    await telegram.wait(JANE, "Revoked. 78 is viewer here from now on.")
+    await telegram.wait(JANE, "Revoked. User78 (78) is viewer here from now on.")
     await service.quiet()
     assert len([r for r in model.requests() if r.tools]) == 1
 
@@ -89,7 +89,7 @@ async def test_a_group_in_another_chat_approves(telegram: FakeTelegram, model: F
     press(telegram, card, "Approve", user=JANE, chat=OPS)
     await telegram.wait(EVE, "all done")
     await until(lambda: "chose Approve" in str(said(telegram, EVE)), 20, "the decision in the requester's chat")
-    await until(lambda: "chose Approve" in str(said(telegram, OPS)), 20, "the decision in the chat that was asked")
+    await until(lambda: "Approved by Jane" in str(said(telegram, OPS)), 20, "the decision in the chat that was asked")
     await service.quiet()
     assert written(service) == ["a"]
     assert service.rows("SELECT DISTINCT requester FROM runs") == [(str(EVE),)]

@@ -119,9 +119,11 @@ async def test_a_call_that_others_approve(
         assert "Only the person I asked" in str(telegram.answers[refused]), attempt.path
         assert not attempt.has_effect(), attempt.path
         attempt.press(shown, "Approve", user=JANE)
+        await until(attempt.has_effect, 30, f"the effect of {attempt.path}")
         await attempt.wait(attempt.done)
 
     await each_path(attempts, approve)
+    await service.quiet()
     for path, attempt in attempts.items():
         assert attempt.has_effect(), path
         assert [row["result"] for row in tool_calls(attempt)] == ["approved"], path

@@ -20,6 +20,8 @@ from sandbox.disk.file_threads import run_file_work
 log = logging.getLogger(__name__)
 
 BLIND = "a picture, which you cannot see"
+VIDEO_SUFFIXES = frozenset((".mp4", ".m4v", ".mov", ".mkv", ".avi", ".mpg", ".mpeg", ".3gp"))
+VIDEO = "video; `ffmpeg -ss SECONDS -i FILE -frames:v 1 FRAME.png` takes a frame, and view_image shows it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class UploadInspector:
             return await self._show_picture(upload, file, folder)
         if is_audio(upload.name):
             return await self._transcribe(upload, file)
+        if Path(upload.name).suffix.lower() in VIDEO_SUFFIXES:
+            return replace(upload, about=VIDEO if self.sandbox.runs_commands else "video, which you cannot see")
         if self.sandbox.runs_commands and is_document(upload.path):
             try:
                 return replace(upload, about=await describe_document(await self.sandbox.get(), upload.path))

@@ -142,6 +142,17 @@ async def test_a_voice_message_that_fails_is_a_file_and_the_chat_is_told(desk: D
     assert "I couldn't transcribe voice.ogg: the service answers with status 404. Send it as text." in said
 
 
+async def test_a_video_comes_with_the_way_to_its_frames(desk: Desk, tmp_path: Path) -> None:
+    need_bubblewrap()
+    provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))
+    handle = LazySandbox(provider, "c", desk.folder)
+    upload = await desk.take("talk.mp4", b"....ftyp", inspector=UploadInspector(handle))
+    assert "takes a frame" in upload.about
+    files_only = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
+    upload = await desk.take("talk.mov", b"....ftyp", inspector=UploadInspector(files_only))
+    assert upload.about == "video, which you cannot see"
+
+
 async def test_without_a_service_the_model_learns_that_it_cannot_hear(desk: Desk, tmp_path: Path) -> None:
     handle = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
     upload = await desk.take("voice.ogg", b"OggS", inspector=UploadInspector(handle))

@@ -148,8 +148,11 @@ async def test_a_video_comes_with_the_way_to_its_frames(desk: Desk, tmp_path: Pa
     handle = LazySandbox(provider, "c", desk.folder)
     upload = await desk.take("talk.mp4", b"....ftyp", inspector=UploadInspector(handle))
     assert "takes a frame" in upload.about
-    files_only = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
-    upload = await desk.take("talk.mov", b"....ftyp", inspector=UploadInspector(files_only))
+
+
+async def test_without_commands_a_video_cannot_be_seen(desk: Desk, tmp_path: Path) -> None:
+    handle = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
+    upload = await desk.take("talk.mov", b"....ftyp", inspector=UploadInspector(handle))
     assert upload.about == "video, which you cannot see"
 
 

@@ -97,6 +97,7 @@ async def test_permissions_that_ask_and_a_person_who_denies(
         await attempt.wait(attempt.done)
 
     await each_path(attempts, deny)
+    await service.quiet()
     for path, attempt in attempts.items():
         assert not attempt.has_effect(), path
         assert [(row["result"], row["what"]["by"]) for row in tool_calls(attempt)] == [("denied", "person")], path

@@ -1,4 +1,4 @@
-"""What budgets need of a model call: its reservation before it, and its settlement after it."""
+"""Define how budgets reserve the cost of a model call before it and settle it after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn has done so far, and what its end writes."""
+"""Hold what a turn has done so far, and what its end writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the process of a stdio server is started: with the named environment only, and in bubblewrap if wanted."""
+"""Start the process of a stdio server, with the named environment only, and in bubblewrap if wanted."""
 
 from __future__ import annotations
 

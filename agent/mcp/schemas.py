@@ -1,4 +1,4 @@
-"""What servers say about their tools, bounded: descriptions and schemas are words of others."""
+"""Bound the descriptions and schemas of tools, which are words of the servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model call costs, in micro-dollars: by the operator's own prices, else by those of genai-prices."""
+"""Price a model call in micro-dollars, by the operator's own prices or else by those of genai-prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the configuration of a service is read from, at its start and at each reload."""
+"""Read the configuration of a service, at its start and at each reload."""
 
 from __future__ import annotations
 

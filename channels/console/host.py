@@ -1,4 +1,4 @@
-"""What the console asks the service that it belongs to."""
+"""Define what the console asks the service that it belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a message is posted while nobody knows whether it arrived."""
+"""Limit how often a message is posted while nobody knows whether it arrived."""
 
 from __future__ import annotations
 

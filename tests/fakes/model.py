@@ -98,11 +98,16 @@ class FakeModel(LocalServer):
         model = {"id": "scripted", "object": "model", "created": 1, "owned_by": "tests"}
         return web.json_response({"object": "list", "data": [model]})
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
+    async def _receive(self, request: web.Request) -> tuple[Request, bytes]:
+        """Log a request, and return its entry and its body."""
         at = time.monotonic()
         raw = await request.read()
         entry = Request(at, len(raw))
         self._log.append(entry)
+        return entry, raw
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        entry, raw = await self._receive(request)
         if self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":
             return self._refusal(entry, 401, "Incorrect API key provided", "invalid_api_key")
         body: Json = orjson.loads(raw)

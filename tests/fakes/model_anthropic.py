@@ -10,7 +10,6 @@ refuses unknown fields with "Extra inputs are not permitted".
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import orjson
@@ -41,9 +40,7 @@ class FakeAnthropic(FakeModel):
         app.router.add_post("/v1/messages", self._messages)
 
     async def _messages(self, request: web.Request) -> web.StreamResponse:
-        raw = await request.read()
-        entry = Request(time.monotonic(), len(raw))
-        self._log.append(entry)
+        entry, raw = await self._receive(request)
         body: Json = orjson.loads(raw)
         entry.messages, entry.tools, entry.headers = body["messages"], body.get("tools") or [], dict(request.headers)
         entry.body = {name: value for name, value in body.items() if name not in ("messages", "tools")}

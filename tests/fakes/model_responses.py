@@ -7,13 +7,12 @@ not found: "Items are not persisted when `store` is set to false").
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import orjson
 from aiohttp import web
 
-from tests.fakes.model import FakeModel, Request
+from tests.fakes.model import FakeModel
 from tests.fakes.model_script import Answer
 from tests.fakes.server import Json, cut
 
@@ -39,9 +38,7 @@ class FakeResponses(FakeModel):
         app.router.add_post("/v1/responses", self._respond)
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
-        raw = await request.read()
-        entry = Request(time.monotonic(), len(raw))
-        self._log.append(entry)
+        entry, raw = await self._receive(request)
         body: Json = orjson.loads(raw)
         entry.messages, entry.tools, entry.headers = body["input"], body.get("tools") or [], dict(request.headers)
         entry.body = {name: value for name, value in body.items() if name not in ("input", "tools")}

@@ -77,7 +77,7 @@ async def test_a_rule_that_denies_the_tool(
     attempts = make_attempts(telegram, model, service, tmp_path)
     await prepare(attempts)
     await act(attempts)
-    await each_path(attempts, lambda attempt: attempt.wait(attempt.done))
+    await each_path(attempts, lambda attempt: attempt.wait_done())
     for path, attempt in attempts.items():
         assert not attempt.has_effect(), path
         if path != "MCP tool":  # which the model did not get at all
@@ -94,7 +94,7 @@ async def test_permissions_that_ask_and_a_person_who_denies(
 
     async def deny(attempt: Attempt) -> None:
         attempt.press(await attempt.wait("May I run"), "Deny")
-        await attempt.wait(attempt.done)
+        await attempt.wait_done()
 
     await each_path(attempts, deny)
     await service.quiet()
@@ -121,7 +121,7 @@ async def test_a_call_that_others_approve(
         assert not attempt.has_effect(), attempt.path
         attempt.press(shown, "Approve", user=JANE)
         await until(attempt.has_effect, 30, f"the effect of {attempt.path}")
-        await attempt.wait(attempt.done)
+        await attempt.wait_done()
 
     await each_path(attempts, approve)
     await service.quiet()
@@ -159,7 +159,8 @@ async def test_a_person_who_may_not_have_work_done_any_more(
     is_held.clear()
 
     async def is_refused(attempt: Attempt) -> None:
-        await attempt.wait(attempt.done if attempt.path in running else "")
+        if attempt.path in running:
+            await attempt.wait_done()
         denied = [row for row in tool_calls(attempt) if row["result"] == "denied"] or attempt.audit("access.denied")
         await until(lambda: denied or attempt.audit("access.denied"), 20, f"the refusal of {attempt.path}")
 
@@ -213,7 +214,7 @@ async def test_a_used_up_budget(tmp_path: Path, telegram: FakeTelegram, model: F
     await act(attempts)
 
     async def is_refused(attempt: Attempt) -> None:
-        await attempt.wait(attempt.done if attempt.path == "sub-agent" else "is used up")
+        await (attempt.wait_done() if attempt.path == "sub-agent" else attempt.wait("is used up"))
 
     await each_path(attempts, is_refused)
     for path, attempt in attempts.items():
@@ -232,7 +233,7 @@ async def test_a_rate_of_messages(tmp_path: Path, telegram: FakeTelegram, model:
     free = ("button", "schedule")
 
     async def see(attempt: Attempt) -> None:
-        await attempt.wait(attempt.done if attempt.path in free else "You may send 1 message in 1 h")
+        await (attempt.wait_done() if attempt.path in free else attempt.wait("You may send 1 message in 1 h"))
 
     await each_path(attempts, see)
     for path, attempt in attempts.items():
@@ -250,7 +251,7 @@ async def test_a_rate_of_a_tool(tmp_path: Path, telegram: FakeTelegram, model: F
     await telegram.wait(JANE, "used both", seconds=30)
     await prepare(attempts)
     await act(attempts)
-    await each_path(attempts, lambda attempt: attempt.wait(attempt.done))
+    await each_path(attempts, lambda attempt: attempt.wait_done())
     for path, attempt in attempts.items():
         assert not attempt.has_effect(), path
         assert "it has reached its rate limit" in "\n".join(attempt.requests()), path

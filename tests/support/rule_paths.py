@@ -53,6 +53,15 @@ class Attempt:
     async def wait(self, text: str) -> Shown:
         return await self.telegram.wait(self.chat, text, seconds=30)
 
+    async def wait_done(self) -> None:
+        """Wait for the answer of the request. A proposal that quotes the request does not count."""
+
+        def is_answered() -> bool:
+            texts = [shown.text for shown in self.telegram.visible(self.chat)]
+            return any(self.done in text and "::" not in text for text in texts)
+
+        await until(is_answered, 30, f"the answer of {self.path}")
+
     def request(self, step: Json | None = None, **more: Any) -> str:
         """Return a request in which the model calls the tool, or takes another step."""
         call = {"name": "write_file", "args": {"path": f"/mnt/user-data/workspace/{self.name}", "content": "made"}}

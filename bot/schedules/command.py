@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # it lists these commands
     from bot.commands import CommandCall
 
 SCHEDULE_WORDS = "REQUEST | pause N | resume N | run N | here N | delete N | history N"
+MAX_NUMBER_DIGITS = 9  # larger numbers are no schedules
 MAX_FIRES = 10  # in the history
 ASKED = "Use the tool `schedule` for this request: {words}"  # for the agent
 NOT_YOURS = N_("Only the person whose schedule it is, or an operator, can change it.")
@@ -59,7 +60,7 @@ def schedule_command(call: CommandCall) -> str:
         return _show(call)
     if act is None or asks_agent(call.words):
         return _ask_agent(call)
-    row = schedules.find_schedule(call.execute, int(number))
+    row = schedules.find_schedule(call.execute, int(number[:MAX_NUMBER_DIGITS]))
     if row is None or row.state == ScheduleState.ENDED or not _may_see(call, row):
         return _("I don't know a schedule {number} here.", number=number)
     if not (_is_owner(call, row) or (call.is_operator and verb.lower() not in OWNER_ONLY)):

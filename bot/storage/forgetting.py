@@ -13,12 +13,13 @@ import orjson
 
 from agent.messages import Message, Thread
 from agent.stored_json import Damaged
-from bot.storage import audit, conversations, grants, memory, person_roles, retention, runs
+from bot.storage import audit, conversations, grants, memory, retention, runs
 from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.inbox import IGNORED_KIND, InboxRow
 from bot.storage.languages import reader_key
+from bot.storage.person_roles import OF_PERSON
 from bot.storage.rows import read_rows
 from bot.storage.states import (
     OPEN_RUN,
@@ -46,7 +47,7 @@ _ACCOUNT = (
     """UPDATE people SET name='', thread='', message='', notify=NULL, notify_where='', quiet='', digest='', push_url='',
     zone='' WHERE channel=:channel AND person=:person""",
     "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
-    f"UPDATE person_roles SET name='' WHERE {person_roles.OF_PERSON}",
+    f"UPDATE person_roles SET name='' WHERE {OF_PERSON}",
     "UPDATE person_roles SET giver_name='' WHERE channel=:channel AND giver=:person",
     """DELETE FROM feedback WHERE person=:person AND run IN (SELECT r.id FROM runs r JOIN conversations c
     ON c.key=r.conversation WHERE c.thread>=:channel || '/' AND c.thread<:channel || '0')""",

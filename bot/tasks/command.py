@@ -8,6 +8,7 @@ from agent.blocks import command_hint
 from bot.config.team import Right
 from bot.schedules.timing import local_time
 from bot.storage import people, tasks
+from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState, TaskKind, TaskState
 from bot.storage.tasks import TaskRow
 from bot.tasks.cancelling import cancel_task
@@ -60,9 +61,10 @@ def task_command(call: CommandCall) -> str:
             retry=command_hint("task 1 retry"),
             list=command_hint("tasks"),
         )
-    row = tasks.find_task(call.execute, int(word[:9]))
+    known = parse_row_id(word)
+    row = tasks.find_task(call.execute, known) if known is not None else None
     if row is None or not _may_see(call, row):
-        return _(UNKNOWN, number=word[:9], command=command_hint("tasks"))
+        return _(UNKNOWN, number=word, command=command_hint("tasks"))
     match verb:
         case "cancel":
             return _cancel(call, row)

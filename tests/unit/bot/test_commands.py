@@ -214,3 +214,12 @@ async def test_a_command_of_a_person_who_lost_their_access_meanwhile_has_no_effe
     assert words.startswith("You are Boss")
     rows = await store.run(lambda execute: execute("SELECT state, error FROM inbox ORDER BY id", {}))
     assert [tuple(row) for row in rows] == [(1, "stranger"), (1, "")]
+
+
+async def test_a_number_that_no_row_can_have_is_unknown(store: Database) -> None:
+    huge = "9" * 30
+    words = (f"schedule pause {huge}", f"task {huge}", f"memory forget {huge}")
+    async with answering(store, len(words)):
+        await receive(store, *(replace(HELP, key=text, text=text) for text in words))
+    assert [f"{huge} here" in text for text in await said(store)] == [True, True, False]
+    assert not [text for text in await said(store) if "failed on my side" in text]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from agent.blocks import Approve, Ask
+from agent.blocks import CALL_FILE_NAME, Approve, Ask
 from agent.messages import Author, Thread
 from agent.permissions.rules import ToolUse, judge, parse_rules
 from bot.access import AccessPolicy
@@ -84,6 +84,12 @@ def question_columns(ask: Ask | Approve, requester: str) -> dict[str, str]:
     return {"who": "", "approvers": "\n".join(ask.approvers), "barred": ask.barred, "asked_in": chat}
 
 
+def send_long_call(execute: Execute, ask: Ask | Approve, thread: Thread, *, key: str, now: float) -> None:
+    """Enqueue the file with the exact call, which the question of this `key` names, if it does not show the call."""
+    if isinstance(ask, Approve) and ask.has_long_call:
+        outbox.enqueue_text_file(execute, thread, CALL_FILE_NAME, ask.call, key=f"{key}:call", now=now)
+
+
 def ask_elsewhere(execute: Execute, ask: Ask | Approve, home: Thread, run: int, requester: Author, now: float) -> None:
     """Enqueue the approval in the other chat that is asked. A second one for this run is not enqueued."""
     if not isinstance(ask, RoutedApproval) or ask.chat is None:
@@ -96,4 +102,5 @@ def ask_elsewhere(execute: Execute, ask: Ask | Approve, home: Thread, run: int, 
         shown = replace(ask, detail="").to_question()
         shown = replace(shown, question=f"{about}\n\n{shown.question}")
         key = f"ask:{run}:{ask.id}:elsewhere"
+        send_long_call(execute, ask, ask.chat, key=key, now=now)
         outbox.enqueue_notice(execute, ask.chat, shown.question, key=key, now=now, asks=(shown,))

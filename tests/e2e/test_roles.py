@@ -101,3 +101,19 @@ async def test_a_group_in_another_chat_approves(telegram: FakeTelegram, model: F
     press(telegram, again, "Deny", user=77, chat=OPS)
     await telegram.wait(EVE, "not done")
     assert "did not approve" in results(model)[-1]
+
+
+async def test_the_other_chat_gets_the_whole_of_a_long_call(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    entry = {"calls": ["write_file(*/a)"], "roles": ["operator"], "chat": OPS_CHAT}
+    await start(**team(("operator", str(JANE)), team={"approvals": [entry]}))
+    long = write("a")
+    long["args"]["content"] = "x" * 3000
+    telegram.send(ask(steps=[{"calls": [long]}], text="all done"), chat=EVE)
+    card = await telegram.wait(OPS, "needs an approval in the chat", seconds=30)
+    assert "call.txt" in card.text
+    for chat in (OPS, EVE):
+        await until(lambda chat=chat: [s for s in telegram.visible(chat) if s.file_name], 20, "the file")
+        [file] = [each for each in telegram.visible(chat) if each.file_name]
+        assert (file.file_name, file.file.count(b"x")) == ("call.txt", 3000)

@@ -49,8 +49,8 @@ class State(ToolState):
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """Run the graph with this input (None: resume). `calls` are the latest tool calls, `files` were presented before, and
-    `answered` describes the answered questions if others stay open."""
+    """Run the graph with this input (None: resume). `calls` are the latest tool calls, `files` were presented before,
+    and `answered` describes the answered questions if others stay open."""
 
     input: dict[str, Any] | Command[Any] | None
     calls: Sequence[ToolCall] = ()

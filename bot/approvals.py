@@ -77,9 +77,15 @@ def may_answer(execute: Execute, access: AccessPolicy, question: QuestionRow, pl
 
 
 def question_columns(ask: Ask | Approve, requester: str) -> dict[str, str]:
-    """Return the columns that say who may answer: an approval the requester, unless others do; a question everybody."""
+    """Return the columns that say who may answer: an approval the requester, unless others do; a question everybody,
+    or the requester if it is personal."""
     if not isinstance(ask, RoutedApproval):
-        return {"who": requester if isinstance(ask, Approve) else "", "approvers": "", "barred": "", "asked_in": ""}
+        return {
+            "who": requester if isinstance(ask, Approve) or ask.personal else "",
+            "approvers": "",
+            "barred": "",
+            "asked_in": "",
+        }
     chat = str(replace(ask.chat, topic="")) if ask.chat else ""
     return {"who": "", "approvers": "\n".join(ask.approvers), "barred": ask.barred, "asked_in": chat}
 

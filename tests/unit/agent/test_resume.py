@@ -232,7 +232,10 @@ async def test_the_same_message_resumes_an_interrupted_turn(bench: Bench, model:
     blocks = await bench.run(say(text))
     assert end(blocks) == "done"
     assert steps(blocks)[0][1] == "running"  # running steps are shown again
-    assert [(step.detail, step.state) for step in view(blocks).steps.values()] == [("look: a", "done"), ("slow", "failed")]
+    assert [(step.detail, step.state) for step in view(blocks).steps.values()] == [
+        ("look: a", "done"),
+        ("slow", "failed"),
+    ]
     assert len(model.requests()) == asked + 1  # the first call is not made again
 
 

@@ -73,10 +73,9 @@ async def test_a_person_who_may_not_answer_is_not_told_that_it_is_their_answer(
     shown = await telegram.wait(GROUP, QUESTION, seconds=30)
     await service.quiet()
     for command in ("/status", "/plan more", "/chart more"):
-        before = len(said(telegram, GROUP))
         telegram.send(command, chat=GROUP, user=EVE)
-        await until(lambda before=before: len(said(telegram, GROUP)) > before, 20, "the answer")
-        assert "I'm waiting for somebody else's answer to “May I run write_file?”." in said(telegram, GROUP)[-1]
+    words = "I'm waiting for somebody else's answer to “May I run write_file?”."
+    await until(lambda: str(said(telegram, GROUP)).count(words) == 3, 20, "the answers")
     telegram.send("/status", chat=GROUP)
     await telegram.wait(GROUP, "I'm waiting for your answer to “May I run write_file?”.")
     press(telegram, shown, "Deny", chat=GROUP)

@@ -9,7 +9,7 @@ from tests.e2e.test_permissions import asking, labels, press, results, toast, wr
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.fakes.telegram_world import BOT
+from tests.fakes.telegram_world import BOT, Shown
 from tests.support.service_process import ask, said
 
 EVE = 78
@@ -113,7 +113,11 @@ async def test_the_other_chat_gets_the_whole_of_a_long_call(
     telegram.send(ask(steps=[{"calls": [long]}], text="all done"), chat=EVE)
     card = await telegram.wait(OPS, "needs an approval in the chat", seconds=30)
     assert "call.txt" in card.text
+    await until(lambda: all(files_in(telegram, chat) for chat in (OPS, EVE)), 20, "the files")
     for chat in (OPS, EVE):
-        await until(lambda chat=chat: [s for s in telegram.visible(chat) if s.file_name], 20, "the file")
-        [file] = [each for each in telegram.visible(chat) if each.file_name]
+        [file] = files_in(telegram, chat)
         assert (file.file_name, file.file.count(b"x")) == ("call.txt", 3000)
+
+
+def files_in(telegram: FakeTelegram, chat: int) -> list[Shown]:
+    return [each for each in telegram.visible(chat) if each.file_name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 import aiohttp
@@ -17,7 +17,6 @@ from channels.base import (
     CatchUpSource,
     ChannelError,
     ChannelLimits,
-    CommandInfo,
     OutgoingFile,
     Readiness,
     Receipt,
@@ -63,7 +62,6 @@ class DingTalkChannel(PlatformChannel):
     """One app and its robot."""
 
     name = NAME
-    window = 0.2
 
     def __init__(self, settings: DingTalkSettings) -> None:
         text_limit = MAX_CARD_BYTES if settings.card_template_id else MAX_TEXT_BYTES
@@ -117,17 +115,11 @@ class DingTalkChannel(PlatformChannel):
             await self._api("POST", f"/v1.0/robot/emotion/{method}", {**target, **THINKING_REACTION})
 
     def readiness(self) -> Readiness:
-        return self._connection.readiness()
-
-    async def enrich(self, message: Message, earlier: int) -> Message:
-        return message  # events have names and quotes; robots cannot read more
+        return self._connection.health.now.with_fault(self._api.credentials_error)
 
     def spell_command(self, thread: Thread, command: str) -> str:
         """In groups, a robot receives only messages that mention it."""
         return f"@{self._settings.name} /{command}" if is_group(thread) else f"/{command}"
-
-    async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        """Do nothing: DingTalk lists no commands."""
 
     # ------------------------------------------------------------ replies and files
 
@@ -179,14 +171,9 @@ class DingTalkChannel(PlatformChannel):
             form.add_field("media", content, filename=name, content_type="application/octet-stream")
             return await self._api.upload(form, kind)
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return file_limits.limit_chunks(MAX_DOWNLOAD_BYTES, attachment, self._download_chunks(attachment))
-
-    async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         try:
-            async with aclosing(self._api.download_file(attachment.ref)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            return await self._api.download_file(attachment.ref)
         except DingTalkRefusal:
             raise file_limits.no_longer_available("DingTalk") from None
 

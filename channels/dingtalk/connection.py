@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from channels.base import ChannelError, Health, Readiness
+from channels.base import ChannelError, Health
 from channels.dingtalk.api import DingTalkApi
 from channels.shared.health import ConnectionHealth
 
@@ -31,14 +31,7 @@ class StreamConnection:
 
     def __init__(self, api: DingTalkApi) -> None:
         self._api = api
-        self._health = ConnectionHealth("dingtalk", log)
-
-    def readiness(self) -> Readiness:
-        """Return the health; the app's credentials must be valid, too."""
-        now = self._health.now
-        if self._api.credentials_error and now.health is Health.READY:
-            return Readiness(Health.DOWN, now.since, self._api.credentials_error)
-        return now
+        self.health = ConnectionHealth("dingtalk", log)
 
     async def run(self, handle_event: HandleEvent) -> None:
         """Pass events to `handle_event` until cancelled, in the order of arrival; none waits for another's commit."""
@@ -47,7 +40,7 @@ class StreamConnection:
             async def connect() -> tuple[str, float]:
                 return await self._connect_once(handle_event, handlers), MAX_BACKOFF_SECONDS
 
-            await self._health.supervise(connect, STEADY_SECONDS)
+            await self.health.supervise(connect, STEADY_SECONDS)
 
     async def _connect_once(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> str:
         """Serve one connection, and the next one if the platform asks for it. Returns why it ended."""
@@ -55,7 +48,7 @@ class StreamConnection:
         while is_replaced:
             try:
                 async with await self._api.open_stream() as stream:
-                    self._health.set_health(Health.READY)
+                    self.health.set_health(Health.READY)
                     is_replaced = await self._read_frames(stream, handle_event, handlers)
             except (ChannelError, aiohttp.ClientError, OSError) as error:
                 return f"The DingTalk connection failed ({error or type(error).__name__})."

@@ -15,7 +15,6 @@ from channels.base import (
     CatchUpSource,
     ChannelLimits,
     CommandInfo,
-    Health,
     OutgoingFile,
     Readiness,
     Receive,
@@ -63,7 +62,6 @@ class DiscordChannel(PlatformChannel):
         download=MAX_DOWNLOAD_BYTES,
         private_topics=True,
     )
-    window = 0.2
 
     def __init__(self, settings: DiscordSettings) -> None:
         self._rate_limiter = RateLimiter(RateLimits(settings.per_channel, settings.burst, overall=settings.overall))
@@ -92,10 +90,7 @@ class DiscordChannel(PlatformChannel):
             group.create_task(self._gateway.run(self._api.certificates), name="discord connection")
 
     def readiness(self) -> Readiness:
-        readiness = self._gateway.readiness()
-        if readiness.health is Health.READY and self._api.token_shared:
-            return Readiness(Health.DOWN, readiness.since, TOKEN_SHARED)
-        return readiness
+        return self._gateway.readiness().with_fault(TOKEN_SHARED if self._api.token_shared else "")
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = DiscordRenderer(self._api, self._threads, self._interactions, thread, posts, to)
@@ -142,9 +137,6 @@ class DiscordChannel(PlatformChannel):
 
     # ------------------------------------------------------------ native commands
 
-    def spell_command(self, thread: Thread, command: str) -> str:
-        return f"/{command}"
-
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         self._inbound.set_commands(frozenset(command.name for command in commands))
         usable = [command for command in commands if re.fullmatch(r"[a-z0-9_-]{1,32}", command.name)][:100]
@@ -188,8 +180,8 @@ class DiscordChannel(PlatformChannel):
         self._threads.clear_typing(answer["channel_id"])
         return str(answer["id"])
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return file_limits.limit_chunks(MAX_DOWNLOAD_BYTES, attachment, self._download_chunks(attachment))
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        return self._download_chunks(attachment)
 
     async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         place, _, url = attachment.ref.partition(" ")

@@ -23,7 +23,6 @@ from channels.base import (
     ChannelLimits,
     CommandInfo,
     Gap,
-    Health,
     NotStored,
     OutgoingFile,
     Readiness,
@@ -74,7 +73,6 @@ class FeishuChannel(PlatformChannel):
     limits = ChannelLimits(
         text_limit=MAX_CARD_BYTES, upload=feishu_files.MAX_UPLOAD_BYTES, download=feishu_files.MAX_DOWNLOAD_BYTES
     )
-    window = 0.2
 
     def __init__(self, settings: FeishuSettings) -> None:
         self._app_id = settings.app_id
@@ -237,10 +235,7 @@ class FeishuChannel(PlatformChannel):
             await self._react(message_id, DONE_EMOJI)
 
     def readiness(self) -> Readiness:
-        readiness = self._connection.readiness()
-        if self._api.credentials_error and readiness.health is Health.READY:
-            return Readiness(Health.DOWN, readiness.since, self._api.credentials_error)
-        return readiness
+        return self._connection.readiness().with_fault(self._api.credentials_error)
 
     # ------------------------------------------------------------ replies
 
@@ -259,14 +254,11 @@ class FeishuChannel(PlatformChannel):
         sender = MessageSender(self._api, thread, posts.key)
         await feishu_files.send_files(self._api, sender, self._rate_limit_scope(thread), files, posts)
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return feishu_files.fetch_attachment(self._api, attachment)
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        return await feishu_files.open_download(self._api, attachment)
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         return await self._history.enrich(message, earlier, self._me) if self._me else message
-
-    def spell_command(self, thread: Thread, command: str) -> str:
-        return f"/{command}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Keep the names. Feishu cannot list commands; the operator adds them to the bot's menu."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from pathlib import PurePath
 
 import aiohttp
 
 from agent.messages import Attachment
 from channels.base import OutgoingFile, Refused, SentMessages
-from channels.feishu.api import ApiRefusal, FeishuApi
+from channels.feishu.api import ApiRefusal, FeishuApi, check_answer
 from channels.feishu.card_renderer import without_mentions
 from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, MessageSender
 from channels.shared.file_groups import group_files, send_groups
-from channels.shared.file_limits import check_outgoing_file, limit_chunks, multipart_file_name, too_large
+from channels.shared.file_limits import check_outgoing_file, multipart_file_name, too_large
 from channels.shared.http_client import opened_file
 from channels.shared.posts import post_once
 from channels.shared.rate_limit import RateLimitScope
@@ -72,18 +71,16 @@ async def _upload_as(
         return await api("POST", f"im/v1/{path}", form=form, repeatable=True)  # an upload is invisible
 
 
-def fetch_attachment(api: FeishuApi, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-    """Return the bytes of an attachment in chunks."""
-    return limit_chunks(MAX_DOWNLOAD_BYTES, attachment, _download_chunks(api, attachment))
-
-
-async def _download_chunks(api: FeishuApi, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+async def open_download(api: FeishuApi, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    """Begin to download an attachment, and return its chunks."""
     message_id, key, kind = attachment.ref.split("/")
+    path = f"im/v1/messages/{message_id}/resources/{key}"
+    return await api.download_resource(path, {"type": kind}, _check_download)
+
+
+async def _check_download(answer: aiohttp.ClientResponse) -> None:
     try:
-        path = f"im/v1/messages/{message_id}/resources/{key}"
-        async with aclosing(api.download_resource(path, {"type": kind})) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        await check_answer(answer)
     except ApiRefusal as error:
         if error.code == _TOO_LARGE_CODE:
             raise too_large(MAX_DOWNLOAD_BYTES) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 
 from agent.messages import Attachment, Message, Thread
@@ -15,7 +14,6 @@ from channels.base import (
     CatchUpSource,
     ChannelError,
     ChannelLimits,
-    CommandInfo,
     Health,
     OutcomeUnknown,
     OutgoingFile,
@@ -58,7 +56,6 @@ class SlackChannel(PlatformChannel):
 
     name = NAME
     limits = ChannelLimits(text_limit=MAX_MARKDOWN_CHARS, upload=MAX_FILE_BYTES, download=MAX_FILE_BYTES)
-    window = 0.2
 
     def __init__(self, settings: SlackSettings) -> None:
         super().__init__(HttpClient("Slack", settings.proxy, settings.ca_file))
@@ -119,9 +116,6 @@ class SlackChannel(PlatformChannel):
         """Slack's client takes "/stop" for itself. Outside of threads, the bot reads only its slash command."""
         return f"!{command}" if thread.topic or thread.chat.startswith("D") else f"{SLASH_COMMAND} {command}"
 
-    async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        """Do nothing: the manifest registers one native command, whose arguments are these."""
-
     async def set_title(self, thread: Thread, title: str) -> None:
         """Rename the thread's session. Slack refuses where the app is no agent, or the thread has no session."""
         if thread.topic:
@@ -164,10 +158,7 @@ class SlackChannel(PlatformChannel):
             raise TryLater(str(error)) from None
         return first
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return file_limits.limit_chunks(MAX_FILE_BYTES, attachment, self._download_chunks(attachment))
-
-    async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         team_id, _, file_id = attachment.ref.partition("/")
         workspace = await self._find_workspace(team_id)
         try:
@@ -177,9 +168,7 @@ class SlackChannel(PlatformChannel):
         url = file.get("url_private_download") or file.get("url_private")
         if not url:
             raise Refused("is not stored on Slack")
-        async with aclosing(workspace.api.download(url, file.get("mimetype") or "")) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return workspace.api.download(url, file.get("mimetype") or "")
 
     # ------------------------------------------------------------ parts
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import PurePath
 
 import telegram
 
-from agent.messages import Attachment, Message, Thread
+from agent.messages import Attachment, Thread
 from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
@@ -60,7 +60,6 @@ class TelegramChannel(PlatformChannel):
 
     name = NAME
     limits = ChannelLimits(text_limit=MAX_MESSAGE_UNITS, upload=MAX_UPLOAD_BYTES, download=MAX_DOWNLOAD_BYTES)
-    window = 0.2
 
     def __init__(self, settings: TelegramSettings) -> None:
         self._api = TelegramApi(settings)
@@ -82,9 +81,6 @@ class TelegramChannel(PlatformChannel):
         renderer = TelegramRenderer(self._api, thread, posts.key, to, self._typing)
         drafts = self._drafts and not _is_group(thread)
         return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread), drafts=drafts))
-
-    async def enrich(self, message: Message, earlier: int) -> Message:
-        return message
 
     def spell_command(self, thread: Thread, command: str) -> str:
         """In a group, a command without the bot's name may be for another bot, and is not always delivered."""
@@ -161,19 +157,14 @@ class TelegramChannel(PlatformChannel):
         self._typing.forget(thread)
         return str(sent[0]["message_id"])
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return file_limits.limit_chunks(MAX_DOWNLOAD_BYTES, attachment, self._download_chunks(attachment))
-
-    async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         try:
             path = str((await self._api("getFile", file_id=attachment.ref))["file_path"])
         except Refused as error:
             if "too big" in str(error).lower():
                 raise file_limits.too_large(MAX_DOWNLOAD_BYTES) from None
             raise file_limits.no_longer_available("Telegram") from None
-        async with aclosing(self._api.download_file(path)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return self._api.download_file(path)
 
     def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
         return RateLimitScope(self._rate_limiter, thread.chat, group=_is_group(thread))

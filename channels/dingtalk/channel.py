@@ -45,7 +45,7 @@ from channels.shared.lifecycle import PlatformChannel
 from channels.shared.posts import post_once
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
-from channels.shared.texts import NOT_STORED, REPEAT_MARK, choice_line, text_for
+from channels.shared.texts import REPEAT_MARK, choice_line
 
 MAX_UPLOAD_BYTES = 20 << 20  # open.dingtalk.com/document/development/upload-media-files
 MAX_DOWNLOAD_BYTES = 100 << 20  # ours: DingTalk names no limit
@@ -76,7 +76,10 @@ class DingTalkChannel(PlatformChannel):
         self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)  # person → name, as last seen
         self._conversations: LatestDict[str, str] = LatestDict(MAX_WORKING)  # message → its conversation
         self._pipeline = InboundPipeline(
-            NAME, self._background, apologize=self._apologize, show_working=self._show_working
+            NAME,
+            self._background,
+            apologize=lambda event, text: self._messenger(event.thread).send_text(text),
+            show_working=lambda event: self._set_reaction("reply", event.id),
         )
 
     # ------------------------------------------------------------ events
@@ -99,12 +102,6 @@ class DingTalkChannel(PlatformChannel):
             name = self._names.get(event.author.id, event.author.id)
             return clicked_card(choice_line(event.text, name) if is_choice else "")
         return None
-
-    async def _apologize(self, message: Message) -> None:
-        await self._messenger(message.thread).send_text(text_for(message, NOT_STORED))
-
-    async def _show_working(self, message: Message) -> None:
-        await self._set_reaction("reply", message.id)
 
     async def _set_reaction(self, method: str, message_id: str) -> None:
         """Put the sign of work on a message ("reply"), or take it off ("recall")."""

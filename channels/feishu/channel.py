@@ -46,7 +46,6 @@ from channels.shared.inbound import InboundPipeline
 from channels.shared.lifecycle import PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
-from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
@@ -167,9 +166,8 @@ class FeishuChannel(PlatformChannel):
             self._direct_chats[event.author.id] = event.thread.chat
         return self._answer_press(event, receipt) if b"card.action.trigger" in raw else None
 
-    async def _apologize(self, event: Message) -> None:
-        sender = MessageSender(self._api, event.thread, "sorry", event.id)
-        await sender.send_message("text", {"text": text_for(event, NOT_STORED)}, "")
+    async def _apologize(self, event: Message, text: str) -> None:
+        await MessageSender(self._api, event.thread, "sorry", event.id).send_message("text", {"text": text}, "")
 
     async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
         """Parse an entry of the bot's menu: its event names the person, but not the chat."""

@@ -6,7 +6,6 @@ import json
 from functools import partial
 
 from catalogue import N_, _
-from channels.feishu import FeishuSettings
 from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
 from channels.shared.setup_guide import SetupGuide
 
@@ -23,13 +22,7 @@ CONTACT = N_("""\
 Events & Callbacks, both tabs: choose the persistent connection. Add the events im.message.receive_v1,
 im.message.recalled_v1, im.message.reaction.created_v1 and application.bot.menu_v6, and the callback
 card.action.trigger. Publish another version. Then search for the bot in the app and write to it: {word}""")
-
-
-def _describe_contact(settings: FeishuSettings, account: str, word: str) -> str:
-    """Return the steps that need a running Fawn, and how to write to the bot."""
-    return _(CONTACT, word=word)
-
-
 GUIDE = SetupGuide(
-    _describe_contact, {"app_id": partial(_, CREATE_APP, scopes=SCOPES), "app_secret": partial(_, SHOW_KEY)}
+    lambda settings, account, word: _(CONTACT, word=word),
+    {"app_id": partial(_, CREATE_APP, scopes=SCOPES), "app_secret": partial(_, SHOW_KEY)},
 )

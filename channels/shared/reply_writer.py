@@ -42,9 +42,11 @@ class MessageRenderer(Protocol[P]):
 
     def placeholder(self) -> P | None:
         """Return the first message of a turn without content, or None if `typing` is enough."""
+        return None
 
     def repeat(self, part: P) -> P:
-        """Return the part with a visible mark that it may be a repeat."""
+        """Return the part with a visible mark that it may be a repeat, which an idempotent post does not need."""
+        return part
 
     def plain(self, part: P) -> P:
         """Return the part in the form that the platform refuses least: bare text, and options as lines of it."""
@@ -59,7 +61,8 @@ class MessageRenderer(Protocol[P]):
         """Delete a message."""
 
     async def typing(self) -> None:
-        """Show the typing action, which ends by itself."""
+        """Show the typing action, which ends by itself, unless a reaction to the question shows the work."""
+        return
 
 
 @runtime_checkable
@@ -182,13 +185,19 @@ class ReplyWriter(Generic[P]):
 
     async def _show_typing(self) -> None:
         while not (self._ids or self._shown):
-            try:
-                await self._renderer.typing()
-            except Refused:
+            if not await self._try_typing():
                 return
-            except ChannelError as error:
-                log.debug("writer.typing reply=%s reason=%s", self._posts.key, error)
             await asyncio.sleep(self.TYPING_SECONDS)
+
+    async def _try_typing(self) -> bool:
+        """Show the typing action once. Returns False if the platform refuses it."""
+        try:
+            await self._renderer.typing()
+        except Refused:
+            return False
+        except ChannelError as error:
+            log.debug("writer.typing reply=%s reason=%s", self._posts.key, error)
+        return True
 
     async def _wait_for_content(self) -> bool:
         """Wait for content, and post a placeholder if it takes long. Returns False if the platform refuses that."""

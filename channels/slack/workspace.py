@@ -248,9 +248,8 @@ class Workspace:
     def _is_working(self, thread: Thread) -> bool:
         return thread in self._working or thread in self._watched
 
-    async def _apologize(self, event: Message) -> None:
+    async def _apologize(self, event: Message, text: str) -> None:
         mark = {"event_type": "fawn_note", "event_payload": {}}  # SlackRenderer must not take it for an answer
-        text = texts.text_for(event, texts.NOT_STORED)
         await self.api("chat.postMessage", **thread_arguments(event.thread), text=text, metadata=mark)
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:

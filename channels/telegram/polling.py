@@ -17,7 +17,7 @@ from channels.shared.caches import TypingActions
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.inbound import InboundPipeline
-from channels.shared.texts import NOT_STORED, choice_line, text_for
+from channels.shared.texts import choice_line
 from channels.telegram.api import PollConflict, TelegramApi
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
 from channels.telegram.reply import choice_arguments
@@ -56,7 +56,10 @@ class Poller:
         self._commands: list[dict[str, str]] = []
         self._background = background
         self._pipeline = InboundPipeline(
-            NAME, background, apologize=self._apologize, show_working=lambda event: typing.show(event.thread)
+            NAME,
+            background,
+            apologize=lambda event, text: api.call_in_thread(event.thread, "sendMessage", text=text),
+            show_working=lambda event: typing.show(event.thread),
         )
 
     async def set_commands(self, commands: list[dict[str, str]]) -> None:
@@ -148,9 +151,6 @@ class Poller:
                     showing = self._show_choice(raw["callback_query"]["message"], event, receipt)
                     self._background.start_best_effort(showing, f"telegram click {event.key}")
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
-
-    async def _apologize(self, event: Message) -> None:
-        await self._api.call_in_thread(event.thread, "sendMessage", text=text_for(event, NOT_STORED))
 
     async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
         """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""

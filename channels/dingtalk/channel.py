@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import aiohttp
@@ -23,7 +24,6 @@ from channels.base import (
     Receive,
     Reply,
     SentMessages,
-    find_sent_message,
 )
 from channels.dingtalk import PUBLIC_URL, DingTalkSettings
 from channels.dingtalk.api import CARD_TOPIC, DingTalkApi, DingTalkRefusal
@@ -38,11 +38,9 @@ from channels.dingtalk.reply import (
 )
 from channels.shared import file_limits
 from channels.shared.caches import LatestDict
-from channels.shared.file_groups import group_files, send_groups
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
-from channels.shared.lifecycle import PlatformChannel
-from channels.shared.posts import post_once
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK, choice_line
@@ -126,43 +124,32 @@ class DingTalkChannel(PlatformChannel):
         def take_off_reaction(final: Final) -> None:
             self._background.start_best_effort(self._set_reaction("recall", to), f"dingtalk finished {to}")
 
-        scope = self._rate_limit_scope(thread, idempotent=bool(self._settings.card_template_id))
+        scope = replace(self._file_rate_limit(thread), idempotent=bool(self._settings.card_template_id))
         return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=take_off_reaction))
 
-    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        """Send images and files, each as a message, because no message takes several.
+    def _file_rules(self, thread: Thread) -> FileRules:
+        return FileRules(MAX_UPLOAD_BYTES)
 
-        They have no captions: these follow as text, as does the mark of a possible repeat.
-        """
-        sender, scope = self._messenger(thread), self._rate_limit_scope(thread, idempotent=False)
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
+        """Post an image or file. It has no caption: that follows as text, as does the mark of a possible repeat."""
+        sender, [file], [(kind, content)] = self._messenger(thread), post.files, post.uploads
+        caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if post.is_repeat else file.caption
+        key = await sender.send_message(kind, content)
+        with suppress(ChannelError):  # the file is visible, and must not be sent again
+            if caption:
+                await sender.send_text(caption)
+        return f"/{key}"
 
-        async def send(group: Sequence[OutgoingFile], index: int) -> None:
-            [file] = group
-            file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "DingTalk")
-            is_repeat = find_sent_message(posts, index)
-            caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if is_repeat else file.caption
-
-            async def post() -> str:
-                key = await sender.send_message(*await self._upload_file(file))
-                with suppress(ChannelError):  # the file is visible, and must not be sent again
-                    if caption:
-                        await sender.send_text(caption)
-                return f"/{key}"
-
-            await post_once(posts, post, scope, index=index)
-
-        await send_groups(group_files(files, 1, MAX_UPLOAD_BYTES), posts, send)
-
-    async def _upload_file(self, file: OutgoingFile) -> tuple[str, dict[str, str]]:
-        """Upload a file. Returns the type and content of its message."""
+    async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, dict[str, str]]:
+        """Return the type and content of a file's message."""
         name = file_limits.multipart_file_name(file)
         if PurePath(name).suffix.lower() in PHOTO_SUFFIXES:
-            return "sampleImageMsg", {"photoURL": await self._upload(file.path, name, "image")}
-        media = await self._upload(file.path, name, "file")
+            return "sampleImageMsg", {"photoURL": await self._upload_as(file.path, name, "image")}
+        media = await self._upload_as(file.path, name, "file")
         suffix = PurePath(name).suffix[1:].lower() or "file"
         return "sampleFile", {"mediaId": media, "fileName": name, "fileType": suffix}
 
-    async def _upload(self, path: Path, name: str, kind: str) -> str:
+    async def _upload_as(self, path: Path, name: str, kind: str) -> str:
         async with opened_file(path) as content:
             form = aiohttp.FormData(quote_fields=False)
             form.add_field("media", content, filename=name, content_type="application/octet-stream")
@@ -177,5 +164,5 @@ class DingTalkChannel(PlatformChannel):
     def _messenger(self, thread: Thread) -> RobotMessenger:
         return RobotMessenger(self._api, self._settings, thread)
 
-    def _rate_limit_scope(self, thread: Thread, *, idempotent: bool) -> RateLimitScope:
-        return RateLimitScope(self._rate_limiter, thread.chat, idempotent=idempotent)
+    def _file_rate_limit(self, thread: Thread) -> RateLimitScope:
+        return RateLimitScope(self._rate_limiter, thread.chat)

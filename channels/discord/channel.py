@@ -15,7 +15,6 @@ from channels.base import (
     CatchUpSource,
     ChannelLimits,
     CommandInfo,
-    OutgoingFile,
     Readiness,
     Receive,
     Refused,
@@ -39,10 +38,9 @@ from channels.discord.reply import (
 from channels.discord.texts import TOKEN_SHARED
 from channels.discord.threads import DiscordThreads
 from channels.shared import file_limits
-from channels.shared.file_groups import group_files, joined_captions, send_groups
+from channels.shared.file_groups import joined_captions
 from channels.shared.http_client import opened_file
-from channels.shared.lifecycle import PlatformChannel
-from channels.shared.posts import post_once
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import MessageMissing
 
@@ -147,32 +145,25 @@ class DiscordChannel(PlatformChannel):
 
     # ------------------------------------------------------------ files
 
-    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+    def _file_rules(self, thread: Thread) -> FileRules:
         guild = self._cache.guilds.get(thread.workspace)
         limit = UPLOAD_BYTES_BY_TIER[min(guild.boost_tier, 3) if guild else 0]
+        return FileRules(limit, MAX_ATTACHMENTS, empty=True)
 
-        async def send(group: Sequence[OutgoingFile], index: int) -> None:
-            for file in group:
-                file_limits.check_outgoing_file(file, limit, "Discord", empty=True)
-            nonce, scope = post_nonce(thread, posts.key, index, "file"), self._rate_limit_scope(thread)
-            await post_once(posts, lambda: self._upload_files(thread, group, nonce), scope, index=index)
-
-        await send_groups(group_files(files, MAX_ATTACHMENTS, limit), posts, send)
-
-    async def _upload_files(self, thread: Thread, files: Sequence[OutgoingFile], nonce: str) -> str:
-        names, caption = [file_limits.multipart_file_name(file) for file in files], joined_captions(files)
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
+        names, caption = [file_limits.multipart_file_name(file) for file in post.files], joined_captions(post.files)
         body = {
             "content": caption if len(caption) <= MAX_MESSAGE_CHARS else f"{caption[: MAX_MESSAGE_CHARS - 1]}…",
             "attachments": [{"id": number, "filename": name} for number, name in enumerate(names)],
             "flags": SUPPRESS_EMBEDS_FLAG,
             "allowed_mentions": NO_MENTIONS,
-            "nonce": nonce,
+            "nonce": post_nonce(thread, post.key, post.index, "file"),
             "enforce_nonce": True,
         }
 
         async def send(channel_id: str) -> Any:
             async with AsyncExitStack() as opened:
-                contents = [await opened.enter_async_context(opened_file(file.path)) for file in files]
+                contents = [await opened.enter_async_context(opened_file(file.path)) for file in post.files]
                 parts = list(zip(names, contents, strict=True))
                 return await self._api("POST", f"/channels/{channel_id}/messages", body, files=parts)
 
@@ -208,7 +199,7 @@ class DiscordChannel(PlatformChannel):
                     return str(entry["url"])
         raise MessageMissing("the file was deleted")
 
-    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
+    def _file_rate_limit(self, thread: Thread) -> RateLimitScope:
         return RateLimitScope(self._rate_limiter, thread.topic or thread.chat, idempotent=True)
 
 

@@ -35,7 +35,14 @@ from channels.feishu import DOMAINS, FeishuSettings
 from channels.feishu import files as feishu_files
 from channels.feishu.api import FeishuApi
 from channels.feishu.card_api import CardApi, dump_json
-from channels.feishu.card_renderer import CHOICES, MAX_CARD_BYTES, FeishuMessage, answered_card, choice_element
+from channels.feishu.card_renderer import (
+    CHOICES,
+    MAX_CARD_BYTES,
+    FeishuMessage,
+    answered_card,
+    choice_element,
+    without_mentions,
+)
 from channels.feishu.connection import FeishuConnection
 from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
@@ -43,7 +50,7 @@ from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, FeishuRenderer, MessageS
 from channels.shared.buttons import is_stop, press_refusal, press_toast
 from channels.shared.caches import LatestDict
 from channels.shared.inbound import InboundPipeline
-from channels.shared.lifecycle import PlatformChannel
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
 
@@ -245,12 +252,23 @@ class FeishuChannel(PlatformChannel):
                 finishing = self._show_finished(to, done=final.state == "done" and not final.asks)
                 self._background.start_best_effort(finishing, f"feishu finished {to}")
 
-        scope = self._rate_limit_scope(thread)
+        scope = self._file_rate_limit(thread)
         return self._add_reply(FeishuReplyWriter(renderer, posts, scope, on_finished=show_finished))
 
-    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        sender = MessageSender(self._api, thread, posts.key)
-        await feishu_files.send_files(self._api, sender, self._rate_limit_scope(thread), files, posts)
+    def _file_rules(self, thread: Thread) -> FileRules:
+        return FileRules(feishu_files.MAX_UPLOAD_BYTES, max_idempotent_posts=MAX_IDEMPOTENT_POSTS)
+
+    async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, dict[str, str]]:
+        return await feishu_files.upload_file(self._api, file)
+
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
+        """Post a file, and its caption as text, because no message takes both."""
+        [file], [(kind, content)], number = post.files, post.uploads, post.index or ""
+        sender = MessageSender(self._api, thread, post.key)
+        message_id = await sender.send_message(kind, content, f"file{number}")
+        if file.caption:
+            await sender.send_message("text", {"text": without_mentions(file.caption)}, f"caption{number}")
+        return message_id
 
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return await feishu_files.open_download(self._api, attachment)
@@ -262,5 +280,5 @@ class FeishuChannel(PlatformChannel):
         """Keep the names. Feishu cannot list commands; the operator adds them to the bot's menu."""
         self._command_names = frozenset(command.name for command in commands)
 
-    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
+    def _file_rate_limit(self, thread: Thread) -> RateLimitScope:
         return RateLimitScope(self._rate_limiter, str(thread), idempotent=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 from agent.messages import Attachment, Message, Thread
@@ -23,14 +23,12 @@ from channels.base import (
     Reply,
     SentMessages,
     TryLater,
-    find_sent_message,
 )
 from channels.shared import file_limits
 from channels.shared.caches import ExpiringDict
-from channels.shared.file_groups import group_files, joined_captions, send_groups
+from channels.shared.file_groups import joined_captions
 from channels.shared.http_client import HttpClient
-from channels.shared.lifecycle import PlatformChannel
-from channels.shared.posts import post_once
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK
 from channels.slack import SlackSettings
@@ -125,31 +123,27 @@ class SlackChannel(PlatformChannel):
 
     # ------------------------------------------------------------ files
 
-    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        async def send(group: Sequence[OutgoingFile], index: int) -> None:
-            known = find_sent_message(posts, index)
-            if known and known.id:
-                return
-            for file in group:
-                file_limits.check_outgoing_file(file, MAX_FILE_BYTES, "Slack")
-            workspace = await self._find_workspace(thread.workspace)
-            entries = [{"id": await _upload_file(workspace, file), "title": file.name} for file in group]
-            mark = f"{_(REPEAT_MARK)} " if known else ""
-            caption = f"{mark}{joined_captions(group)}".strip()
-            await post_once(posts, lambda: self._share_files(workspace, thread, entries, caption), index=index)
+    def _file_rules(self, thread: Thread) -> FileRules:
+        return FileRules(MAX_FILE_BYTES, MAX_FILES_PER_MESSAGE)
 
-        await send_groups(group_files(files, MAX_FILES_PER_MESSAGE, MAX_FILE_BYTES), posts, send)
+    async def _upload(self, thread: Thread, file: OutgoingFile) -> Json:
+        workspace = await self._find_workspace(thread.workspace)
+        target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
+        await workspace.api.upload(target["upload_url"], file.path)
+        return {"id": str(target["file_id"]), "title": file.name}
 
-    async def _share_files(self, workspace: Workspace, thread: Thread, entries: Sequence[Json], caption: str) -> str:
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
         """Show uploaded files in their thread, in one message, and return the id of the first.
 
         If the outcome is unknown, wait for its shares, which Slack adds some time after the call.
         """
+        workspace = await self._find_workspace(thread.workspace)
+        caption = f"{_(REPEAT_MARK) if post.is_repeat else ''} {joined_captions(post.files)}".strip()
         address: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
         comment: Json = {"initial_comment": notification_text(caption)} if caption else {}
-        first = str(entries[0]["id"])
+        first = str(post.uploads[0]["id"])
         try:
-            await workspace.api("files.completeUploadExternal", files=entries, **address, **comment)
+            await workspace.api("files.completeUploadExternal", files=list(post.uploads), **address, **comment)
         except OutcomeUnknown as error:
             for seconds in SHARE_CHECK_SECONDS:
                 if (await workspace.api("files.info", file=first))["file"].get("shares"):
@@ -182,10 +176,3 @@ class SlackChannel(PlatformChannel):
             except ChannelError as error:  # another workspace may be the right one
                 failure = error
         raise failure
-
-
-async def _upload_file(workspace: Workspace, file: OutgoingFile) -> str:
-    """Upload a file and return its id. It is invisible until the upload is completed."""
-    target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
-    await workspace.api.upload(target["upload_url"], file.path)
-    return str(target["file_id"])

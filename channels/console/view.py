@@ -118,12 +118,10 @@ def fold_steps(steps: Iterable[Step], seconds: float) -> str:
 
 
 def step_lines(steps: Iterable[Step]) -> list[str]:
-    """Return a line for each step."""
     return [one_line(f"{ICONS[step.state]} {step.title}{f' — {step.detail}' if step.detail else ''}") for step in steps]
 
 
 def human_size(size: int) -> str:
-    """Return a size in bytes for people."""
     for unit in ("bytes", "KB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if size >= 10 or unit == "bytes" else f"{size:.1f} {unit}"

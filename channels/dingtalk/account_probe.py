@@ -23,7 +23,6 @@ STREAM_FIX = N_("In the developer console, choose “Stream mode” for the robo
 
 
 async def probe_account(settings: DingTalkSettings) -> str:
-    """Describe the app in a sentence. Raises Refused with what to do."""
     with refusing(settings.base_url, list_items(["`proxy`", "`ca_file`"])):
         async with opened(DingTalkApi(settings)) as api:
             return await _probe_app(api, settings)

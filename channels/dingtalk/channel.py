@@ -41,6 +41,7 @@ from channels.shared.caches import LatestDict
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
+from channels.shared.posts import IDEMPOTENT_POSTS
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK, choice_line
@@ -124,7 +125,9 @@ class DingTalkChannel(PlatformChannel):
         def take_off_reaction(final: Final) -> None:
             self._background.start_best_effort(self._set_reaction("recall", to), f"dingtalk finished {to}")
 
-        scope = replace(self._file_rate_limit(thread), idempotent=bool(self._settings.card_template_id))
+        scope = self._file_rate_limit(thread)
+        if self._settings.card_template_id:
+            scope = replace(scope, idempotent_posts=IDEMPOTENT_POSTS)
         return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=take_off_reaction))
 
     def _file_rules(self, thread: Thread) -> FileRules:

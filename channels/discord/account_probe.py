@@ -8,7 +8,7 @@ from catalogue import _, list_items
 from channels.base import ChannelError, Refused, TokenRejected
 from channels.discord import DiscordSettings
 from channels.discord.api import DiscordApi
-from channels.discord.invite import invite_link
+from channels.discord.setup_guide import invite_link
 from channels.discord.texts import INTENT_REFUSED, TOKEN_REJECTED
 from channels.shared.lifecycle import opened
 
@@ -17,7 +17,6 @@ GATEWAY_TIMEOUT_SECONDS = 10.0
 
 
 async def probe_account(settings: DiscordSettings) -> str:
-    """Describe the account in a sentence. Raises Refused with what to do."""
     try:
         async with opened(DiscordApi(settings)) as api:
             me = await api("GET", "/users/@me")

@@ -41,6 +41,7 @@ from channels.shared import file_limits
 from channels.shared.file_groups import joined_captions
 from channels.shared.http_client import opened_file
 from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
+from channels.shared.posts import IDEMPOTENT_POSTS
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import MessageMissing
 
@@ -93,7 +94,11 @@ class DiscordChannel(PlatformChannel):
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = DiscordRenderer(self._api, self._threads, self._interactions, thread, posts, to)
         scope = DiscordScope(
-            self._rate_limiter, thread.topic or thread.chat, idempotent=True, window=self._api.window, reply=renderer
+            self._rate_limiter,
+            thread.topic or thread.chat,
+            idempotent_posts=IDEMPOTENT_POSTS,
+            window=self._api.window,
+            reply=renderer,
         )
         return self._add_reply(TypingReplyWriter(renderer, posts, scope))
 
@@ -127,7 +132,6 @@ class DiscordChannel(PlatformChannel):
         return Quote(message.author.name, text, "earlier") if text else None
 
     def message_link(self, thread: Thread, message: str) -> str:
-        """Return the address of a message."""
         return f"https://discord.com/channels/{thread.workspace}/{thread.topic or thread.chat}/{message}"
 
     async def set_title(self, thread: Thread, title: str) -> None:
@@ -200,7 +204,7 @@ class DiscordChannel(PlatformChannel):
         raise MessageMissing("the file was deleted")
 
     def _file_rate_limit(self, thread: Thread) -> RateLimitScope:
-        return RateLimitScope(self._rate_limiter, thread.topic or thread.chat, idempotent=True)
+        return RateLimitScope(self._rate_limiter, thread.topic or thread.chat, idempotent_posts=IDEMPOTENT_POSTS)
 
 
 def _command_payload(command: CommandInfo) -> dict[str, Any]:

@@ -13,14 +13,13 @@ from typing import Any
 
 from agent.blocks import Ask, Final, View
 from agent.messages import Thread
-from catalogue import _
+from catalogue import N_, _
 from channels.base import ChannelError, SentMessages, TryLater
 from channels.discord.api import NONCE_MARK, DiscordApi, Forbidden, InteractionExpired
 from channels.discord.call_window import DiscordScope
 from channels.discord.guild_cache import DIRECT_WORKSPACE
 from channels.discord.interactions import Interactions
 from channels.discord.markdown import to_discord_markdown, without_previews
-from channels.discord.texts import REST_FOLLOWS, REST_IN_FILE
 from channels.discord.threads import DiscordThreads
 from channels.shared import progress, texts
 from channels.shared.buttons import button_label, final_button, live_button
@@ -32,6 +31,8 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE_CHARS = 2000  # discord.com/developers/docs/resources/message#create-message
 CHUNK_UNITS = 1950  # UTF-16 units (the strictest way to count) of Markdown: leaves room for a mention
 MAX_MESSAGES, DOCUMENT_NAME = 4, "answer.md"  # of an answer; the file has the rest
+REST_FOLLOWS = N_("The answer is long: the rest comes as a file when I am done.")
+REST_IN_FILE = N_("The answer is long: the rest is in the file.")
 MAX_PROGRESS_CHARS = 2000  # of plan and steps (an embed takes 4,096)
 MAX_SUMMARY_CHARS = 80  # of the line below an answer, for which every answer leaves room
 MAX_STEPS_CHARS = 400  # of the steps below that

@@ -117,7 +117,6 @@ class FeishuApi(HttpClient):
     async def download_resource(
         self, path: str, query: Mapping[str, str], check: Callable[[aiohttp.ClientResponse], Awaitable[None]]
     ) -> AsyncGenerator[bytes, None]:
-        """Return the chunks of a resource."""
         headers = {"Authorization": f"Bearer {await self._token.get()}"}
         return self.download(self._url(path), check, params=query, headers=headers)
 

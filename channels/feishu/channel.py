@@ -38,7 +38,6 @@ from channels.feishu.card_api import CardApi, dump_json
 from channels.feishu.card_renderer import (
     CHOICES,
     MAX_CARD_BYTES,
-    FeishuMessage,
     answered_card,
     choice_element,
     without_mentions,
@@ -46,7 +45,7 @@ from channels.feishu.card_renderer import (
 from channels.feishu.connection import FeishuConnection
 from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
-from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
+from channels.feishu.reply import IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
 from channels.shared.buttons import is_stop, press_refusal, press_toast
 from channels.shared.caches import LatestDict
 from channels.shared.inbound import InboundPipeline
@@ -64,12 +63,6 @@ MAX_BACKOFF_SECONDS = 30.0
 MAX_WORKING = 1_000  # messages with the sign of work
 MAX_TOAST_CHARS = 100
 CLICK_ANSWER_SECONDS = 1.0  # after the answer to a click: Feishu undoes earlier changes of its card
-
-
-class FeishuReplyWriter(ReplyWriter[FeishuMessage]):
-    """A reply writer that repeats a post for as long as Feishu recognizes it."""
-
-    MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
 
 
 class FeishuChannel(PlatformChannel):
@@ -222,7 +215,6 @@ class FeishuChannel(PlatformChannel):
         return str((await self._api("POST", f"im/v1/messages/{message_id}/reactions", body))["reaction_id"])
 
     async def _show_working(self, message: Message) -> None:
-        """Add the sign of work to a message."""
         added = self._working[message.id] = asyncio.get_running_loop().create_future()
         try:
             added.set_result(await self._react(message.id, WORKING_EMOJI))
@@ -253,10 +245,10 @@ class FeishuChannel(PlatformChannel):
                 self._background.start_best_effort(finishing, f"feishu finished {to}")
 
         scope = self._file_rate_limit(thread)
-        return self._add_reply(FeishuReplyWriter(renderer, posts, scope, on_finished=show_finished))
+        return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=show_finished))
 
     def _file_rules(self, thread: Thread) -> FileRules:
-        return FileRules(feishu_files.MAX_UPLOAD_BYTES, max_idempotent_posts=MAX_IDEMPOTENT_POSTS)
+        return FileRules(feishu_files.MAX_UPLOAD_BYTES)
 
     async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, dict[str, str]]:
         return await feishu_files.upload_file(self._api, file)
@@ -281,4 +273,4 @@ class FeishuChannel(PlatformChannel):
         self._command_names = frozenset(command.name for command in commands)
 
     def _file_rate_limit(self, thread: Thread) -> RateLimitScope:
-        return RateLimitScope(self._rate_limiter, str(thread), idempotent=True)
+        return RateLimitScope(self._rate_limiter, str(thread), idempotent_posts=IDEMPOTENT_POSTS)

@@ -133,7 +133,6 @@ class FeishuConnection:
 
 
 async def _store_and_answer(handle_event: HandleEvent, line: dict[str, Any], stdin: asyncio.StreamWriter) -> None:
-    """Store an event, then answer it."""
     answer: dict[str, object] = {"ok": True}
     try:
         answer["data"] = await handle_event(line["event"].encode())

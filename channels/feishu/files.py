@@ -44,7 +44,6 @@ async def _upload_as(
 
 
 async def open_download(api: FeishuApi, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-    """Begin to download an attachment, and return its chunks."""
     message_id, key, kind = attachment.ref.split("/")
     path = f"im/v1/messages/{message_id}/resources/{key}"
     return await api.download_resource(path, {"type": kind}, _check_download)

@@ -18,7 +18,7 @@ from channels.feishu.card_renderer import FeishuMessage, card_json, rich_message
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.shared.texts import with_options
 
-MAX_IDEMPOTENT_POSTS = 25  # with unknown outcomes: about 20 minutes, less than the hour in which Feishu knows a uuid
+IDEMPOTENT_POSTS = 25  # with unknown outcomes: about 20 minutes, less than the hour in which Feishu knows a uuid
 _TARGET_MISSING_CODES = frozenset({230011, 230050, 230054, 230110, 230019})  # of a reply: recalled or invisible
 _MESSAGE_MISSING_CODES = frozenset({230011, 230110, 230001, 230050})  # of a change
 

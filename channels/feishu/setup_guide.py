@@ -1,4 +1,4 @@
-"""The steps of `fawn setup feishu`."""
+"""The steps of `fawn setup feishu`, and the permissions that they grant."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import json
 from functools import partial
 
 from catalogue import N_, _
-from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
 from channels.shared.setup_guide import SetupGuide
 
+REQUIRED_SCOPES = ("im:message", "im:message.p2p_msg:readonly", "im:message.group_at_msg:readonly", "im:resource")
+OPTIONAL_SCOPES = {  # without one of these, a part does not work
+    "im:message.group_msg": "follow-ups in a topic without a mention",
+    "im:chat:readonly": "catching up after downtime",
+    "cardkit:card:write": "streaming",
+    "contact:contact.base:readonly": "names",
+    "contact:user.base:readonly": "names",
+}
 SCOPES = json.dumps({"scopes": {"tenant": [*REQUIRED_SCOPES, *OPTIONAL_SCOPES], "user": []}})
 CREATE_APP = N_("""\
 Create a custom app: https://open.feishu.cn/app (Lark: https://open.larksuite.com/app). Add features: Bot.

@@ -30,7 +30,6 @@ def final_button(final: Final, reply: str) -> str:
 
 
 def button_label(data: str) -> str:
-    """Return the label of the button with this data."""
     return _(LABELS[data.split("|")[1]])
 
 

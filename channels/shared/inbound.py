@@ -45,7 +45,6 @@ class OutageNotices:
         return due
 
     def end(self) -> None:
-        """Note that the inbox stores messages again."""
         self._notified.clear()
 
 

@@ -15,7 +15,7 @@ from channels.shared.background import BackgroundTasks
 from channels.shared.file_groups import group_files, send_groups
 from channels.shared.file_limits import check_outgoing_file, limit_chunks
 from channels.shared.http_client import HttpClient
-from channels.shared.posts import MAX_IDEMPOTENT_POSTS, post_once
+from channels.shared.posts import post_once
 from channels.shared.rate_limit import ReplyRateLimit
 
 R = TypeVar("R", bound=Reply)
@@ -29,7 +29,6 @@ class FileRules:
     max_files: int = 1
     kind: Callable[[OutgoingFile], str] = lambda file: ""
     empty: bool = False  # it accepts empty files
-    max_idempotent_posts: int = MAX_IDEMPOTENT_POSTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +92,7 @@ class PlatformChannel(ABC):
                 check_outgoing_file(file, rules.max_bytes, self._http.platform, empty=rules.empty)
             uploads = [await self._upload(thread, file) for file in group]
             post = FilePost(group, uploads, posts.key, index, is_repeat=known is not None)
-            rate_limit = self._file_rate_limit(thread)
-            await post_once(
-                posts, lambda: self._post_files(thread, post), rate_limit, rules.max_idempotent_posts, index
-            )
+            await post_once(posts, lambda: self._post_files(thread, post), self._file_rate_limit(thread), index)
 
         await send_groups(group_files(files, rules.max_files, rules.max_bytes, rules.kind), posts, send)
 

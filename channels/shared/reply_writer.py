@@ -18,7 +18,7 @@ from channels.base import (
     TryLater,
     Unconfirmed,
 )
-from channels.shared.posts import MAX_EMPTY_POSTS, MAX_IDEMPOTENT_POSTS, MAX_POSTS, UNCONFIRMED
+from channels.shared.posts import MAX_EMPTY_POSTS, MAX_POSTS, UNCONFIRMED
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,6 @@ class ReplyWriter(Generic[P]):
     TYPING_SECONDS = 4.5  # between two typing actions
     DRAFT_SECONDS = 20.0  # after which an unchanged draft is sent again
     LAST_POST_SECONDS = 5.0  # for a post under way at a cancellation
-    MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
 
     def __init__(
         self,
@@ -161,7 +160,6 @@ class ReplyWriter(Generic[P]):
         return found
 
     async def close(self) -> None:
-        """Stop, and leave what is visible."""
         await self._stop_stream()
 
     async def _stop_stream(self) -> None:
@@ -332,13 +330,13 @@ class ReplyWriter(Generic[P]):
             self._ids[index] = found
             await self._edit_part(index, part)
             return
-        max_posts = self.MAX_IDEMPOTENT_POSTS if self._rate_limit.idempotent else MAX_POSTS
+        max_posts = self._rate_limit.idempotent_posts or MAX_POSTS
         first = part
         if unknown >= (max_posts if self._ending else max_posts - 1):  # a stream leaves one for the final
             first = self._empty_part(unknown - max_posts) or part
             if first is part:
                 raise Unconfirmed(UNCONFIRMED.format(n=unknown))
-        if unknown and not self._rate_limit.idempotent:
+        if unknown and not self._rate_limit.idempotent_posts:
             self._marked.add(index)
         sent = asyncio.create_task(self._send_part(index, first, content), name=f"post {self._posts.key} {index}")
         try:
@@ -352,14 +350,14 @@ class ReplyWriter(Generic[P]):
 
     def _empty_part(self, posts: int) -> P | None:
         """Return the placeholder to post when the content itself was posted often enough; None: no more posts."""
-        if not self._ending or self._rate_limit.idempotent or posts >= MAX_EMPTY_POSTS:
+        if not self._ending or self._rate_limit.idempotent_posts or posts >= MAX_EMPTY_POSTS:
             return None
         return self._renderer.placeholder()
 
     async def _send_part(self, index: int, part: P, content: bool) -> None:
         # A placeholder of unknown outcome is recorded only where a repeated post returns the first message, because the
         # reply must edit that one.
-        recorded = content or self._rate_limit.idempotent
+        recorded = content or bool(self._rate_limit.idempotent_posts)
         if recorded:
             await self._posts.sending(index)
         try:

@@ -12,9 +12,6 @@ from functools import partial
 from agent.setting import Secret, required, setting
 from catalogue import N_
 from channels.shared.lifecycle import open_channel, run_probe
-from channels.slack.manifest import app_manifest
-
-__all__ = ["Settings", "SlackSettings", "WorkspaceTokens", "app_manifest", "connect", "probe"]
 
 
 @dataclass(frozen=True, slots=True)

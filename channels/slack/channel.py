@@ -81,7 +81,6 @@ class SlackChannel(PlatformChannel):
                 group.create_task(socket.run(receive, catch_up), name="slack socket")
 
     def readiness(self) -> Readiness:
-        """Return that of the worst socket."""
         order = (Health.DOWN, Health.STARTING, Health.READY)
         worst = min(self.sockets, key=lambda socket: order.index(socket.readiness().health))
         state = worst.readiness()

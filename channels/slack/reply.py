@@ -303,7 +303,6 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
         return await self._find_workspace(self._thread.workspace)
 
     async def _call(self, method: str, /, *, live: bool = False, **arguments: Any) -> Json:
-        """Call a method for the channel of the thread."""
         reserved = method == self._reserved
         if reserved:
             self._reserved = ""

@@ -11,7 +11,6 @@ from channels.telegram.api import TelegramApi
 
 
 async def probe(settings: TelegramSettings) -> str:
-    """Return a sentence about the account. Raises Refused with what to do."""
     try:
         async with opened(TelegramApi(settings)) as api:
             username = (await api("getMe"))["username"]

@@ -156,7 +156,6 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
         return await self._api.call_in_thread(self._thread, method, text=text, **arguments)
 
     async def _member_name(self, user_id: str) -> str:
-        """Return the first name of a member of the chat."""
         try:
             member = await self._api.call_in_thread(
                 replace(self._thread, topic=""), "getChatMember", user_id=int(user_id)

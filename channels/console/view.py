@@ -64,7 +64,7 @@ class FinalReply:
 
 class ConsoleView(Protocol):
     """The input and output of one console. A view without a person (not `is_interactive`) reads until its input ends
-    and then waits for the answers."""
+    and then waits for the answers; what it cannot show, it ignores."""
 
     is_interactive: bool
 
@@ -76,15 +76,19 @@ class ConsoleView(Protocol):
 
     def drop(self, reply: int) -> None:
         """Stop showing a running reply."""
+        return
 
     def set_busy(self, busy: bool) -> None:
         """Show whether a turn is running. The first True follows the receipt of a message."""
+        return
 
     def set_progress(self, progress: Progress) -> None:
         """Show how far the running turn is."""
+        return
 
     def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         """Set the commands (name, help) to complete."""
+        return
 
     async def write(self, text: str, look: Look = Look.PLAIN) -> None:
         """Print after all earlier output. Raises ChatGone if the output is closed."""

@@ -18,7 +18,7 @@ CONNECTION_FIX = N_(
 
 
 async def probe_account(settings: FeishuSettings) -> str:
-    with refusing(settings.base_url, list_items(["`domain`", "`proxy`", "`ca_file`"])):
+    with refusing(settings.base_url, ["domain", "proxy", "ca_file"]):
         async with opened(FeishuApi(settings)) as api:
             return await _probe_app(api, settings)
 

@@ -125,7 +125,7 @@ class DingTalkChannel(PlatformChannel):
         def take_off_reaction(final: Final) -> None:
             self._background.start_best_effort(self._set_reaction("recall", to), f"dingtalk finished {to}")
 
-        scope = self._file_rate_limit(thread)
+        scope = self._rate_limit_scope(thread)
         if self._settings.card_template_id:
             scope = replace(scope, idempotent_posts=IDEMPOTENT_POSTS)
         return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=take_off_reaction))
@@ -167,5 +167,5 @@ class DingTalkChannel(PlatformChannel):
     def _messenger(self, thread: Thread) -> RobotMessenger:
         return RobotMessenger(self._api, self._settings, thread)
 
-    def _file_rate_limit(self, thread: Thread) -> RateLimitScope:
+    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
         return RateLimitScope(self._rate_limiter, thread.chat)

@@ -203,7 +203,7 @@ class DiscordChannel(PlatformChannel):
                     return str(entry["url"])
         raise MessageMissing("the file was deleted")
 
-    def _file_rate_limit(self, thread: Thread) -> RateLimitScope:
+    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
         return RateLimitScope(self._rate_limiter, thread.topic or thread.chat, idempotent_posts=IDEMPOTENT_POSTS)
 
 

@@ -244,7 +244,7 @@ class FeishuChannel(PlatformChannel):
                 finishing = self._show_finished(to, done=final.state == "done" and not final.asks)
                 self._background.start_best_effort(finishing, f"feishu finished {to}")
 
-        scope = self._file_rate_limit(thread)
+        scope = self._rate_limit_scope(thread)
         return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=show_finished))
 
     def _file_rules(self, thread: Thread) -> FileRules:
@@ -272,5 +272,5 @@ class FeishuChannel(PlatformChannel):
         """Keep the names. Feishu cannot list commands; the operator adds them to the bot's menu."""
         self._command_names = frozenset(command.name for command in commands)
 
-    def _file_rate_limit(self, thread: Thread) -> RateLimitScope:
+    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
         return RateLimitScope(self._rate_limiter, str(thread), idempotent_posts=IDEMPOTENT_POSTS)

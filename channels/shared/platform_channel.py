@@ -92,7 +92,7 @@ class PlatformChannel(ABC):
                 check_outgoing_file(file, rules.max_bytes, self._http.platform, empty=rules.empty)
             uploads = [await self._upload(thread, file) for file in group]
             post = FilePost(group, uploads, posts.key, index, is_repeat=known is not None)
-            await post_once(posts, lambda: self._post_files(thread, post), self._file_rate_limit(thread), index)
+            await post_once(posts, lambda: self._post_files(thread, post), self._rate_limit_scope(thread), index)
 
         await send_groups(group_files(files, rules.max_files, rules.max_bytes, rules.kind), posts, send)
 
@@ -103,8 +103,8 @@ class PlatformChannel(ABC):
     @abstractmethod
     def _file_rules(self, thread: Thread) -> FileRules: ...
 
-    def _file_rate_limit(self, thread: Thread) -> ReplyRateLimit | None:
-        """Return the rate limit of a message with files, or None if its calls have limits of their own."""
+    def _rate_limit_scope(self, thread: Thread) -> ReplyRateLimit | None:
+        """Return the rate limit of the calls for a thread, or None if the API itself keeps the limits."""
         return None
 
     async def _upload(self, thread: Thread, file: OutgoingFile) -> Any:

@@ -32,7 +32,7 @@ from channels.shared.platform_channel import FilePost, FileRules, PlatformChanne
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK
 from channels.slack import SlackSettings
-from channels.slack.api import SlackApi
+from channels.slack.api import SlackApi, session_address
 from channels.slack.blocks import MAX_MARKDOWN_CHARS, notification_text
 from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages
@@ -82,8 +82,8 @@ class SlackChannel(PlatformChannel):
 
     def readiness(self) -> Readiness:
         order = (Health.DOWN, Health.STARTING, Health.READY)
-        worst = min(self.sockets, key=lambda socket: order.index(socket.readiness().health))
-        state = worst.readiness()
+        worst = min(self.sockets, key=lambda socket: order.index(socket.health.now.health))
+        state = worst.health.now
         if state.detail and len(self.sockets) > 1:
             return replace(state, detail=f"{worst.workspace_names}: {state.detail}")
         return state
@@ -117,8 +117,8 @@ class SlackChannel(PlatformChannel):
         """Rename the thread's session. Slack refuses where the app is no agent, or the thread has no session."""
         if thread.topic:
             workspace = await self._find_workspace(thread.workspace)
-            address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
-            await workspace.api("agents.sessions.rename", **address, title=title[:MAX_SESSION_TITLE_CHARS])
+            new = title[:MAX_SESSION_TITLE_CHARS]
+            await workspace.api("agents.sessions.rename", **session_address(thread), title=new)
 
     # ------------------------------------------------------------ files
 

@@ -72,12 +72,12 @@ class TelegramChannel(PlatformChannel):
         await self._poller.run(receive)
 
     def readiness(self) -> Readiness:
-        return self._poller.readiness()
+        return self._poller.health.now
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = TelegramRenderer(self._api, thread, posts.key, to, self._typing)
         drafts = self._drafts and not _is_group(thread)
-        return self._add_reply(ReplyWriter(renderer, posts, self._file_rate_limit(thread), drafts=drafts))
+        return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread), drafts=drafts))
 
     def spell_command(self, thread: Thread, command: str) -> str:
         """In a group, a command without the bot's name may be for another bot, and is not always delivered."""
@@ -153,7 +153,7 @@ class TelegramChannel(PlatformChannel):
             raise file_limits.no_longer_available("Telegram") from None
         return self._api.download_file(path)
 
-    def _file_rate_limit(self, thread: Thread) -> RateLimitScope:
+    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
         return RateLimitScope(self._rate_limiter, thread.chat, group=_is_group(thread))
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import aiohttp
+from slack_bolt.adapter.socket_mode.async_internals import run_async_bolt_app, send_async_response
+from slack_bolt.app.async_app import AsyncApp
+from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
-from slack_sdk.socket_mode.response import SocketModeResponse
 
 from agent.messages import Kind, Message
 from catalogue import _
@@ -101,6 +104,13 @@ class SocketMode:
         self._workspaces = workspaces
         self._settings = settings
         self._response_urls = response_urls
+        self._app = AsyncApp(
+            name=NAME,
+            client=api.web,
+            logger=SDK_LOG,
+            before_authorize=self._store_envelope,  # a global middleware, first of all
+            request_verification_enabled=False,  # a socket needs no signature
+        )
         self.health = ConnectionHealth(NAME, log)
         self._gaps: asyncio.Queue[list[tuple[Workspace, Gap]]] = asyncio.Queue(1)  # to catch up on
         self._away_since = 0.0  # Unix time of the last sign of Slack before the oldest unread gap
@@ -202,8 +212,13 @@ class SocketMode:
     # ------------------------------------------------------------ envelopes
 
     async def _handle_request(self, client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
-        if await self._store_payload(request.payload):
-            await client.send_socket_mode_response(SocketModeResponse(request.envelope_id))
+        started = time.time()
+        await send_async_response(client, request, await run_async_bolt_app(self._app, request), started)
+
+    async def _store_envelope(self, body: Mapping[str, Any]) -> BoltResponse:
+        """Store the event of an envelope. Answers 200, also for one to ignore, else Slack sends it again; or 503."""
+        stored = await self._store_payload(dict(body))
+        return BoltResponse(status=200 if stored else 503, body="")
 
     async def _store_payload(self, payload: Json) -> bool:
         """Store the event. Returns whether to acknowledge it, also one to ignore, because Slack repeats all others."""

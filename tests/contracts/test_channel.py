@@ -292,7 +292,7 @@ async def test_native_commands_arrive(rig: Rig) -> None:
 
 def test_settings_import_no_sdk() -> None:
     names = ", ".join({f"channels.{kind.name}" for kind in RIGS.values()})
-    heavy = "{'telegram', 'pyromark', 'aiohttp', 'slack_sdk', 'discord', 'lark_oapi', 'prompt_toolkit'}"
+    heavy = "{'telegram', 'pyromark', 'aiohttp', 'slack_sdk', 'slack_bolt', 'discord', 'lark_oapi', 'prompt_toolkit'}"
     code = f"import sys, {names}; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""

@@ -242,7 +242,7 @@ tokens = ("TELEGRAM_BOT_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DISCORD_B
     "FEISHU_APP_SECRET", "DINGTALK_CLIENT_ID", "DINGTALK_CLIENT_SECRET", "OPENAI_API_KEY")
 slack = {"SLACK_BOT_TOKEN": "xoxb-2", "SLACK_APP_TOKEN": "xapp-2"}
 print(len(load_config(None, dict.fromkeys(tokens, "1:2") | slack).channels))
-sdks = ("telegram", "slack_sdk", "discord", "lark_oapi", "docker", "prompt_toolkit", "langchain_core",
+sdks = ("telegram", "slack_sdk", "slack_bolt", "discord", "lark_oapi", "docker", "prompt_toolkit", "langchain_core",
     "openai", "aiohttp")
 print([name for name in sdks if name in sys.modules])
 """

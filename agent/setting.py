@@ -46,3 +46,8 @@ class Secret:
 def setting(default: T, text: str, *, repr: bool = True, **metadata: object) -> T:
     """Return a field of a settings dataclass with the sentence for the docs; see bot/config/decoder.py."""
     return field(default=default, repr=repr, metadata={"help": text, **metadata})
+
+
+def required(text: str, **metadata: object) -> Any:
+    """Return such a field without a default."""
+    return field(metadata={"help": text, **metadata})

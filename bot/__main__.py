@@ -378,7 +378,7 @@ def _channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[s
 
 def _print_text(name: str) -> int:
     if name == "manifest":
-        from channels.slack import app_manifest
+        from channels.slack.manifest import app_manifest
 
         print(app_manifest())
     elif name in ("bash", "zsh", "man"):

@@ -14,13 +14,14 @@ from bot.storage.database import Database, Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState
 from catalogue import _, format_duration, ngettext
+from channels.console.host import ConsoleHost
 from channels.console.view import Progress
 
 LOOK_SECONDS = 0.05  # between looks for open work of one console
 
 
-class ServiceConsoleHost:
-    """`channels.console.host.ConsoleHost` over the running service. `others` are the channels beside the console."""
+class ServiceConsoleHost(ConsoleHost):
+    """The running service. `others` are the channels beside the console."""
 
     def __init__(self, store: Database, scheduler: Scheduler, status: ServiceStatus, others: Sequence[str]) -> None:
         self._store = store

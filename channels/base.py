@@ -203,6 +203,10 @@ class Readiness:
     since: float
     detail: str = ""
 
+    def with_fault(self, fault: str) -> Readiness:
+        """Return it as DOWN because of a fault, unless that is "", of which the connection itself knows nothing."""
+        return Readiness(Health.DOWN, self.since, fault) if fault and self.health is Health.READY else self
+
 
 @dataclass(frozen=True, slots=True)
 class CommandInfo:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from agent.blocks import Block
@@ -15,13 +14,13 @@ from channels.base import OutgoingFile
 from channels.console.files import save_download
 from channels.console.plain import progress_lines
 from channels.console.session import NO_ACCESS
-from channels.console.view import FinalReply, Key, Look, Progress, Typed, strip_controls
+from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, strip_controls
 
 QUESTION_OPEN = N_("This is a question. Answer it with: fawn ask --continue NAME …, with the same NAME as before.")
 
 
-class AskView:
-    """A `ConsoleView` that sends one message and keeps the answer. `ended`: no other service need be asked, because one
+class AskView(ConsoleView):
+    """A view that sends one message and keeps the answer. `ended`: no other service need be asked, because one
     has stored the message or refused it."""
 
     is_interactive = False
@@ -47,17 +46,8 @@ class AskView:
                 self._printed.add(line)
                 self._say(line)
 
-    def drop(self, reply: int) -> None:
-        """Show nothing."""
-
     def set_busy(self, busy: bool) -> None:
         self.ended = self.ended or busy
-
-    def set_progress(self, progress: Progress) -> None:
-        """Show nothing."""
-
-    def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
-        """Complete nothing."""
 
     async def write(self, text: str, look: Look = Look.PLAIN) -> None:
         self.ended = self.ended or text == _(NO_ACCESS)

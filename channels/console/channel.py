@@ -109,7 +109,6 @@ def open_view(settings: ConsoleSettings, place: ConsolePlace, source: TextIO | N
 
 
 def person_name(settings: ConsoleSettings) -> str:
-    """Return the name of the person at this console."""
     return settings.name or _user_name()
 
 
@@ -247,7 +246,6 @@ class ConsoleChannel:
     # ------------------------------------------------------------ sessions and replies
 
     def sessions_at(self, thread: Thread) -> list[Session]:
-        """Return the consoles that show a conversation."""
         return [session for session in self._sessions if session.thread == thread]
 
     def attended_sessions(self, thread: Thread) -> list[Session]:
@@ -259,7 +257,6 @@ class ConsoleChannel:
         raise Unattended("no console of this person is open")
 
     def running_replies(self, thread: Thread) -> list[ConsoleReply]:
-        """Return the replies in progress of a conversation."""
         return [reply for reply in self._replies.values() if reply.thread == thread]
 
     def reply_began(self, reply: ConsoleReply) -> None:
@@ -350,7 +347,6 @@ class ConsoleReply:
 
 
 def uploads_folder(place: ConsolePlace) -> Path:
-    """Return the folder of the files that people send."""
     return place.folder / "uploads"
 
 

@@ -7,7 +7,7 @@ import codecs
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +15,7 @@ from agent.blocks import Block, Notice, Plan, Step
 from catalogue import _
 from channels.base import ChatGone, OutgoingFile, parse_command_text
 from channels.console.files import describe_download, save_download, short_path
-from channels.console.view import ICONS, FinalReply, Key, Look, Progress, Typed, one_line, strip_controls
+from channels.console.view import ICONS, ConsoleView, FinalReply, Key, Look, Typed, one_line, strip_controls
 from channels.shared.background import BackgroundTasks
 
 _GATHER_SECONDS = 0.05  # lines that arrive in this time are one message
@@ -23,7 +23,7 @@ _MAX_MESSAGE_CHARS = 100_000
 _MAX_QUEUED_LINES = 1000  # before reading pauses
 
 
-class PlainView:
+class PlainView(ConsoleView):
     """Read and write plain lines, for pipes and files. It sends no files: what a pipe brings may name any path."""
 
     is_interactive = False
@@ -123,15 +123,6 @@ class PlainView:
 
     def drop(self, reply: int) -> None:
         self._written.pop(reply, None)
-
-    def set_busy(self, busy: bool) -> None:
-        """Show nothing: a pipe receives only completed lines."""
-
-    def set_progress(self, progress: Progress) -> None:
-        """Show nothing: a pipe receives only completed lines."""
-
-    def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
-        """Ignore them: a pipe completes nothing."""
 
     async def write_reply(self, final: FinalReply) -> None:
         await self.write("\n\n".join([*final.earlier, final.text]))

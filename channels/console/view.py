@@ -64,7 +64,7 @@ class FinalReply:
 
 class ConsoleView(Protocol):
     """The input and output of one console. A view without a person (not `is_interactive`) reads until its input ends
-    and then waits for the answers."""
+    and then waits for the answers; what it cannot show, it ignores."""
 
     is_interactive: bool
 
@@ -76,15 +76,19 @@ class ConsoleView(Protocol):
 
     def drop(self, reply: int) -> None:
         """Stop showing a running reply."""
+        return
 
     def set_busy(self, busy: bool) -> None:
         """Show whether a turn is running. The first True follows the receipt of a message."""
+        return
 
     def set_progress(self, progress: Progress) -> None:
         """Show how far the running turn is."""
+        return
 
     def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         """Set the commands (name, help) to complete."""
+        return
 
     async def write(self, text: str, look: Look = Look.PLAIN) -> None:
         """Print after all earlier output. Raises ChatGone if the output is closed."""
@@ -118,12 +122,10 @@ def fold_steps(steps: Iterable[Step], seconds: float) -> str:
 
 
 def step_lines(steps: Iterable[Step]) -> list[str]:
-    """Return a line for each step."""
     return [one_line(f"{ICONS[step.state]} {step.title}{f' — {step.detail}' if step.detail else ''}") for step in steps]
 
 
 def human_size(size: int) -> str:
-    """Return a size in bytes for people."""
     for unit in ("bytes", "KB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if size >= 10 or unit == "bytes" else f"{size:.1f} {unit}"

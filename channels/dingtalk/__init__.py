@@ -6,12 +6,11 @@ The configuration imports only this file. `connection` and `events` receive mess
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
-from agent.setting import Secret, setting
+from agent.setting import Secret, required, setting
 from catalogue import N_
-from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
 
 PUBLIC_URL = "https://api.dingtalk.com"
@@ -21,12 +20,8 @@ PUBLIC_URL = "https://api.dingtalk.com"
 class DingTalkSettings:
     """`channels.dingtalk` in config.yaml."""
 
-    client_id: str = field(
-        metadata={"help": N_("the app's Client ID (AppKey), page Credentials"), "environment": "DINGTALK_CLIENT_ID"}
-    )
-    client_secret: Secret = field(
-        metadata={"help": N_("the app's Client Secret, same page"), "environment": "DINGTALK_CLIENT_SECRET"}
-    )
+    client_id: str = required(N_("the app's Client ID (AppKey), page Credentials"), environment="DINGTALK_CLIENT_ID")
+    client_secret: Secret = required(N_("the app's Client Secret, same page"), environment="DINGTALK_CLIENT_SECRET")
     card_template_id: str = setting("", "AI card template (….schema); without one, answers neither stream nor change")
     robot_code: str = setting("", "the robot's code, if it is not the Client ID")
     name: str = setting("Fawn", "the robot's name, as people mention it in groups")
@@ -45,13 +40,5 @@ class DingTalkSettings:
 
 
 Settings = DingTalkSettings  # the configuration loader looks for this name
-
-
-def connect(settings: DingTalkSettings) -> AbstractAsyncContextManager[Channel]:
-    """Return the channel. It opens no connection until `listen`, which retries by itself."""
-    return open_channel("channels.dingtalk.channel:DingTalkChannel", settings)
-
-
-async def probe(settings: DingTalkSettings) -> str:
-    """Probe the app once and describe it. Raises Refused with what to do."""
-    return await run_probe("channels.dingtalk.account_probe:probe_account", settings)
+connect = partial(open_channel, "channels.dingtalk.channel:DingTalkChannel")
+probe = partial(run_probe, "channels.dingtalk.account_probe:probe_account")

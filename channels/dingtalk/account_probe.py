@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from catalogue import N_, _, join_sentences, list_items
+from catalogue import N_, _, join_sentences
 from channels.base import Refused
 from channels.dingtalk import DingTalkSettings
 from channels.dingtalk.api import DingTalkApi, DingTalkRefusal
@@ -23,8 +23,7 @@ STREAM_FIX = N_("In the developer console, choose “Stream mode” for the robo
 
 
 async def probe_account(settings: DingTalkSettings) -> str:
-    """Describe the app in a sentence. Raises Refused with what to do."""
-    with refusing(settings.base_url, list_items(["`proxy`", "`ca_file`"])):
+    with refusing(settings.base_url, ["proxy", "ca_file"]):
         async with opened(DingTalkApi(settings)) as api:
             return await _probe_app(api, settings)
 

@@ -6,7 +6,6 @@ Error codes: open.dingtalk.com/document/development/server-api-error-codes-1, an
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlencode
 
@@ -83,13 +82,11 @@ class DingTalkApi(HttpClient):
             raise TryLater(str(error)) from None  # a form can be sent only once
 
     async def download_file(self, code: str) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of a file that a person sent, by its download code."""
+        """Return the chunks of a file that a person sent, by its download code."""
         body = {"downloadCode": code, "robotCode": self._settings.robot}
         with mapped_network_errors("DingTalk", repeatable=True):
             url = (await self("POST", "/v1.0/robot/messageFiles/download", body))["downloadUrl"]
-        async with aclosing(self.download(url)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return self.download(url)
 
     async def open_stream(self) -> aiohttp.ClientWebSocketResponse:
         """Open a connection on which the platform sends events. Raises ChannelError."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import aiohttp
@@ -17,14 +18,12 @@ from channels.base import (
     CatchUpSource,
     ChannelError,
     ChannelLimits,
-    CommandInfo,
     OutgoingFile,
     Readiness,
     Receipt,
     Receive,
     Reply,
     SentMessages,
-    find_sent_message,
 )
 from channels.dingtalk import PUBLIC_URL, DingTalkSettings
 from channels.dingtalk.api import CARD_TOPIC, DingTalkApi, DingTalkRefusal
@@ -39,14 +38,13 @@ from channels.dingtalk.reply import (
 )
 from channels.shared import file_limits
 from channels.shared.caches import LatestDict
-from channels.shared.file_groups import group_files, send_groups
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
-from channels.shared.lifecycle import PlatformChannel
-from channels.shared.posts import post_once
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
+from channels.shared.posts import IDEMPOTENT_POSTS
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
-from channels.shared.texts import NOT_STORED, REPEAT_MARK, choice_line, text_for
+from channels.shared.texts import REPEAT_MARK, choice_line
 
 MAX_UPLOAD_BYTES = 20 << 20  # open.dingtalk.com/document/development/upload-media-files
 MAX_DOWNLOAD_BYTES = 100 << 20  # ours: DingTalk names no limit
@@ -63,7 +61,6 @@ class DingTalkChannel(PlatformChannel):
     """One app and its robot."""
 
     name = NAME
-    window = 0.2
 
     def __init__(self, settings: DingTalkSettings) -> None:
         text_limit = MAX_CARD_BYTES if settings.card_template_id else MAX_TEXT_BYTES
@@ -78,7 +75,10 @@ class DingTalkChannel(PlatformChannel):
         self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)  # person → name, as last seen
         self._conversations: LatestDict[str, str] = LatestDict(MAX_WORKING)  # message → its conversation
         self._pipeline = InboundPipeline(
-            NAME, self._background, apologize=self._apologize, show_working=self._show_working
+            NAME,
+            self._background,
+            apologize=lambda event, text: self._messenger(event.thread).send_text(text),
+            show_working=lambda event: self._set_reaction("reply", event.id),
         )
 
     # ------------------------------------------------------------ events
@@ -102,12 +102,6 @@ class DingTalkChannel(PlatformChannel):
             return clicked_card(choice_line(event.text, name) if is_choice else "")
         return None
 
-    async def _apologize(self, message: Message) -> None:
-        await self._messenger(message.thread).send_text(text_for(message, NOT_STORED))
-
-    async def _show_working(self, message: Message) -> None:
-        await self._set_reaction("reply", message.id)
-
     async def _set_reaction(self, method: str, message_id: str) -> None:
         """Put the sign of work on a message ("reply"), or take it off ("recall")."""
         known = self._conversations
@@ -117,17 +111,11 @@ class DingTalkChannel(PlatformChannel):
             await self._api("POST", f"/v1.0/robot/emotion/{method}", {**target, **THINKING_REACTION})
 
     def readiness(self) -> Readiness:
-        return self._connection.readiness()
-
-    async def enrich(self, message: Message, earlier: int) -> Message:
-        return message  # events have names and quotes; robots cannot read more
+        return self._connection.health.now.with_fault(self._api.credentials_error)
 
     def spell_command(self, thread: Thread, command: str) -> str:
         """In groups, a robot receives only messages that mention it."""
         return f"@{self._settings.name} /{command}" if is_group(thread) else f"/{command}"
-
-    async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        """Do nothing: DingTalk lists no commands."""
 
     # ------------------------------------------------------------ replies and files
 
@@ -137,61 +125,47 @@ class DingTalkChannel(PlatformChannel):
         def take_off_reaction(final: Final) -> None:
             self._background.start_best_effort(self._set_reaction("recall", to), f"dingtalk finished {to}")
 
-        scope = self._rate_limit_scope(thread, idempotent=bool(self._settings.card_template_id))
+        scope = self._rate_limit_scope(thread)
+        if self._settings.card_template_id:
+            scope = replace(scope, idempotent_posts=IDEMPOTENT_POSTS)
         return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=take_off_reaction))
 
-    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        """Send images and files, each as a message, because no message takes several.
+    def _file_rules(self, thread: Thread) -> FileRules:
+        return FileRules(MAX_UPLOAD_BYTES)
 
-        They have no captions: these follow as text, as does the mark of a possible repeat.
-        """
-        sender, scope = self._messenger(thread), self._rate_limit_scope(thread, idempotent=False)
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
+        """Post an image or file. It has no caption: that follows as text, as does the mark of a possible repeat."""
+        sender, [file], [(kind, content)] = self._messenger(thread), post.files, post.uploads
+        caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if post.is_repeat else file.caption
+        key = await sender.send_message(kind, content)
+        with suppress(ChannelError):  # the file is visible, and must not be sent again
+            if caption:
+                await sender.send_text(caption)
+        return f"/{key}"
 
-        async def send(group: Sequence[OutgoingFile], index: int) -> None:
-            [file] = group
-            file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "DingTalk")
-            is_repeat = find_sent_message(posts, index)
-            caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if is_repeat else file.caption
-
-            async def post() -> str:
-                key = await sender.send_message(*await self._upload_file(file))
-                with suppress(ChannelError):  # the file is visible, and must not be sent again
-                    if caption:
-                        await sender.send_text(caption)
-                return f"/{key}"
-
-            await post_once(posts, post, scope, index=index)
-
-        await send_groups(group_files(files, 1, MAX_UPLOAD_BYTES), posts, send)
-
-    async def _upload_file(self, file: OutgoingFile) -> tuple[str, dict[str, str]]:
-        """Upload a file. Returns the type and content of its message."""
+    async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, dict[str, str]]:
+        """Return the type and content of a file's message."""
         name = file_limits.multipart_file_name(file)
         if PurePath(name).suffix.lower() in PHOTO_SUFFIXES:
-            return "sampleImageMsg", {"photoURL": await self._upload(file.path, name, "image")}
-        media = await self._upload(file.path, name, "file")
+            return "sampleImageMsg", {"photoURL": await self._upload_as(file.path, name, "image")}
+        media = await self._upload_as(file.path, name, "file")
         suffix = PurePath(name).suffix[1:].lower() or "file"
         return "sampleFile", {"mediaId": media, "fileName": name, "fileType": suffix}
 
-    async def _upload(self, path: Path, name: str, kind: str) -> str:
+    async def _upload_as(self, path: Path, name: str, kind: str) -> str:
         async with opened_file(path) as content:
             form = aiohttp.FormData(quote_fields=False)
             form.add_field("media", content, filename=name, content_type="application/octet-stream")
             return await self._api.upload(form, kind)
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return file_limits.limit_chunks(MAX_DOWNLOAD_BYTES, attachment, self._download_chunks(attachment))
-
-    async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         try:
-            async with aclosing(self._api.download_file(attachment.ref)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            return await self._api.download_file(attachment.ref)
         except DingTalkRefusal:
             raise file_limits.no_longer_available("DingTalk") from None
 
     def _messenger(self, thread: Thread) -> RobotMessenger:
         return RobotMessenger(self._api, self._settings, thread)
 
-    def _rate_limit_scope(self, thread: Thread, *, idempotent: bool) -> RateLimitScope:
-        return RateLimitScope(self._rate_limiter, thread.chat, idempotent=idempotent)
+    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
+        return RateLimitScope(self._rate_limiter, thread.chat)

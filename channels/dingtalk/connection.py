@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import aiohttp
 import orjson
 
-from channels.base import ChannelError, Health, Readiness
+from channels.base import ChannelError, Health
 from channels.dingtalk.api import DingTalkApi
 from channels.shared.health import ConnectionHealth
 
@@ -31,35 +32,27 @@ class StreamConnection:
 
     def __init__(self, api: DingTalkApi) -> None:
         self._api = api
-        self._health = ConnectionHealth("dingtalk", log)
-
-    def readiness(self) -> Readiness:
-        """Return the health; the app's credentials must be valid, too."""
-        now = self._health.now
-        if self._api.credentials_error and now.health is Health.READY:
-            return Readiness(Health.DOWN, now.since, self._api.credentials_error)
-        return now
+        self.health = ConnectionHealth("dingtalk", log)
 
     async def run(self, handle_event: HandleEvent) -> None:
         """Pass events to `handle_event` until cancelled, in the order of arrival; none waits for another's commit."""
         async with asyncio.TaskGroup() as handlers:
+            await self.health.supervise(partial(self._connect_once, handle_event, handlers), STEADY_SECONDS)
 
-            async def connect() -> tuple[str, float]:
-                return await self._connect_once(handle_event, handlers), MAX_BACKOFF_SECONDS
+    async def _connect_once(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> tuple[str, float]:
+        """Serve one connection, and the next one if the platform asks for it.
 
-            await self._health.supervise(connect, STEADY_SECONDS)
-
-    async def _connect_once(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> str:
-        """Serve one connection, and the next one if the platform asks for it. Returns why it ended."""
+        Returns why it ended, and the longest time to wait before the next one.
+        """
         is_replaced = True
         while is_replaced:
             try:
                 async with await self._api.open_stream() as stream:
-                    self._health.set_health(Health.READY)
+                    self.health.set_health(Health.READY)
                     is_replaced = await self._read_frames(stream, handle_event, handlers)
             except (ChannelError, aiohttp.ClientError, OSError) as error:
-                return f"The DingTalk connection failed ({error or type(error).__name__})."
-        return "The connection to DingTalk was lost."
+                return f"The DingTalk connection failed ({error or type(error).__name__}).", MAX_BACKOFF_SECONDS
+        return "The connection to DingTalk was lost.", MAX_BACKOFF_SECONDS
 
     async def _read_frames(
         self, stream: aiohttp.ClientWebSocketResponse, handle_event: HandleEvent, handlers: asyncio.TaskGroup

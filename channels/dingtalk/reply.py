@@ -26,7 +26,7 @@ from channels.dingtalk.api import DingTalkApi, DingTalkChatGone, DingTalkRefusal
 from channels.dingtalk.events import is_group
 from channels.shared import buttons, progress, texts
 from channels.shared.markdown_split import split_markdown
-from channels.shared.reply_writer import MessageMissing
+from channels.shared.reply_writer import MessageMissing, MessageRenderer
 
 MAX_CARD_BYTES = 3_000  # of a card's text: DingTalk recommends at most 3 K; above about 9 K a card stays blank
 MAX_TEXT_BYTES = 14_000  # of a message of the robot: 15,000 with its title
@@ -93,7 +93,7 @@ class RobotMessenger:
             raise Refused(_("DingTalk did not recall the message ({reason}).", reason=reason))
 
 
-class DingTalkRenderer:
+class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
     """Renders and posts the messages of one reply.
 
     The stored id of a card is "outTrackId/processQueryKey": Fawn chooses the first before it posts, the second serves
@@ -117,8 +117,7 @@ class DingTalkRenderer:
         if not self._settings.card_template_id:
             return []
         head = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_BYTES, _text_bytes)
-        notice = f"⏳ {texts.shorten(view.notice.text, 300)}" if view.notice else ""
-        text = "\n\n".join(filter(None, (head, view.text, notice)))
+        text = "\n\n".join(filter(None, (head, view.text, progress.notice_line(view))))
         return [DingTalkMessage(chunk) for chunk in _split(text, MAX_CARD_BYTES)]
 
     def render_final(self, final: Final) -> list[DingTalkMessage]:
@@ -128,7 +127,7 @@ class DingTalkRenderer:
         """
         has_cards = bool(self._settings.card_template_id)
         parts: list[DingTalkMessage] = []
-        summary, command = progress.summary_line(final), buttons.final_command(final) if has_cards else ""
+        summary = progress.summary_line(final)
         for text, ask in final.messages():
             fits = ask and has_cards and len(_buttons_json(ask.options).encode()) <= MAX_VALUE_BYTES
             options = ask.options if ask and fits else ()
@@ -138,8 +137,8 @@ class DingTalkRenderer:
             parts += [DingTalkMessage(chunk, final=True, plain=not has_cards) for chunk in chunks]
             if ask and options:
                 parts[-1] = replace(parts[-1], ask_id=ask.id, options=options)
-        if parts and command:
-            parts[-1] = replace(parts[-1], command=buttons.command_data(command, self._key))
+        if parts and has_cards:
+            parts[-1] = replace(parts[-1], command=buttons.final_button(final, self._key))
         if parts and final.mention and is_group(self._thread):
             parts[0] = replace(parts[0], mention=final.mention)
         return parts
@@ -154,9 +153,6 @@ class DingTalkRenderer:
     def plain(self, part: DingTalkMessage) -> DingTalkMessage:
         text = texts.with_options(part.text, part.options) if part.options else part.text
         return replace(part, text=text, ask_id="", options=(), command="", plain=True)
-
-    async def typing(self) -> None:
-        """Do nothing: a reaction on the question shows that the bot is working."""
 
     # ------------------------------------------------------------ calls
 

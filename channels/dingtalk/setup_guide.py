@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from catalogue import N_, _
-from channels.dingtalk import DingTalkSettings
 from channels.shared.setup_guide import SetupGuide
 
 CREATE_APP = N_("""\
@@ -14,11 +13,7 @@ receiving mode Stream mode. Permissions: apply for qyapi_robot_sendmsg, Card.Ins
 Version management: create a version and publish it. Credentials shows the Client ID (ding…).""")
 SAME_PAGE = N_("The same page shows the Client Secret.")
 CONTACT = N_("Search for the robot in DingTalk and write to it: {word}")
-
-
-def _describe_contact(settings: DingTalkSettings, account: str, word: str) -> str:
-    """Return how to write to the robot: it has no link."""
-    return _(CONTACT, word=word)
-
-
-GUIDE = SetupGuide(_describe_contact, {"client_id": partial(_, CREATE_APP), "client_secret": partial(_, SAME_PAGE)})
+GUIDE = SetupGuide(
+    lambda settings, account, word: _(CONTACT, word=word),
+    {"client_id": partial(_, CREATE_APP), "client_secret": partial(_, SAME_PAGE)},
+)

@@ -6,13 +6,12 @@ The configuration imports only this file; `connect` imports the SDK. `gateway` (
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from agent.setting import Secret, setting
+from agent.setting import Secret, required, setting
 from catalogue import N_
-from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
 
 
@@ -20,9 +19,7 @@ from channels.shared.lifecycle import open_channel, run_probe
 class DiscordSettings:
     """`channels.discord` in config.yaml."""
 
-    token: Secret = field(
-        metadata={"help": N_("the bot's token, page Bot of discord.com/developers"), "environment": "DISCORD_BOT_TOKEN"}
-    )
+    token: Secret = required(N_("the bot's token, page Bot of discord.com/developers"), environment="DISCORD_BOT_TOKEN")
     base_url: str = setting("https://discord.com/api/v10", "URL of the API, with its version")
     gateway_url: str = setting("wss://gateway.discord.gg/", "URL of the gateway, which delivers events")
     proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
@@ -37,13 +34,5 @@ class DiscordSettings:
 
 Settings = DiscordSettings  # the configuration loader looks for this name
 ID_SHAPE = (r"\d+", N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"))
-
-
-def connect(settings: DiscordSettings) -> AbstractAsyncContextManager[Channel]:
-    """Return the channel. It opens no connection until `listen`, which retries by itself."""
-    return open_channel("channels.discord.channel:DiscordChannel", settings)
-
-
-async def probe(settings: DiscordSettings) -> str:
-    """Probe the account once and describe it. Raises Refused with what to do."""
-    return await run_probe("channels.discord.account_probe:probe_account", settings)
+connect = partial(open_channel, "channels.discord.channel:DiscordChannel")
+probe = partial(run_probe, "channels.discord.account_probe:probe_account")

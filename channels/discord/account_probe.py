@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import aiohttp
 
-from catalogue import _, list_items
-from channels.base import ChannelError, Refused, TokenRejected
+from catalogue import _
+from channels.base import Refused, TryLater
 from channels.discord import DiscordSettings
 from channels.discord.api import DiscordApi
-from channels.discord.invite import invite_link
+from channels.discord.setup_guide import invite_link
 from channels.discord.texts import INTENT_REFUSED, TOKEN_REJECTED
+from channels.shared.account_probe import refusing
 from channels.shared.lifecycle import opened
 
 CONTENT_INTENT_FLAGS = 1 << 18 | 1 << 19  # the application may read messages (…/docs/resources/application#flags)
@@ -17,18 +18,13 @@ GATEWAY_TIMEOUT_SECONDS = 10.0
 
 
 async def probe_account(settings: DiscordSettings) -> str:
-    """Describe the account in a sentence. Raises Refused with what to do."""
-    try:
+    suspects = ["base_url", "gateway_url", "proxy", "ca_file"]
+    with refusing(settings.base_url, suspects, TOKEN_REJECTED):
         async with opened(DiscordApi(settings)) as api:
             me = await api("GET", "/users/@me")
             application = await api("GET", "/applications/@me")
             guilds = await api("GET", "/users/@me/guilds")
             await _probe_gateway(settings, api)
-    except TokenRejected:
-        raise Refused(_(TOKEN_REJECTED)) from None
-    except ChannelError as error:
-        suspects = list_items([*(["proxy"] if settings.proxy else []), "base_url", "gateway_url"])
-        raise Refused(_("{error}: check {suspect} and the network", error=error, suspect=suspects)) from None
     if not int(application.get("flags") or 0) & CONTENT_INTENT_FLAGS:
         raise Refused(_(INTENT_REFUSED))
     if not guilds:
@@ -46,4 +42,4 @@ async def _probe_gateway(settings: DiscordSettings, api: DiscordApi) -> None:
         ) as socket:
             await socket.receive_json(timeout=GATEWAY_TIMEOUT_SECONDS)
     except (aiohttp.ClientError, OSError, TypeError, ValueError) as error:
-        raise Refused(_("the gateway does not answer ({error})", error=type(error).__name__)) from None
+        raise TryLater(_("the gateway does not answer ({error})", error=type(error).__name__)) from None

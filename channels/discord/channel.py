@@ -15,8 +15,6 @@ from channels.base import (
     CatchUpSource,
     ChannelLimits,
     CommandInfo,
-    Health,
-    OutgoingFile,
     Readiness,
     Receive,
     Refused,
@@ -40,10 +38,10 @@ from channels.discord.reply import (
 from channels.discord.texts import TOKEN_SHARED
 from channels.discord.threads import DiscordThreads
 from channels.shared import file_limits
-from channels.shared.file_groups import group_files, joined_captions, send_groups
+from channels.shared.file_groups import joined_captions
 from channels.shared.http_client import opened_file
-from channels.shared.lifecycle import PlatformChannel
-from channels.shared.posts import post_once
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
+from channels.shared.posts import IDEMPOTENT_POSTS
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import MessageMissing
 
@@ -63,7 +61,6 @@ class DiscordChannel(PlatformChannel):
         download=MAX_DOWNLOAD_BYTES,
         private_topics=True,
     )
-    window = 0.2
 
     def __init__(self, settings: DiscordSettings) -> None:
         self._rate_limiter = RateLimiter(RateLimits(settings.per_channel, settings.burst, overall=settings.overall))
@@ -92,15 +89,16 @@ class DiscordChannel(PlatformChannel):
             group.create_task(self._gateway.run(self._api.certificates), name="discord connection")
 
     def readiness(self) -> Readiness:
-        readiness = self._gateway.readiness()
-        if readiness.health is Health.READY and self._api.token_shared:
-            return Readiness(Health.DOWN, readiness.since, TOKEN_SHARED)
-        return readiness
+        return self._gateway.readiness().with_fault(TOKEN_SHARED if self._api.token_shared else "")
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = DiscordRenderer(self._api, self._threads, self._interactions, thread, posts, to)
         scope = DiscordScope(
-            self._rate_limiter, thread.topic or thread.chat, idempotent=True, window=self._api.window, reply=renderer
+            self._rate_limiter,
+            thread.topic or thread.chat,
+            idempotent_posts=IDEMPOTENT_POSTS,
+            window=self._api.window,
+            reply=renderer,
         )
         return self._add_reply(TypingReplyWriter(renderer, posts, scope))
 
@@ -134,16 +132,12 @@ class DiscordChannel(PlatformChannel):
         return Quote(message.author.name, text, "earlier") if text else None
 
     def message_link(self, thread: Thread, message: str) -> str:
-        """Return the address of a message."""
         return f"https://discord.com/channels/{thread.workspace}/{thread.topic or thread.chat}/{message}"
 
     async def set_title(self, thread: Thread, title: str) -> None:
         await self._threads.set_title(thread, title)
 
     # ------------------------------------------------------------ native commands
-
-    def spell_command(self, thread: Thread, command: str) -> str:
-        return f"/{command}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         self._inbound.set_commands(frozenset(command.name for command in commands))
@@ -155,32 +149,25 @@ class DiscordChannel(PlatformChannel):
 
     # ------------------------------------------------------------ files
 
-    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+    def _file_rules(self, thread: Thread) -> FileRules:
         guild = self._cache.guilds.get(thread.workspace)
         limit = UPLOAD_BYTES_BY_TIER[min(guild.boost_tier, 3) if guild else 0]
+        return FileRules(limit, MAX_ATTACHMENTS, empty=True)
 
-        async def send(group: Sequence[OutgoingFile], index: int) -> None:
-            for file in group:
-                file_limits.check_outgoing_file(file, limit, "Discord", empty=True)
-            nonce, scope = post_nonce(thread, posts.key, index, "file"), self._rate_limit_scope(thread)
-            await post_once(posts, lambda: self._upload_files(thread, group, nonce), scope, index=index)
-
-        await send_groups(group_files(files, MAX_ATTACHMENTS, limit), posts, send)
-
-    async def _upload_files(self, thread: Thread, files: Sequence[OutgoingFile], nonce: str) -> str:
-        names, caption = [file_limits.multipart_file_name(file) for file in files], joined_captions(files)
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
+        names, caption = [file_limits.multipart_file_name(file) for file in post.files], joined_captions(post.files)
         body = {
             "content": caption if len(caption) <= MAX_MESSAGE_CHARS else f"{caption[: MAX_MESSAGE_CHARS - 1]}…",
             "attachments": [{"id": number, "filename": name} for number, name in enumerate(names)],
             "flags": SUPPRESS_EMBEDS_FLAG,
             "allowed_mentions": NO_MENTIONS,
-            "nonce": nonce,
+            "nonce": post_nonce(thread, post.key, post.index, "file"),
             "enforce_nonce": True,
         }
 
         async def send(channel_id: str) -> Any:
             async with AsyncExitStack() as opened:
-                contents = [await opened.enter_async_context(opened_file(file.path)) for file in files]
+                contents = [await opened.enter_async_context(opened_file(file.path)) for file in post.files]
                 parts = list(zip(names, contents, strict=True))
                 return await self._api("POST", f"/channels/{channel_id}/messages", body, files=parts)
 
@@ -188,8 +175,8 @@ class DiscordChannel(PlatformChannel):
         self._threads.clear_typing(answer["channel_id"])
         return str(answer["id"])
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return file_limits.limit_chunks(MAX_DOWNLOAD_BYTES, attachment, self._download_chunks(attachment))
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        return self._download_chunks(attachment)
 
     async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         place, _, url = attachment.ref.partition(" ")
@@ -217,7 +204,7 @@ class DiscordChannel(PlatformChannel):
         raise MessageMissing("the file was deleted")
 
     def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
-        return RateLimitScope(self._rate_limiter, thread.topic or thread.chat, idempotent=True)
+        return RateLimitScope(self._rate_limiter, thread.topic or thread.chat, idempotent_posts=IDEMPOTENT_POSTS)
 
 
 def _command_payload(command: CommandInfo) -> dict[str, Any]:

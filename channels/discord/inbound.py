@@ -25,7 +25,6 @@ from channels.discord.interactions import Interactions
 from channels.discord.threads import DiscordThreads
 from channels.shared.background import BackgroundTasks
 from channels.shared.inbound import Event, InboundPipeline
-from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
@@ -190,9 +189,8 @@ class Inbound:
         exists = event.thread.topic in self._cache.channels
         return replace(event.thread, topic=event.thread.topic if exists else event.thread.chat)
 
-    async def _apologize(self, event: Message) -> None:
+    async def _apologize(self, event: Message, text: str) -> None:
         reference = {"message_id": event.id, "fail_if_not_exists": False}
-        text = text_for(event, NOT_STORED)
         body = {"content": text, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
         await self._api("POST", f"/channels/{self._place_of(event).topic}/messages", body)
 

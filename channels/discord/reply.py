@@ -13,25 +13,26 @@ from typing import Any
 
 from agent.blocks import Ask, Final, View
 from agent.messages import Thread
-from catalogue import _
-from channels.base import ChannelError, Refused, SentMessages, TryLater
+from catalogue import N_, _
+from channels.base import ChannelError, SentMessages, TryLater
 from channels.discord.api import NONCE_MARK, DiscordApi, Forbidden, InteractionExpired
 from channels.discord.call_window import DiscordScope
 from channels.discord.guild_cache import DIRECT_WORKSPACE
 from channels.discord.interactions import Interactions
 from channels.discord.markdown import to_discord_markdown, without_previews
-from channels.discord.texts import REST_FOLLOWS, REST_IN_FILE
 from channels.discord.threads import DiscordThreads
 from channels.shared import progress, texts
-from channels.shared.buttons import button_label, command_data, final_command, live_command
+from channels.shared.buttons import button_label, final_button, live_button
 from channels.shared.markdown_split import split_markdown, utf16_length
-from channels.shared.reply_writer import ReplyWriter
+from channels.shared.reply_writer import MessageRenderer, ReplyWriter
 
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE_CHARS = 2000  # discord.com/developers/docs/resources/message#create-message
 CHUNK_UNITS = 1950  # UTF-16 units (the strictest way to count) of Markdown: leaves room for a mention
 MAX_MESSAGES, DOCUMENT_NAME = 4, "answer.md"  # of an answer; the file has the rest
+REST_FOLLOWS = N_("The answer is long: the rest comes as a file when I am done.")
+REST_IN_FILE = N_("The answer is long: the rest is in the file.")
 MAX_PROGRESS_CHARS = 2000  # of plan and steps (an embed takes 4,096)
 MAX_SUMMARY_CHARS = 80  # of the line below an answer, for which every answer leaves room
 MAX_STEPS_CHARS = 400  # of the steps below that
@@ -63,8 +64,8 @@ class DiscordMessage:
     mention: str = ""
 
 
-class DiscordRenderer:
-    """Renders and posts the messages of one reply."""
+class DiscordRenderer(MessageRenderer[DiscordMessage]):
+    """Renders and posts the messages of one reply. Discord shows a repeated nonce once."""
 
     def __init__(
         self,
@@ -88,13 +89,12 @@ class DiscordRenderer:
     def render(self, view: View) -> list[DiscordMessage]:
         """Render the running turn: the text; below it plan, latest steps and notice."""
         lines = progress.live_lines(view, MAX_SHOWN_STEPS)
-        if view.notice:
-            lines.append(f"⏳ {texts.shorten(view.notice.text, 300)}")
+        lines += filter(None, [progress.notice_line(view)])
         parts = self._bounded(_split_text(view.text), REST_FOLLOWS)
         if lines:
             parts = parts or [DiscordMessage("")]
             shown = progress.join_latest(lines, MAX_PROGRESS_CHARS)
-            parts[-1] = replace(parts[-1], progress=shown, command=self._command_data(live_command(view)))
+            parts[-1] = replace(parts[-1], progress=shown, command=live_button(view, self._key))
         return parts
 
     def render_final(self, final: Final) -> list[DiscordMessage]:
@@ -109,7 +109,7 @@ class DiscordRenderer:
                 messages = self._bounded(messages, REST_IN_FILE, as_file=True)
             if messages:
                 fold = _fold(final, summary, messages[-1].text) if summary else ""
-                command = "" if ask else self._command_data(final_command(final))
+                command = "" if ask else final_button(final, self._key)
                 messages[-1], summary = replace(messages[-1], ask=ask, fold=fold, command=command), ""
             parts += messages
         if parts and final.mention and self._thread.workspace != DIRECT_WORKSPACE:
@@ -126,17 +126,11 @@ class DiscordRenderer:
     def placeholder(self) -> DiscordMessage:
         return DiscordMessage("…")
 
-    def repeat(self, part: DiscordMessage) -> DiscordMessage:
-        return part  # Discord shows a repeated nonce once
-
     def plain(self, part: DiscordMessage) -> DiscordMessage:
         text = texts.with_options(part.text, part.ask.options) if part.ask else part.text or part.progress
         fold = part.fold.partition("\n")[0]
         text = text[: MAX_MESSAGE_CHARS - len(f"<@{part.mention}> ") - len(fold) - 1]
         return DiscordMessage(text, fold=fold, mention=part.mention)
-
-    def _command_data(self, command: str) -> str:
-        return command_data(command, self._key) if command else ""
 
     # ------------------------------------------------------------ calls
 
@@ -230,12 +224,8 @@ class TypingReplyWriter(ReplyWriter[DiscordMessage]):
     async def _show_typing(self) -> None:
         while not self._ending:
             self._posted.clear()
-            try:
-                await self._renderer.typing()
-            except Refused:
+            if not await self._try_typing():
                 return
-            except ChannelError as error:
-                log.debug("discord.typing reason=%s", error)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.TYPING_SECONDS):
                     await self._posted.wait()

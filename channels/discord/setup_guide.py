@@ -1,4 +1,4 @@
-"""The steps of `fawn setup discord`."""
+"""The steps of `fawn setup discord`, and the link that adds the bot to a server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import partial
 
 from catalogue import N_, _
 from channels.discord import DiscordSettings
-from channels.discord.invite import invite_link
 from channels.shared.setup_guide import SetupGuide
 
+# Permission bits that docs/setup-discord.md asks for (…/docs/topics/permissions)
+REQUIRED_PERMISSIONS = sum(1 << bit for bit in (10, 11, 14, 15, 16, 34, 35, 38))
 CREATE_BOT = N_("""\
 Create the bot: open https://discord.com/developers/applications, choose New Application and enter a name.
 On the page Bot, enable Message Content Intent, save, and press Reset Token to see the token.""")
@@ -19,8 +20,13 @@ Add the bot to your server: {link}
 Then click its name in the member list, choose Message, and write: {word}""")
 
 
+def invite_link(application: str) -> str:
+    """Return the link that adds the bot to a server, for an application's id."""
+    link = f"https://discord.com/oauth2/authorize?client_id={application}&scope=bot+applications.commands"
+    return f"{link}&permissions={REQUIRED_PERMISSIONS}"
+
+
 def _describe_contact(settings: DiscordSettings, account: str, word: str) -> str:
-    """Return the invitation, and how to write to the bot."""
     return _(CONTACT, link=invite_link(_application_id(settings.token.reveal())), word=word)
 
 

@@ -10,6 +10,3 @@ INTENT_REFUSED = N_(
     "page Bot, Privileged Gateway Intents."
 )
 TOKEN_SHARED = N_("Another program is using this bot's token. Stop one of the two, then restart Fawn.")
-
-REST_FOLLOWS = N_("The answer is long: the rest comes as a file when I am done.")
-REST_IN_FILE = N_("The answer is long: the rest is in the file.")

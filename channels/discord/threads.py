@@ -96,7 +96,6 @@ class DiscordThreads:
             log.debug("discord.no_thread topic=%s reason=%s", topic, error)
 
     async def close(self) -> None:
-        """Cancel the creation of threads."""
         tasks = list(self._creating.values())
         for task in tasks:
             task.cancel()

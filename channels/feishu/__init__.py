@@ -6,12 +6,11 @@ The configuration imports only this file; the SDK runs in a process of its own (
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
-from agent.setting import Secret, setting
+from agent.setting import Secret, required, setting
 from catalogue import N_
-from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
 
 DOMAINS = {"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.com"}
@@ -21,13 +20,10 @@ DOMAINS = {"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.c
 class FeishuSettings:
     """`channels.feishu` in config.yaml."""
 
-    app_id: str = field(
-        metadata={
-            "help": N_("the app's id (cli_…), page Credentials of the developer console"),
-            "environment": "FEISHU_APP_ID",
-        }
+    app_id: str = required(
+        N_("the app's id (cli_…), page Credentials of the developer console"), environment="FEISHU_APP_ID"
     )
-    app_secret: Secret = field(metadata={"help": N_("the app's secret, same page"), "environment": "FEISHU_APP_SECRET"})
+    app_secret: Secret = required(N_("the app's secret, same page"), environment="FEISHU_APP_SECRET")
     domain: str = setting("feishu", "`feishu` (China), `lark` (elsewhere), or a URL")
     proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
     ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
@@ -41,13 +37,5 @@ class FeishuSettings:
 
 
 Settings = FeishuSettings  # the configuration loader looks for this name
-
-
-def connect(settings: FeishuSettings) -> AbstractAsyncContextManager[Channel]:
-    """Return the channel. It opens no connection until `listen`, which retries by itself."""
-    return open_channel("channels.feishu.channel:FeishuChannel", settings)
-
-
-async def probe(settings: FeishuSettings) -> str:
-    """Probe the app once and describe it. Raises Refused with what to do."""
-    return await run_probe("channels.feishu.account_probe:probe_account", settings)
+connect = partial(open_channel, "channels.feishu.channel:FeishuChannel")
+probe = partial(run_probe, "channels.feishu.account_probe:probe_account")

@@ -8,7 +8,7 @@ from catalogue import N_, _, join_sentences, list_items
 from channels.base import Refused
 from channels.feishu import FeishuSettings
 from channels.feishu.api import ApiRefusal, FeishuApi
-from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
+from channels.feishu.setup_guide import OPTIONAL_SCOPES, REQUIRED_SCOPES
 from channels.shared.account_probe import CONNECTED, refusing
 from channels.shared.lifecycle import opened
 
@@ -18,8 +18,7 @@ CONNECTION_FIX = N_(
 
 
 async def probe_account(settings: FeishuSettings) -> str:
-    """Describe the app in a sentence. Raises Refused with what to do."""
-    with refusing(settings.base_url, list_items(["`domain`", "`proxy`", "`ca_file`"])):
+    with refusing(settings.base_url, ["domain", "proxy", "ca_file"]):
         async with opened(FeishuApi(settings)) as api:
             return await _probe_app(api, settings)
 

@@ -5,8 +5,7 @@ The SDK's own calls open a client each and fetch the token with blocking request
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -115,15 +114,15 @@ class FeishuApi(HttpClient):
         async with self.request(method, self._url(path), repeatable=repeatable, **options) as answer:
             return _parse_answer(answer.status, await answer.read(), answer.headers)
 
-    async def download_resource(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of a resource in chunks."""
+    async def download_resource(
+        self, path: str, query: Mapping[str, str], check: Callable[[aiohttp.ClientResponse], Awaitable[None]]
+    ) -> AsyncGenerator[bytes, None]:
         headers = {"Authorization": f"Bearer {await self._token.get()}"}
-        async with aclosing(self.download(self._url(path), _check_download, params=query, headers=headers)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return self.download(self._url(path), check, params=query, headers=headers)
 
 
-async def _check_download(answer: aiohttp.ClientResponse) -> None:
+async def check_answer(answer: aiohttp.ClientResponse) -> None:
+    """Raise the ChannelError of an answer that is no file."""
     if answer.status != 200:
         _parse_answer(answer.status, await answer.read(), answer.headers)
 

@@ -40,7 +40,6 @@ class CardApi:
         return str(answer["card_id"])
 
     async def replace_card(self, card_id: str, json: Any) -> None:
-        """Replace the whole card."""
         await self._change_card(card_id, "PUT", "", {"card": {"type": "card_json", "data": dump_json(json)}})
 
     async def stream_text(self, card_id: str, element: str, text: str) -> None:
@@ -48,11 +47,9 @@ class CardApi:
         await self._change_card(card_id, "PUT", f"/elements/{element}/content", {"content": text})
 
     async def change_settings(self, card_id: str, config: Any) -> None:
-        """Change only the settings of a card."""
         await self._change_card(card_id, "PATCH", "/settings", {"settings": dump_json({"config": config})})
 
     async def replace_element(self, card_id: str, element: str, json: Any) -> None:
-        """Replace one element of a card."""
         await self._change_card(card_id, "PUT", f"/elements/{element}", {"element": dump_json(json)})
 
     async def _change_card(self, card_id: str, method: str, path: str, body: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from agent.blocks import Final, View
 from agent.messages import Kind, Message
 from catalogue import N_, _
 from channels.shared import progress, texts
-from channels.shared.buttons import PRESSED, button_label, command_data, final_command, live_command
+from channels.shared.buttons import PRESSED, button_label, final_button, live_button
 from channels.shared.markdown_images import images_as_links
 from channels.shared.markdown_split import split_markdown
 
@@ -81,13 +81,12 @@ def card_bytes(text: str) -> int:
 def render_live(view: View, reply: str) -> list[FeishuMessage]:
     """Render the running turn: plan and steps in a panel, the text, the notice."""
     shown = _panel_text(progress.live_lines(view, MAX_SHOWN_STEPS))
-    notice = f"⏳ {without_mentions(texts.shorten(view.notice.text, 300))}" if view.notice else ""
+    notice = without_mentions(progress.notice_line(view))
     if not (shown or notice or view.text):
         return []
     parts = [FeishuMessage(chunk) for chunk in _split_for_cards(view.text)] or [FeishuMessage("")]
     parts[0] = replace(parts[0], progress=shown)
-    command = live_command(view)
-    parts[-1] = replace(parts[-1], notice=notice, command=command_data(command, reply) if command else "")
+    parts[-1] = replace(parts[-1], notice=notice, command=live_button(view, reply))
     return parts
 
 
@@ -107,8 +106,7 @@ def render_final_cards(final: Final, reply: str, *, direct: bool) -> list[Feishu
     if parts:
         folded = _panel_text(progress.folded_lines(final))
         parts[0] = replace(parts[0], progress=folded, summary=progress.summary_line(final))
-        command = final_command(final)
-        parts[-1] = replace(parts[-1], command=command_data(command, reply) if command else "")
+        parts[-1] = replace(parts[-1], command=final_button(final, reply))
     if parts and final.mention:
         parts[0] = replace(parts[0], mention="" if direct else final.mention, quote=True)
     return parts

@@ -23,7 +23,6 @@ from channels.base import (
     ChannelLimits,
     CommandInfo,
     Gap,
-    Health,
     NotStored,
     OutgoingFile,
     Readiness,
@@ -36,18 +35,23 @@ from channels.feishu import DOMAINS, FeishuSettings
 from channels.feishu import files as feishu_files
 from channels.feishu.api import FeishuApi
 from channels.feishu.card_api import CardApi, dump_json
-from channels.feishu.card_renderer import CHOICES, MAX_CARD_BYTES, FeishuMessage, answered_card, choice_element
+from channels.feishu.card_renderer import (
+    CHOICES,
+    MAX_CARD_BYTES,
+    answered_card,
+    choice_element,
+    without_mentions,
+)
 from channels.feishu.connection import FeishuConnection
 from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
-from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
+from channels.feishu.reply import IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
 from channels.shared.buttons import is_stop, press_refusal, press_toast
 from channels.shared.caches import LatestDict
 from channels.shared.inbound import InboundPipeline
-from channels.shared.lifecycle import PlatformChannel
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
-from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +65,6 @@ MAX_TOAST_CHARS = 100
 CLICK_ANSWER_SECONDS = 1.0  # after the answer to a click: Feishu undoes earlier changes of its card
 
 
-class FeishuReplyWriter(ReplyWriter[FeishuMessage]):
-    """A reply writer that repeats a post for as long as Feishu recognizes it."""
-
-    MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
-
-
 class FeishuChannel(PlatformChannel):
     """One app."""
 
@@ -74,7 +72,6 @@ class FeishuChannel(PlatformChannel):
     limits = ChannelLimits(
         text_limit=MAX_CARD_BYTES, upload=feishu_files.MAX_UPLOAD_BYTES, download=feishu_files.MAX_DOWNLOAD_BYTES
     )
-    window = 0.2
 
     def __init__(self, settings: FeishuSettings) -> None:
         self._app_id = settings.app_id
@@ -169,9 +166,8 @@ class FeishuChannel(PlatformChannel):
             self._direct_chats[event.author.id] = event.thread.chat
         return self._answer_press(event, receipt) if b"card.action.trigger" in raw else None
 
-    async def _apologize(self, event: Message) -> None:
-        sender = MessageSender(self._api, event.thread, "sorry", event.id)
-        await sender.send_message("text", {"text": text_for(event, NOT_STORED)}, "")
+    async def _apologize(self, event: Message, text: str) -> None:
+        await MessageSender(self._api, event.thread, "sorry", event.id).send_message("text", {"text": text}, "")
 
     async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
         """Parse an entry of the bot's menu: its event names the person, but not the chat."""
@@ -219,7 +215,6 @@ class FeishuChannel(PlatformChannel):
         return str((await self._api("POST", f"im/v1/messages/{message_id}/reactions", body))["reaction_id"])
 
     async def _show_working(self, message: Message) -> None:
-        """Add the sign of work to a message."""
         added = self._working[message.id] = asyncio.get_running_loop().create_future()
         try:
             added.set_result(await self._react(message.id, WORKING_EMOJI))
@@ -237,10 +232,7 @@ class FeishuChannel(PlatformChannel):
             await self._react(message_id, DONE_EMOJI)
 
     def readiness(self) -> Readiness:
-        readiness = self._connection.readiness()
-        if self._api.credentials_error and readiness.health is Health.READY:
-            return Readiness(Health.DOWN, readiness.since, self._api.credentials_error)
-        return readiness
+        return self._connection.readiness().with_fault(self._api.credentials_error)
 
     # ------------------------------------------------------------ replies
 
@@ -253,24 +245,32 @@ class FeishuChannel(PlatformChannel):
                 self._background.start_best_effort(finishing, f"feishu finished {to}")
 
         scope = self._rate_limit_scope(thread)
-        return self._add_reply(FeishuReplyWriter(renderer, posts, scope, on_finished=show_finished))
+        return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=show_finished))
 
-    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        sender = MessageSender(self._api, thread, posts.key)
-        await feishu_files.send_files(self._api, sender, self._rate_limit_scope(thread), files, posts)
+    def _file_rules(self, thread: Thread) -> FileRules:
+        return FileRules(feishu_files.MAX_UPLOAD_BYTES)
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return feishu_files.fetch_attachment(self._api, attachment)
+    async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, dict[str, str]]:
+        return await feishu_files.upload_file(self._api, file)
+
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
+        """Post a file, and its caption as text, because no message takes both."""
+        [file], [(kind, content)], number = post.files, post.uploads, post.index or ""
+        sender = MessageSender(self._api, thread, post.key)
+        message_id = await sender.send_message(kind, content, f"file{number}")
+        if file.caption:
+            await sender.send_message("text", {"text": without_mentions(file.caption)}, f"caption{number}")
+        return message_id
+
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        return await feishu_files.open_download(self._api, attachment)
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         return await self._history.enrich(message, earlier, self._me) if self._me else message
-
-    def spell_command(self, thread: Thread, command: str) -> str:
-        return f"/{command}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Keep the names. Feishu cannot list commands; the operator adds them to the bot's menu."""
         self._command_names = frozenset(command.name for command in commands)
 
     def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
-        return RateLimitScope(self._rate_limiter, str(thread), idempotent=True)
+        return RateLimitScope(self._rate_limiter, str(thread), idempotent_posts=IDEMPOTENT_POSTS)

@@ -10,6 +10,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,10 @@ class FeishuConnection:
     async def run(self, handle_event: HandleEvent) -> None:
         """Pass events to `handle_event` until cancelled, in the order of arrival; none waits for another's commit."""
         async with asyncio.TaskGroup() as handlers:
+            await self.health.supervise(partial(self._run_process, handle_event, handlers), STEADY_SECONDS)
 
-            async def connect() -> tuple[str, float]:
-                return await self._run_process(handle_event, handlers), MAX_BACKOFF_SECONDS
-
-            await self.health.supervise(connect, STEADY_SECONDS)
-
-    async def _run_process(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> str:
-        """Run one process until it ends. Returns the reason."""
+    async def _run_process(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> tuple[str, float]:
+        """Run one process until it ends. Returns the reason, and the longest time to wait before the next one."""
         self._failure = ""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", str(PROGRAM), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=MAX_LINE_BYTES
@@ -92,7 +89,8 @@ class FeishuConnection:
             process.stdin.close()
             await process.wait()
         reason = reason or f"status {process.returncode}"
-        return self._failure or f"The process of the Feishu connection ended ({reason}); it is started again."
+        detail = self._failure or f"The process of the Feishu connection ended ({reason}); it is started again."
+        return detail, MAX_BACKOFF_SECONDS
 
     def _process_settings(self) -> dict[str, object]:
         settings = self._settings
@@ -133,7 +131,6 @@ class FeishuConnection:
 
 
 async def _store_and_answer(handle_event: HandleEvent, line: dict[str, Any], stdin: asyncio.StreamWriter) -> None:
-    """Store an event, then answer it."""
     answer: dict[str, object] = {"ok": True}
     try:
         answer["data"] = await handle_event(line["event"].encode())

@@ -1,23 +1,17 @@
-"""Send files to Feishu and fetch attachments."""
+"""Upload files to Feishu and download attachments."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
 from pathlib import PurePath
 
 import aiohttp
 
 from agent.messages import Attachment
-from channels.base import OutgoingFile, Refused, SentMessages
-from channels.feishu.api import ApiRefusal, FeishuApi
-from channels.feishu.card_renderer import without_mentions
-from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, MessageSender
-from channels.shared.file_groups import group_files, send_groups
-from channels.shared.file_limits import check_outgoing_file, limit_chunks, multipart_file_name, too_large
+from channels.base import OutgoingFile, Refused
+from channels.feishu.api import ApiRefusal, FeishuApi, check_answer
+from channels.shared.file_limits import multipart_file_name, too_large
 from channels.shared.http_client import opened_file
-from channels.shared.posts import post_once
-from channels.shared.rate_limit import RateLimitScope
 
 MAX_UPLOAD_BYTES = 30 << 20  # open.feishu.cn/document/server-docs/im-v1/file/create
 MAX_IMAGE_BYTES = 10 << 20  # …/image/create
@@ -27,31 +21,8 @@ _FILE_TYPES = {suffix: suffix[1:4] for suffix in (".pdf", ".doc", ".docx", ".xls
 _TOO_LARGE_CODE = 234037
 
 
-async def send_files(
-    api: FeishuApi, sender: MessageSender, scope: RateLimitScope, files: Sequence[OutgoingFile], posts: SentMessages
-) -> None:
-    """Upload and post files, each as a message, because no message takes several: as an image where possible.
-
-    The caption of a file follows as text.
-    """
-
-    async def send(group: Sequence[OutgoingFile], index: int) -> None:
-        [file] = group
-        check_outgoing_file(file, MAX_UPLOAD_BYTES, "Feishu")
-
-        async def post() -> str:
-            message_id = await sender.send_message(*await _upload_file(api, file), f"file{index or ''}")
-            if file.caption:
-                await sender.send_message("text", {"text": without_mentions(file.caption)}, f"caption{index or ''}")
-            return message_id
-
-        await post_once(posts, post, scope, MAX_IDEMPOTENT_POSTS, index)
-
-    await send_groups(group_files(files, 1, MAX_UPLOAD_BYTES), posts, send)
-
-
-async def _upload_file(api: FeishuApi, file: OutgoingFile) -> tuple[str, dict[str, str]]:
-    """Upload a file. Returns the type and content of its message."""
+async def upload_file(api: FeishuApi, file: OutgoingFile) -> tuple[str, dict[str, str]]:
+    """Upload a file, as an image where possible. Returns the type and content of its message."""
     suffix = PurePath(file.name).suffix.lower()
     if suffix in PHOTO_SUFFIXES and file.size <= MAX_IMAGE_BYTES:
         try:
@@ -72,18 +43,15 @@ async def _upload_as(
         return await api("POST", f"im/v1/{path}", form=form, repeatable=True)  # an upload is invisible
 
 
-def fetch_attachment(api: FeishuApi, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-    """Return the bytes of an attachment in chunks."""
-    return limit_chunks(MAX_DOWNLOAD_BYTES, attachment, _download_chunks(api, attachment))
-
-
-async def _download_chunks(api: FeishuApi, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+async def open_download(api: FeishuApi, attachment: Attachment) -> AsyncGenerator[bytes, None]:
     message_id, key, kind = attachment.ref.split("/")
+    path = f"im/v1/messages/{message_id}/resources/{key}"
+    return await api.download_resource(path, {"type": kind}, _check_download)
+
+
+async def _check_download(answer: aiohttp.ClientResponse) -> None:
     try:
-        path = f"im/v1/messages/{message_id}/resources/{key}"
-        async with aclosing(api.download_resource(path, {"type": kind})) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        await check_answer(answer)
     except ApiRefusal as error:
         if error.code == _TOO_LARGE_CODE:
             raise too_large(MAX_DOWNLOAD_BYTES) from None

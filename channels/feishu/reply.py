@@ -15,10 +15,10 @@ from channels.feishu import card_renderer
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_api import CardApi, dump_json
 from channels.feishu.card_renderer import FeishuMessage, card_json, rich_message
-from channels.shared.reply_writer import MessageMissing
+from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.shared.texts import with_options
 
-MAX_IDEMPOTENT_POSTS = 25  # with unknown outcomes: about 20 minutes, less than the hour in which Feishu knows a uuid
+IDEMPOTENT_POSTS = 25  # with unknown outcomes: about 20 minutes, less than the hour in which Feishu knows a uuid
 _TARGET_MISSING_CODES = frozenset({230011, 230050, 230054, 230110, 230019})  # of a reply: recalled or invisible
 _MESSAGE_MISSING_CODES = frozenset({230011, 230110, 230001, 230050})  # of a change
 
@@ -61,7 +61,7 @@ class MessageSender:
         return str(answer["message_id"])
 
 
-class FeishuRenderer:
+class FeishuRenderer(MessageRenderer[FeishuMessage]):
     """Renders and posts the cards of one reply.
 
     The stored id of a card is "message/card", so that a restarted process can edit it; that of a rich message is only
@@ -85,12 +85,6 @@ class FeishuRenderer:
 
     def placeholder(self) -> FeishuMessage:
         return FeishuMessage("…")
-
-    def repeat(self, part: FeishuMessage) -> FeishuMessage:
-        return part  # Feishu shows a repeated `uuid` once
-
-    async def typing(self) -> None:
-        """Do nothing: a reaction on the question shows that the bot is working."""
 
     def plain(self, part: FeishuMessage) -> FeishuMessage:
         text = with_options(part.text, part.options)

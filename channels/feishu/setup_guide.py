@@ -1,4 +1,4 @@
-"""The steps of `fawn setup feishu`."""
+"""The steps of `fawn setup feishu`, and the permissions that they grant."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import json
 from functools import partial
 
 from catalogue import N_, _
-from channels.feishu import FeishuSettings
-from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
 from channels.shared.setup_guide import SetupGuide
 
+REQUIRED_SCOPES = ("im:message", "im:message.p2p_msg:readonly", "im:message.group_at_msg:readonly", "im:resource")
+OPTIONAL_SCOPES = {  # without one of these, a part does not work
+    "im:message.group_msg": "follow-ups in a topic without a mention",
+    "im:chat:readonly": "catching up after downtime",
+    "cardkit:card:write": "streaming",
+    "contact:contact.base:readonly": "names",
+    "contact:user.base:readonly": "names",
+}
 SCOPES = json.dumps({"scopes": {"tenant": [*REQUIRED_SCOPES, *OPTIONAL_SCOPES], "user": []}})
 CREATE_APP = N_("""\
 Create a custom app: https://open.feishu.cn/app (Lark: https://open.larksuite.com/app). Add features: Bot.
@@ -23,13 +29,7 @@ CONTACT = N_("""\
 Events & Callbacks, both tabs: choose the persistent connection. Add the events im.message.receive_v1,
 im.message.recalled_v1, im.message.reaction.created_v1 and application.bot.menu_v6, and the callback
 card.action.trigger. Publish another version. Then search for the bot in the app and write to it: {word}""")
-
-
-def _describe_contact(settings: FeishuSettings, account: str, word: str) -> str:
-    """Return the steps that need a running Fawn, and how to write to the bot."""
-    return _(CONTACT, word=word)
-
-
 GUIDE = SetupGuide(
-    _describe_contact, {"app_id": partial(_, CREATE_APP, scopes=SCOPES), "app_secret": partial(_, SHOW_KEY)}
+    lambda settings, account, word: _(CONTACT, word=word),
+    {"app_id": partial(_, CREATE_APP, scopes=SCOPES), "app_secret": partial(_, SHOW_KEY)},
 )

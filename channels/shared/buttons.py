@@ -19,17 +19,17 @@ PRESSED = {"stop": N_("Stopping…"), "retry": N_("Trying again…")}
 NOT_ALLOWED = N_("You can't use this here.")
 
 
-def live_command(view: View) -> str:
-    """Return the command of a live reply's button. A plain answer is over too soon to be stopped."""
-    return "stop" if view.steps or view.plan else ""
+def live_button(view: View, reply: str) -> str:
+    """Return the data of a live reply's button, or "". A plain answer is over too soon to be stopped."""
+    return command_data("stop", reply) if view.steps or view.plan else ""
 
 
-def final_command(final: Final) -> str:
-    return "retry" if final.state == "failed" else ""
+def final_button(final: Final, reply: str) -> str:
+    """Return the data of a final reply's button, or "" unless it failed."""
+    return command_data("retry", reply) if final.state == "failed" else ""
 
 
 def button_label(data: str) -> str:
-    """Return the label of the button with this data."""
     return _(LABELS[data.split("|")[1]])
 
 

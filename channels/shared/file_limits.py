@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from agent.messages import Attachment
@@ -23,13 +23,13 @@ def no_longer_available(platform: str) -> Refused:
 
 
 async def limit_chunks(
-    limit: int, attachment: Attachment, chunks: AsyncGenerator[bytes, None]
+    limit: int, attachment: Attachment, open_download: Callable[[Attachment], Awaitable[AsyncGenerator[bytes, None]]]
 ) -> AsyncGenerator[bytes, None]:
     """Yield the chunks of an attachment. Raises Refused when its declared or real size exceeds `limit`."""
     if (attachment.size or 0) > limit:
         raise too_large(limit)
     received = 0
-    async with aclosing(chunks):
+    async with aclosing(await open_download(attachment)) as chunks:
         async for chunk in chunks:
             received += len(chunk)
             if received > limit:

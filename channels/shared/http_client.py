@@ -60,7 +60,6 @@ class HttpClient:
         self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=CALL_TIMEOUT)
 
     async def close(self) -> None:
-        """Close the session."""
         if self._session:
             await self._session.close()
             self._session = None

@@ -12,6 +12,7 @@ from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import CatchUpSource, ChannelError, Gap, NotStored, Receipt, Receive
 from channels.shared.background import BackgroundTasks
+from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +45,15 @@ class OutageNotices:
         return due
 
     def end(self) -> None:
-        """Note that the inbox stores messages again."""
         self._notified.clear()
 
 
 class InboundPipeline:
     """The way of one account's events into the inbox.
 
-    `apologize` tells the author of a message that it cannot be stored: once per outage and place, which is the thread
-    unless `place_of` names another one. `show_working` shows the author of an accepted message that the agent works.
-    Both are calls that nothing depends on; the owner of `background` cancels them.
+    `apologize` sends a text to the author of a message that cannot be stored: once per outage and place, which is the
+    thread unless `place_of` names another one. `show_working` shows the author of an accepted message that the agent
+    works. Both are calls that nothing depends on; the owner of `background` cancels them.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class InboundPipeline:
         name: str,
         background: BackgroundTasks,
         *,
-        apologize: Callable[[Message], Awaitable[object]],
+        apologize: Callable[[Message, str], Awaitable[object]],
         show_working: Callable[[Message], Awaitable[object]],
         place_of: Callable[[Message], Thread] = lambda event: event.thread,
     ) -> None:
@@ -81,7 +81,8 @@ class InboundPipeline:
         except NotStored as error:
             log.error("%s.not_stored key=%s events=%d reason=%s", self._name, events[0].key, len(events), error)  # noqa: TRY400 — the reason is enough
             for due in self._outage.take_due(events, self._place_of) if notify else ():
-                self._background.start_best_effort(self._apologize(due), f"{self._name} not stored {due.thread}")
+                apology = self._apologize(due, text_for(due, NOT_STORED))
+                self._background.start_best_effort(apology, f"{self._name} not stored {due.thread}")
             raise
         self._outage.end()
         for event, receipt in zip(events, receipts, strict=True):

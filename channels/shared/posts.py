@@ -9,7 +9,7 @@ from channels.shared.rate_limit import Priority, ReplyRateLimit
 
 MAX_POSTS = 2  # of one message while their outcomes are unknown: people may see all of them
 MAX_EMPTY_POSTS = 2  # after them: placeholders, which an edit fills as soon as one is confirmed
-MAX_IDEMPOTENT_POSTS = 5  # …where the platform recognises a repeat, for some minutes
+IDEMPOTENT_POSTS = 5  # …where the platform recognises a repeat, for some minutes
 UNCONFIRMED = "it was posted {n} times and no answer came"
 
 
@@ -17,14 +17,13 @@ async def post_once(
     posts: SentMessages,
     post: Callable[[], Awaitable[str]],
     rate_limit: ReplyRateLimit | None = None,
-    max_idempotent_posts: int = MAX_IDEMPOTENT_POSTS,
     index: int = 0,
 ) -> None:
     """Post a message with files unless it was posted before, recorded before and after. Raises ChannelError."""
     known = find_sent_message(posts, index)
     if known and known.id:
         return
-    if known and known.posts >= (max_idempotent_posts if rate_limit and rate_limit.idempotent else MAX_POSTS):
+    if known and known.posts >= ((rate_limit.idempotent_posts if rate_limit else 0) or MAX_POSTS):
         raise Unconfirmed(UNCONFIRMED.format(n=known.posts))
     if rate_limit:
         await rate_limit.acquire(Priority.FINAL)

@@ -49,6 +49,11 @@ def live_lines(view: View, max_steps: int) -> list[str]:
     return [*map(item_line, items), *earlier, *(step_line(step, step.progress) for step in steps[-max_steps:])]
 
 
+def notice_line(view: View) -> str:
+    """Return the notice of a running turn, or ""."""
+    return f"⏳ {shorten(view.notice.text, MAX_THINKING_CHARS)}" if view.notice else ""
+
+
 def folded_lines(final: Final, *, details: bool = True) -> list[str]:
     """Return the plan and the steps of an ended turn, a line each, with the raw calls."""
     lines = [step_line(step, step.detail if details else "") for step in final.steps]

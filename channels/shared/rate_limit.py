@@ -187,10 +187,14 @@ class RateLimiter:
 
 
 class ReplyRateLimit(Protocol):
-    """The rate limit of one reply's calls. `idempotent`: a repeated post is visible once, so it needs no mark."""
+    """The rate limit of one reply's calls.
+
+    `idempotent_posts`: how often a message may be posted while the outcomes are unknown, where a repeated post is
+    visible once and needs no mark; 0 where it is visible again.
+    """
 
     @property
-    def idempotent(self) -> bool: ...
+    def idempotent_posts(self) -> int: ...
 
     async def acquire(self, priority: Priority) -> None:
         """Wait until a call is allowed. Raises TryLater."""
@@ -212,7 +216,7 @@ class RateLimitScope:
     limiter: RateLimiter
     chat: str
     group: bool = False
-    idempotent: bool = False
+    idempotent_posts: int = 0
 
     async def acquire(self, priority: Priority) -> None:
         await self.limiter.acquire(self.chat, priority, group=self.group)

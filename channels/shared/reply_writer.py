@@ -18,7 +18,7 @@ from channels.base import (
     TryLater,
     Unconfirmed,
 )
-from channels.shared.posts import MAX_EMPTY_POSTS, MAX_IDEMPOTENT_POSTS, MAX_POSTS, UNCONFIRMED
+from channels.shared.posts import MAX_EMPTY_POSTS, MAX_POSTS, UNCONFIRMED
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
 log = logging.getLogger(__name__)
@@ -42,9 +42,11 @@ class MessageRenderer(Protocol[P]):
 
     def placeholder(self) -> P | None:
         """Return the first message of a turn without content, or None if `typing` is enough."""
+        return None
 
     def repeat(self, part: P) -> P:
-        """Return the part with a visible mark that it may be a repeat."""
+        """Return the part with a visible mark that it may be a repeat, which an idempotent post does not need."""
+        return part
 
     def plain(self, part: P) -> P:
         """Return the part in the form that the platform refuses least: bare text, and options as lines of it."""
@@ -59,7 +61,8 @@ class MessageRenderer(Protocol[P]):
         """Delete a message."""
 
     async def typing(self) -> None:
-        """Show the typing action, which ends by itself."""
+        """Show the typing action, which ends by itself, unless a reaction to the question shows the work."""
+        return
 
 
 @runtime_checkable
@@ -88,7 +91,6 @@ class ReplyWriter(Generic[P]):
     TYPING_SECONDS = 4.5  # between two typing actions
     DRAFT_SECONDS = 20.0  # after which an unchanged draft is sent again
     LAST_POST_SECONDS = 5.0  # for a post under way at a cancellation
-    MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class ReplyWriter(Generic[P]):
         self._ids: dict[int, str] = {post.index: post.id for post in posts.known if post.id}
         self._shown: dict[int, P] = {}
         repeated = {post.index for post in posts.known if post.id and post.posts > 1}
-        self._marked: set[int] = set() if rate_limit.idempotent else repeated
+        self._marked: set[int] = set() if rate_limit.idempotent_posts else repeated
         self._replaced: dict[int, str] = {}  # ids of messages that were deleted or cannot be edited
         self._has_content = False  # content of the reply was shown
         self._calling = False
@@ -159,7 +161,6 @@ class ReplyWriter(Generic[P]):
         return found
 
     async def close(self) -> None:
-        """Stop, and leave what is visible."""
         await self._stop_stream()
 
     async def _stop_stream(self) -> None:
@@ -183,13 +184,19 @@ class ReplyWriter(Generic[P]):
 
     async def _show_typing(self) -> None:
         while not (self._ids or self._shown):
-            try:
-                await self._renderer.typing()
-            except Refused:
+            if not await self._try_typing():
                 return
-            except ChannelError as error:
-                log.debug("writer.typing reply=%s reason=%s", self._posts.key, error)
             await asyncio.sleep(self.TYPING_SECONDS)
+
+    async def _try_typing(self) -> bool:
+        """Show the typing action once. Returns False if the platform refuses it."""
+        try:
+            await self._renderer.typing()
+        except Refused:
+            return False
+        except ChannelError as error:
+            log.debug("writer.typing reply=%s reason=%s", self._posts.key, error)
+        return True
 
     async def _wait_for_content(self) -> bool:
         """Wait for content, and post a placeholder if it takes long. Returns False if the platform refuses that."""
@@ -324,13 +331,13 @@ class ReplyWriter(Generic[P]):
             self._ids[index] = found
             await self._edit_part(index, part)
             return
-        max_posts = self.MAX_IDEMPOTENT_POSTS if self._rate_limit.idempotent else MAX_POSTS
+        max_posts = self._rate_limit.idempotent_posts or MAX_POSTS
         first = part
         if unknown >= (max_posts if self._ending else max_posts - 1):  # a stream leaves one for the final
             first = self._empty_part(unknown - max_posts) or part
             if first is part:
                 raise Unconfirmed(UNCONFIRMED.format(n=unknown))
-        if unknown and not self._rate_limit.idempotent:
+        if unknown and not self._rate_limit.idempotent_posts:
             self._marked.add(index)
         sent = asyncio.create_task(self._send_part(index, first, content), name=f"post {self._posts.key} {index}")
         try:
@@ -344,14 +351,14 @@ class ReplyWriter(Generic[P]):
 
     def _empty_part(self, posts: int) -> P | None:
         """Return the placeholder to post when the content itself was posted often enough; None: no more posts."""
-        if not self._ending or self._rate_limit.idempotent or posts >= MAX_EMPTY_POSTS:
+        if not self._ending or self._rate_limit.idempotent_posts or posts >= MAX_EMPTY_POSTS:
             return None
         return self._renderer.placeholder()
 
     async def _send_part(self, index: int, part: P, content: bool) -> None:
         # A placeholder of unknown outcome is recorded only where a repeated post returns the first message, because the
         # reply must edit that one.
-        recorded = content or self._rate_limit.idempotent
+        recorded = content or bool(self._rate_limit.idempotent_posts)
         if recorded:
             await self._posts.sending(index)
         try:

@@ -6,45 +6,37 @@ The configuration imports only this file; `connect` imports the SDK. `socket_mod
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
-from agent.setting import Secret, setting
+from agent.setting import Secret, required, setting
 from catalogue import N_
-from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
-from channels.slack.manifest import app_manifest
-
-__all__ = ["Settings", "SlackSettings", "WorkspaceTokens", "app_manifest", "connect", "probe"]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceTokens:
     """The tokens of another workspace. An app has the same app token in all its workspaces."""
 
-    bot_token: Secret = field(metadata={"help": "the bot's token in that workspace (xoxb-…)"})
-    app_token: Secret = field(metadata={"help": "the app-level token (xapp-…)"})
+    bot_token: Secret = required("the bot's token in that workspace (xoxb-…)")
+    app_token: Secret = required("the app-level token (xapp-…)")
 
 
 @dataclass(frozen=True, slots=True)
 class SlackSettings:
     """`channels.slack` in config.yaml."""
 
-    bot_token: Secret = field(
-        metadata={
-            "help": N_("the bot's token (xoxb-…), page OAuth & Permissions"),
-            "environment": "SLACK_BOT_TOKEN",
-            "shape": "xoxb-.+",
-            "looks": "xoxb-…",
-        }
+    bot_token: Secret = required(
+        N_("the bot's token (xoxb-…), page OAuth & Permissions"),
+        environment="SLACK_BOT_TOKEN",
+        shape="xoxb-.+",
+        looks="xoxb-…",
     )
-    app_token: Secret = field(
-        metadata={
-            "help": N_("the app-level token (xapp-…) with the scope connections:write"),
-            "environment": "SLACK_APP_TOKEN",
-            "shape": "xapp-.+",
-            "looks": "xapp-…",
-        }
+    app_token: Secret = required(
+        N_("the app-level token (xapp-…) with the scope connections:write"),
+        environment="SLACK_APP_TOKEN",
+        shape="xapp-.+",
+        looks="xapp-…",
     )
     workspaces: tuple[WorkspaceTokens, ...] = setting((), "more workspaces: a list of {bot_token, app_token}")
     base_url: str = setting("https://slack.com/api/", "URL of the Web API")
@@ -63,13 +55,5 @@ class SlackSettings:
 
 
 Settings = SlackSettings  # the name under which the configuration finds them
-
-
-def connect(settings: SlackSettings) -> AbstractAsyncContextManager[Channel]:
-    """Return the channel; `listen` connects it."""
-    return open_channel("channels.slack.channel:SlackChannel", settings)
-
-
-async def probe(settings: SlackSettings) -> str:
-    """Return a sentence about every workspace. Raises Refused with what to do."""
-    return await run_probe("channels.slack.account_probe:probe", settings)
+connect = partial(open_channel, "channels.slack.channel:SlackChannel")
+probe = partial(run_probe, "channels.slack.account_probe:probe")

@@ -16,7 +16,6 @@ SCOPES_LACKING = N_(
 
 
 async def probe(settings: SlackSettings) -> str:
-    """Return a sentence about the accounts. Raises Refused with what to do."""
     async with opened(SlackChannel(settings)) as channel:
         try:
             return await _probe_workspaces(channel)

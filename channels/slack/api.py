@@ -71,6 +71,10 @@ def thread_arguments(thread: Thread) -> Json:
     return {"channel": thread.chat} | ({"thread_ts": topic} if topic else {})
 
 
+def session_address(thread: Thread) -> Json:
+    return {"channel_id": thread.chat, "thread_ts": thread.topic}
+
+
 class SlackApi:
     """The calls with one token, called `name` in the configuration, within `limits`. Raises ChannelError."""
 

@@ -130,7 +130,6 @@ def cut_fallback(escaped: str) -> str:
 
 
 def live_tasks(view: View, *, streamed: bool) -> tuple[SlackTask, ...]:
-    """Return plan and steps of a running turn."""
     steps = [*view.steps.values()]
     return _progress_tasks(view.plan.items if view.plan else (), steps, len(steps), streamed=streamed)
 
@@ -267,7 +266,6 @@ def fits_controls(ask: Ask) -> bool:
 
 
 def question_hint_for(ask: Ask | None) -> str:
-    """Return the text below a question."""
     if not ask or not ask.options:
         return ""
     bare = replace(ask, hours=0.0)  # a block of its own shows the time

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 from agent.messages import Attachment, Message, Thread
@@ -15,7 +14,6 @@ from channels.base import (
     CatchUpSource,
     ChannelError,
     ChannelLimits,
-    CommandInfo,
     Health,
     OutcomeUnknown,
     OutgoingFile,
@@ -25,18 +23,16 @@ from channels.base import (
     Reply,
     SentMessages,
     TryLater,
-    find_sent_message,
 )
 from channels.shared import file_limits
 from channels.shared.caches import ExpiringDict
-from channels.shared.file_groups import group_files, joined_captions, send_groups
+from channels.shared.file_groups import joined_captions
 from channels.shared.http_client import HttpClient
-from channels.shared.lifecycle import PlatformChannel
-from channels.shared.posts import post_once
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK
 from channels.slack import SlackSettings
-from channels.slack.api import SlackApi
+from channels.slack.api import SlackApi, session_address
 from channels.slack.blocks import MAX_MARKDOWN_CHARS, notification_text
 from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages
@@ -58,7 +54,6 @@ class SlackChannel(PlatformChannel):
 
     name = NAME
     limits = ChannelLimits(text_limit=MAX_MARKDOWN_CHARS, upload=MAX_FILE_BYTES, download=MAX_FILE_BYTES)
-    window = 0.2
 
     def __init__(self, settings: SlackSettings) -> None:
         super().__init__(HttpClient("Slack", settings.proxy, settings.ca_file))
@@ -86,10 +81,9 @@ class SlackChannel(PlatformChannel):
                 group.create_task(socket.run(receive, catch_up), name="slack socket")
 
     def readiness(self) -> Readiness:
-        """Return that of the worst socket."""
         order = (Health.DOWN, Health.STARTING, Health.READY)
-        worst = min(self.sockets, key=lambda socket: order.index(socket.readiness().health))
-        state = worst.readiness()
+        worst = min(self.sockets, key=lambda socket: order.index(socket.health.now.health))
+        state = worst.health.now
         if state.detail and len(self.sockets) > 1:
             return replace(state, detail=f"{worst.workspace_names}: {state.detail}")
         return state
@@ -119,43 +113,36 @@ class SlackChannel(PlatformChannel):
         """Slack's client takes "/stop" for itself. Outside of threads, the bot reads only its slash command."""
         return f"!{command}" if thread.topic or thread.chat.startswith("D") else f"{SLASH_COMMAND} {command}"
 
-    async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        """Do nothing: the manifest registers one native command, whose arguments are these."""
-
     async def set_title(self, thread: Thread, title: str) -> None:
         """Rename the thread's session. Slack refuses where the app is no agent, or the thread has no session."""
         if thread.topic:
             workspace = await self._find_workspace(thread.workspace)
-            address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
-            await workspace.api("agents.sessions.rename", **address, title=title[:MAX_SESSION_TITLE_CHARS])
+            new = title[:MAX_SESSION_TITLE_CHARS]
+            await workspace.api("agents.sessions.rename", **session_address(thread), title=new)
 
     # ------------------------------------------------------------ files
 
-    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        async def send(group: Sequence[OutgoingFile], index: int) -> None:
-            known = find_sent_message(posts, index)
-            if known and known.id:
-                return
-            for file in group:
-                file_limits.check_outgoing_file(file, MAX_FILE_BYTES, "Slack")
-            workspace = await self._find_workspace(thread.workspace)
-            entries = [{"id": await _upload_file(workspace, file), "title": file.name} for file in group]
-            mark = f"{_(REPEAT_MARK)} " if known else ""
-            caption = f"{mark}{joined_captions(group)}".strip()
-            await post_once(posts, lambda: self._share_files(workspace, thread, entries, caption), index=index)
+    def _file_rules(self, thread: Thread) -> FileRules:
+        return FileRules(MAX_FILE_BYTES, MAX_FILES_PER_MESSAGE)
 
-        await send_groups(group_files(files, MAX_FILES_PER_MESSAGE, MAX_FILE_BYTES), posts, send)
+    async def _upload(self, thread: Thread, file: OutgoingFile) -> Json:
+        workspace = await self._find_workspace(thread.workspace)
+        target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
+        await workspace.api.upload(target["upload_url"], file.path)
+        return {"id": str(target["file_id"]), "title": file.name}
 
-    async def _share_files(self, workspace: Workspace, thread: Thread, entries: Sequence[Json], caption: str) -> str:
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
         """Show uploaded files in their thread, in one message, and return the id of the first.
 
         If the outcome is unknown, wait for its shares, which Slack adds some time after the call.
         """
+        workspace = await self._find_workspace(thread.workspace)
+        caption = f"{_(REPEAT_MARK) if post.is_repeat else ''} {joined_captions(post.files)}".strip()
         address: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
         comment: Json = {"initial_comment": notification_text(caption)} if caption else {}
-        first = str(entries[0]["id"])
+        first = str(post.uploads[0]["id"])
         try:
-            await workspace.api("files.completeUploadExternal", files=entries, **address, **comment)
+            await workspace.api("files.completeUploadExternal", files=list(post.uploads), **address, **comment)
         except OutcomeUnknown as error:
             for seconds in SHARE_CHECK_SECONDS:
                 if (await workspace.api("files.info", file=first))["file"].get("shares"):
@@ -164,10 +151,7 @@ class SlackChannel(PlatformChannel):
             raise TryLater(str(error)) from None
         return first
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return file_limits.limit_chunks(MAX_FILE_BYTES, attachment, self._download_chunks(attachment))
-
-    async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         team_id, _, file_id = attachment.ref.partition("/")
         workspace = await self._find_workspace(team_id)
         try:
@@ -177,9 +161,7 @@ class SlackChannel(PlatformChannel):
         url = file.get("url_private_download") or file.get("url_private")
         if not url:
             raise Refused("is not stored on Slack")
-        async with aclosing(workspace.api.download(url, file.get("mimetype") or "")) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return workspace.api.download(url, file.get("mimetype") or "")
 
     # ------------------------------------------------------------ parts
 
@@ -193,10 +175,3 @@ class SlackChannel(PlatformChannel):
             except ChannelError as error:  # another workspace may be the right one
                 failure = error
         raise failure
-
-
-async def _upload_file(workspace: Workspace, file: OutgoingFile) -> str:
-    """Upload a file and return its id. It is invisible until the upload is completed."""
-    target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
-    await workspace.api.upload(target["upload_url"], file.path)
-    return str(target["file_id"])

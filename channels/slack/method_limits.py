@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from channels.shared.http_client import RateLimited
+from channels.shared.posts import IDEMPOTENT_POSTS
 from channels.shared.rate_limit import SAFETY_FACTOR, Priority, TokenBucket
 
 LIMITED_PER_CHANNEL = "chat.postMessage"
@@ -66,7 +67,7 @@ class ReplyLimit:
     A live call waits here, and so shows the latest state; any other call waits in `SlackApi`.
     """
 
-    idempotent = True  # a post of unknown outcome is searched for
+    idempotent_posts = IDEMPOTENT_POSTS  # a post of unknown outcome is searched for
 
     def __init__(self, reserve: Callable[[Priority], Awaitable[None]]) -> None:
         self._reserve = reserve

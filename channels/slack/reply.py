@@ -17,10 +17,10 @@ from agent.blocks import Final, View
 from agent.messages import Thread
 from catalogue import N_, _
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
-from channels.shared.buttons import command_data, final_command, live_command
+from channels.shared.buttons import final_button, live_button
 from channels.shared.progress import summary_line
 from channels.shared.rate_limit import Priority
-from channels.shared.reply_writer import MessageMissing
+from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.shared.texts import REPEAT_MARK, expiry_note, with_options
 from channels.slack.api import StreamEnded, thread_arguments
 from channels.slack.blocks import (
@@ -93,8 +93,8 @@ class StreamState:
                     self.tasks[chunk["id"]] = SlackTask(chunk["id"], chunk["title"], chunk["status"], details)
 
 
-class SlackRenderer:
-    """The messages of one reply."""
+class SlackRenderer(MessageRenderer[SlackMessage]):
+    """The messages of one reply. It has no placeholder: a status or reaction shows the work and notifies nobody."""
 
     def __init__(self, find_workspace: FindWorkspace, thread: Thread, posts: SentMessages, to: str, asker: str) -> None:
         self._find_workspace = find_workspace
@@ -127,7 +127,7 @@ class SlackRenderer:
             return []
         parts = [SlackMessage(chunk, live=True) for chunk in split_for_slack(text, streamed=self._streamed) or [""]]
         parts[0] = replace(parts[0], tasks=shown, plan=_(WORKING) if shown else "")
-        command = "" if self._native else self._command_data(live_command(view))  # a session has its own button
+        command = "" if self._native else live_button(view, self._key)  # a session has its own button
         parts[-1] = replace(parts[-1], notice=notice[:300], command=command)
         return parts
 
@@ -145,14 +145,8 @@ class SlackRenderer:
             tasks = folded_tasks(final, streamed=self._streamed)
             parts[0] = replace(parts[0], mention=mention, tasks=tasks, plan=summary_line(final))
             status = ("suspended" if final.asks else "active") if answers else ""
-            parts[-1] = replace(parts[-1], session=status, command=self._command_data(final_command(final)))
+            parts[-1] = replace(parts[-1], session=status, command=final_button(final, self._key))
         return parts
-
-    def _command_data(self, command: str) -> str:
-        return command_data(command, self._key) if command else ""
-
-    def placeholder(self) -> None:
-        """Show none: the status or reaction is enough, and a message would notify people."""
 
     def repeat(self, part: SlackMessage) -> SlackMessage:
         return replace(part, mark=_(REPEAT_MARK))
@@ -309,7 +303,6 @@ class SlackRenderer:
         return await self._find_workspace(self._thread.workspace)
 
     async def _call(self, method: str, /, *, live: bool = False, **arguments: Any) -> Json:
-        """Call a method for the channel of the thread."""
         reserved = method == self._reserved
         if reserved:
             self._reserved = ""

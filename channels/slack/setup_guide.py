@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from catalogue import N_, _
 from channels.shared.setup_guide import SetupGuide
-from channels.slack import SlackSettings
 from channels.slack.manifest import app_manifest
 
 CREATE_APP = N_("""\
@@ -29,11 +28,7 @@ def manifest_link() -> str:
     return f"https://api.slack.com/apps?new_app=1&manifest_json={quote(compact, safe='')}"
 
 
-def _describe_contact(settings: SlackSettings, account: str, word: str) -> str:
-    """Return how to write to the app."""
-    return _(CONTACT, word=word)
-
-
 GUIDE = SetupGuide(
-    _describe_contact, {"app_token": lambda: _(CREATE_APP, link=manifest_link()), "bot_token": partial(_, INSTALL_APP)}
+    lambda settings, account, word: _(CONTACT, word=word),
+    {"app_token": lambda: _(CREATE_APP, link=manifest_link()), "bot_token": partial(_, INSTALL_APP)},
 )

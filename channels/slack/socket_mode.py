@@ -26,7 +26,6 @@ from channels.base import (
     Gap,
     Health,
     NotStored,
-    Readiness,
     Receive,
     Refused,
     TokenRejected,
@@ -112,13 +111,10 @@ class SocketMode:
             before_authorize=self._store_envelope,  # a global middleware, first of all
             request_verification_enabled=False,  # a socket needs no signature
         )
-        self._health = ConnectionHealth(NAME, log)
+        self.health = ConnectionHealth(NAME, log)
         self._gaps: asyncio.Queue[list[tuple[Workspace, Gap]]] = asyncio.Queue(1)  # to catch up on
         self._away_since = 0.0  # Unix time of the last sign of Slack before the oldest unread gap
         self._background = background
-
-    def readiness(self) -> Readiness:
-        return self._health.now
 
     @property
     def workspace_names(self) -> str:
@@ -136,7 +132,7 @@ class SocketMode:
                 workspace.pipeline.receive = receive
                 group.create_task(workspace.pipeline.offer_kept(), name="slack offer again")
             group.create_task(self._read_gaps(catch_up), name="slack catch-up")
-            await self._health.supervise(partial(self._connect_once, catch_up), STABLE_SECONDS)
+            await self.health.supervise(partial(self._connect_once, catch_up), STABLE_SECONDS)
 
     async def _connect_once(self, catch_up: CatchUpSource) -> tuple[str, float]:
         """Serve one connection until it is lost. Returns why it ended, and the longest time to wait before the next."""
@@ -150,7 +146,7 @@ class SocketMode:
             rejected = isinstance(error, (TokenRejected, Refused))
             longest = MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS
             return silent if isinstance(error, TimeoutError) else f"{error}.", longest
-        self._health.set_health(Health.READY)
+        self.health.set_health(Health.READY)
         if self._gaps.full():  # the waiting gap is part of this one
             self._gaps.get_nowait()
         self._gaps.put_nowait(gaps)

@@ -7,7 +7,6 @@ import logging
 import re
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 from weakref import WeakValueDictionary
 
 from agent.messages import Kind, Message, Quote, Thread
@@ -19,7 +18,7 @@ from channels.shared.caches import ExpiringDict, LatestDict
 from channels.shared.http_client import HttpClient
 from channels.shared.inbound import EventDelayed, InboundPipeline
 from channels.slack import SlackSettings, WorkspaceTokens
-from channels.slack.api import SlackApi, thread_arguments
+from channels.slack.api import SlackApi, session_address, thread_arguments
 from channels.slack.blocks import context_block, cut_fallback, notification_text
 from channels.slack.events import NAME, QUESTION_PREFIX, Json, SlackAccount
 
@@ -33,6 +32,7 @@ SESSION_SECONDS = 3000.0  # between two "processing" statuses (Slack's session e
 MAX_TITLE_CHARS = 60  # of a session
 MAX_CHOICE_CHARS = 1900
 MAX_CACHED_PEOPLE = 10_000
+SET_STATUS = "agents.sessions.setStatus"
 
 NOT_STORED_RESEND = N_("I can't save messages right now, so I didn't get yours. Please send it again in a few minutes.")
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
@@ -61,28 +61,22 @@ class PeopleCache:
 
     async def find_person(self, user: str, team: str) -> Person | None:
         """Return the person, or None if Slack does not answer in time."""
-        if self._known.get(user, (None, 0.0))[1] > time.monotonic() or not user:
-            return self._known.get(user, (None, 0.0))[0]
         async with self._lookups.setdefault(user, asyncio.Lock()):  # one lookup for two messages at once
-            return await self._fetch_person(user, team)
-
-    async def _fetch_person(self, user: str, team: str) -> Person | None:
-        known, until = self._known.get(user, (None, 0.0))
-        if until > time.monotonic():
+            known, until = self._known.get(user, (None, 0.0))
+            if until > time.monotonic() or not user:
+                return known
+            seconds = PERSON_SECONDS
+            try:
+                async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
+                    known = _parse_person((await self._api("users.info", user=user, include_locale=True))["user"], team)
+            except Refused as error:  # no such person, or the scope users:read is missing: treat them as a guest
+                log.warning("slack.unknown_person user=%s reason=%s", user, error)
+                known, seconds = known or Person(user, team, guest=True), REFUSED_SECONDS
+            except (ChannelError, TimeoutError) as error:  # keep the old entry
+                log.info("slack.unnamed user=%s reason=%s", user, error or "no answer in time")
+                seconds = FAILED_SECONDS
+            self._known[user] = known, time.monotonic() + seconds
             return known
-        try:
-            async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
-                known = _parse_person((await self._api("users.info", user=user, include_locale=True))["user"], team)
-        except Refused as error:  # no such person, or the scope users:read is missing: treat them as a guest
-            log.warning("slack.unknown_person user=%s reason=%s", user, error)
-            known = known or Person(user, team, guest=True)
-            self._known[user] = (known, time.monotonic() + REFUSED_SECONDS)
-        except (ChannelError, TimeoutError) as error:
-            log.info("slack.unnamed user=%s reason=%s", user, error or "no answer in time")
-            self._known[user] = (known, time.monotonic() + FAILED_SECONDS)  # keep the old entry
-        else:
-            self._known[user] = (known, time.monotonic() + PERSON_SECONDS)
-        return known
 
 
 def _parse_person(user: Json, team: str) -> Person:
@@ -182,9 +176,9 @@ class Workspace:
             if thread in self._working:
                 return
             self._working.set(thread, True, SESSION_SECONDS)
-            title = {"title": texts.shorten(asked.text, MAX_TITLE_CHARS)} if asked and asked.text else {}
+            title: Json = {"title": texts.shorten(asked.text, MAX_TITLE_CHARS)} if asked and asked.text else {}
             try:
-                await self._send_status(thread, "processing", **title)
+                await self.api(SET_STATUS, **session_address(thread), status="processing", **title)
             except ChannelError:
                 self._working.pop(thread)
                 if not asked:
@@ -213,8 +207,7 @@ class Workspace:
             self._end_session(thread, status)
 
     def _end_session(self, thread: Thread, status: str) -> None:
-        address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
-        self._ends.put_nowait((thread, "agents.sessions.setStatus", {**address, "status": status}))
+        self._ends.put_nowait((thread, SET_STATUS, {**session_address(thread), "status": status}))
 
     def _take_back_eyes(self, thread: Thread, message_id: str) -> None:
         reaction: Json = {"channel": thread.chat, "timestamp": message_id, "name": "eyes"}
@@ -224,7 +217,7 @@ class Workspace:
         """End the signs of finished turns, which would stay, a session's for an hour; retry until accepted."""
         while True:
             thread, method, arguments = await self._ends.get()
-            if method == "agents.sessions.setStatus" and thread in self._working:  # the next turn has begun
+            if method == SET_STATUS and thread in self._working:  # the next turn has begun
                 continue
             try:
                 await self.api(method, **arguments)
@@ -234,23 +227,17 @@ class Workspace:
                 self._ends.put_nowait((thread, method, arguments))
                 await asyncio.sleep(error.after)
 
-    async def _send_status(self, thread: Thread, status: str, **title: Any) -> None:
-        address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
-        await self.api("agents.sessions.setStatus", **address, status=status, **title)
-
     async def acknowledge(self, event: Message, receipt: Receipt, payload: Json) -> None:
         """Show the author the effect of a press or a stop; `pipeline` shows that of a message."""
         if payload.get("type") == "block_actions":
             await self._show_choice(event, receipt, payload)
-        elif _is_stop_button(payload) or (_is_withdrawn(event) and self._is_working(event.thread)):
+        elif _is_stop_button(payload) or (
+            _is_withdrawn(event) and (event.thread in self._working or event.thread in self._watched)
+        ):
             self.end_working(event.thread, "active")  # a stopped turn may send no answer
 
-    def _is_working(self, thread: Thread) -> bool:
-        return thread in self._working or thread in self._watched
-
-    async def _apologize(self, event: Message) -> None:
+    async def _apologize(self, event: Message, text: str) -> None:
         mark = {"event_type": "fawn_note", "event_payload": {}}  # SlackRenderer must not take it for an answer
-        text = texts.text_for(event, texts.NOT_STORED)
         await self.api("chat.postMessage", **thread_arguments(event.thread), text=text, metadata=mark)
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:

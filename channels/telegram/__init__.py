@@ -6,12 +6,11 @@ answers them, both over `api`.
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
-from agent.setting import Secret, setting
+from agent.setting import Secret, required, setting
 from catalogue import N_
-from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
 
 
@@ -19,13 +18,11 @@ from channels.shared.lifecycle import open_channel, run_probe
 class TelegramSettings:
     """`channels.telegram` in config.yaml."""
 
-    token: Secret = field(
-        metadata={
-            "help": N_("the bot's token from @BotFather"),
-            "environment": "TELEGRAM_BOT_TOKEN",
-            "shape": r"\d+:[\w-]+",
-            "looks": "digits, a colon, and letters: 123456789:AAH…",
-        },
+    token: Secret = required(
+        N_("the bot's token from @BotFather"),
+        environment="TELEGRAM_BOT_TOKEN",
+        shape=r"\d+:[\w-]+",
+        looks="digits, a colon, and letters: 123456789:AAH…",
     )
     base_url: str = setting("https://api.telegram.org", "URL of the Bot API server, without /bot")
     proxy: str = setting("", "HTTP proxy for all calls, with user:password@ if it needs them", repr=False)
@@ -42,13 +39,5 @@ class TelegramSettings:
 
 Settings = TelegramSettings  # the name under which the configuration finds them
 ID_SHAPE = (r"-?\d+", N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"))
-
-
-def connect(settings: TelegramSettings) -> AbstractAsyncContextManager[Channel]:
-    """Return the channel; `listen` connects it. Raises Refused for a proxy of another kind than HTTP."""
-    return open_channel("channels.telegram.channel:TelegramChannel", settings)
-
-
-async def probe(settings: TelegramSettings) -> str:
-    """Return a sentence about the account. Raises Refused with what to do."""
-    return await run_probe("channels.telegram.account_probe:probe", settings)
+connect = partial(open_channel, "channels.telegram.channel:TelegramChannel")
+probe = partial(run_probe, "channels.telegram.account_probe:probe")

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from catalogue import _
-from channels.base import ChannelError, Refused, TokenRejected
-from channels.shared.account_probe import CONNECTED
+from catalogue import N_, _
+from channels.shared.account_probe import CONNECTED, refusing
 from channels.shared.lifecycle import opened
 from channels.telegram import TelegramSettings
 from channels.telegram.api import TelegramApi
 
+TOKEN_REJECTED = N_("Telegram rejects the bot's token: copy it again from @BotFather (`token`)")
+
 
 async def probe(settings: TelegramSettings) -> str:
-    """Return a sentence about the account. Raises Refused with what to do."""
-    try:
+    with refusing(settings.base_url, ["base_url", "proxy", "ca_file"], TOKEN_REJECTED):
         async with opened(TelegramApi(settings)) as api:
-            username = (await api("getMe"))["username"]
-    except TokenRejected:
-        raise Refused(_("Telegram rejects the bot's token: copy it again from @BotFather (`token`)")) from None
-    except Refused:
-        raise
-    except ChannelError as error:
-        suspect = "`proxy`" if settings.proxy else "`base_url`"
-        raise Refused(_("{error}: check {suspect} and the network", error=error, suspect=suspect)) from None
-    return _(CONNECTED, name=f"@{username}")
+            return _(CONNECTED, name=f"@{(await api('getMe'))['username']}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import PurePath
 
 import telegram
 
-from agent.messages import Attachment, Message, Thread
+from agent.messages import Attachment, Thread
 from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
@@ -24,15 +24,12 @@ from channels.base import (
     Refused,
     Reply,
     SentMessages,
-    find_sent_message,
 )
 from channels.shared import file_limits
 from channels.shared.caches import TypingActions
-from channels.shared.file_groups import group_files, send_groups
 from channels.shared.http_client import opened_file
-from channels.shared.lifecycle import PlatformChannel
 from channels.shared.markdown_split import cut_units
-from channels.shared.posts import post_once
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK
@@ -60,7 +57,6 @@ class TelegramChannel(PlatformChannel):
 
     name = NAME
     limits = ChannelLimits(text_limit=MAX_MESSAGE_UNITS, upload=MAX_UPLOAD_BYTES, download=MAX_DOWNLOAD_BYTES)
-    window = 0.2
 
     def __init__(self, settings: TelegramSettings) -> None:
         self._api = TelegramApi(settings)
@@ -76,15 +72,12 @@ class TelegramChannel(PlatformChannel):
         await self._poller.run(receive)
 
     def readiness(self) -> Readiness:
-        return self._poller.readiness()
+        return self._poller.health.now
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = TelegramRenderer(self._api, thread, posts.key, to, self._typing)
         drafts = self._drafts and not _is_group(thread)
         return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread), drafts=drafts))
-
-    async def enrich(self, message: Message, earlier: int) -> Message:
-        return message
 
     def spell_command(self, thread: Thread, command: str) -> str:
         """In a group, a command without the bot's name may be for another bot, and is not always delivered."""
@@ -117,32 +110,22 @@ class TelegramChannel(PlatformChannel):
 
     # ------------------------------------------------------------ files
 
-    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        async def send(group: Sequence[OutgoingFile], index: int) -> None:
-            for file in group:
-                file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "Telegram")
-            mark = f"{_(REPEAT_MARK)} " if find_sent_message(posts, index) else ""
-            scope = self._rate_limit_scope(thread)
-            await post_once(posts, lambda: self._upload_files(thread, group, mark), scope, index=index)
+    def _file_rules(self, thread: Thread) -> FileRules:
+        return FileRules(MAX_UPLOAD_BYTES, MAX_ALBUM_FILES, _media_kind)
 
-        groups = group_files(files, MAX_ALBUM_FILES, MAX_UPLOAD_BYTES, _media_kind)
-        await send_groups(groups, posts, send)
-
-    async def _upload_files(self, thread: Thread, files: Sequence[OutgoingFile], mark: str) -> str:
-        """Upload an album, or one file: as a photo where Telegram accepts it, else as a document.
-
-        Returns the id of the first message. `mark` begins the first caption.
-        """
-        kind = _media_kind(files[0])
-        if len(files) == 1 and kind == "photo":
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
+        """Post an album, or one file: as a photo where Telegram accepts it, else as a document."""
+        kind, mark = _media_kind(post.files[0]), f"{_(REPEAT_MARK)} " if post.is_repeat else ""
+        if len(post.files) == 1 and kind == "photo":
             try:
-                return await self._send_media(thread, files, kind, mark)
+                return await self._send_media(thread, post.files, kind, mark)
             except Refused as error:
                 log.info("telegram.photo thread=%s reason=%s", thread, error)
                 kind = "document"
-        return await self._send_media(thread, files, kind, mark)
+        return await self._send_media(thread, post.files, kind, mark)
 
     async def _send_media(self, thread: Thread, files: Sequence[OutgoingFile], kind: str, mark: str) -> str:
+        """Return the id of the first message. `mark` begins the first caption."""
         captions = [cut_units(file.caption, MAX_CAPTION_UNITS) for file in files]
         captions[0] = cut_units(mark + files[0].caption, MAX_CAPTION_UNITS)
         async with AsyncExitStack() as opened:
@@ -161,19 +144,14 @@ class TelegramChannel(PlatformChannel):
         self._typing.forget(thread)
         return str(sent[0]["message_id"])
 
-    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return file_limits.limit_chunks(MAX_DOWNLOAD_BYTES, attachment, self._download_chunks(attachment))
-
-    async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         try:
             path = str((await self._api("getFile", file_id=attachment.ref))["file_path"])
         except Refused as error:
             if "too big" in str(error).lower():
                 raise file_limits.too_large(MAX_DOWNLOAD_BYTES) from None
             raise file_limits.no_longer_available("Telegram") from None
-        async with aclosing(self._api.download_file(path)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        return self._api.download_file(path)
 
     def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
         return RateLimitScope(self._rate_limiter, thread.chat, group=_is_group(thread))

@@ -10,14 +10,14 @@ from typing import Any
 
 from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Thread
-from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
+from channels.base import ChannelError, Health, NotStored, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.buttons import is_stop, press_toast
 from channels.shared.caches import TypingActions
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.inbound import InboundPipeline
-from channels.shared.texts import NOT_STORED, choice_line, text_for
+from channels.shared.texts import choice_line
 from channels.telegram.api import PollConflict, TelegramApi
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
 from channels.telegram.reply import choice_arguments
@@ -48,7 +48,7 @@ class Poller:
         self._poll_seconds = poll_seconds
         self._account: TelegramAccount | None = None
         self._offset = 0
-        self._health = ConnectionHealth(NAME, log)
+        self.health = ConnectionHealth(NAME, log)
         self._last_poll = 0.0  # time.monotonic() of the last successful poll
         self._undisturbed_since = 0.0  # time.monotonic() of the last conflict
         self._standby = False  # another program polls
@@ -56,7 +56,10 @@ class Poller:
         self._commands: list[dict[str, str]] = []
         self._background = background
         self._pipeline = InboundPipeline(
-            NAME, background, apologize=self._apologize, show_working=lambda event: typing.show(event.thread)
+            NAME,
+            background,
+            apologize=lambda event, text: api.call_in_thread(event.thread, "sendMessage", text=text),
+            show_working=lambda event: typing.show(event.thread),
         )
 
     async def set_commands(self, commands: list[dict[str, str]]) -> None:
@@ -68,9 +71,6 @@ class Poller:
     def username(self) -> str:
         """The bot's name, "" while it is unknown."""
         return self._account.username if self._account else ""
-
-    def readiness(self) -> Readiness:
-        return self._health.now
 
     async def run(self, receive: Receive) -> None:
         """Poll until cancelled. Retries what the platform fails at; raises what `receive` raises."""
@@ -86,10 +86,10 @@ class Poller:
             await asyncio.sleep(self._note_failure(error))
             return
         self._last_poll = time.monotonic()
-        if not self._health.is_ready:
+        if not self.health.is_ready:
             self._undisturbed_since = self._last_poll
-        self._health.set_health(Health.READY, f"@{account.username}")
-        self._health.failures, self._standby = 0, False
+        self.health.set_health(Health.READY, f"@{account.username}")
+        self.health.failures, self._standby = 0, False
         if updates:
             await self._store_updates(updates, account)
 
@@ -105,7 +105,7 @@ class Poller:
 
     async def _get_updates(self) -> list[dict[str, Any]]:
         """Return the updates after the offset. The first poll, and one after a failure, returns at once."""
-        waits = self._health.is_ready and not self._health.failures
+        waits = self.health.is_ready and not self.health.failures
         return await self._call_get_updates(int(self._poll_seconds) if waits else 0)
 
     async def _call_get_updates(self, seconds: int) -> list[dict[str, Any]]:
@@ -149,9 +149,6 @@ class Poller:
                     self._background.start_best_effort(showing, f"telegram click {event.key}")
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
 
-    async def _apologize(self, event: Message) -> None:
-        await self._api.call_in_thread(event.thread, "sendMessage", text=text_for(event, NOT_STORED))
-
     async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
         """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""
         query = click.key.rpartition(":")[2]
@@ -171,26 +168,26 @@ class Poller:
     def _note_failure(self, error: ChannelError) -> float:
         match error:
             case TokenRejected():
-                return self._health.note_failure(REJECTED, MAX_TOKEN_BACKOFF_SECONDS)
+                return self.health.note_failure(REJECTED, MAX_TOKEN_BACKOFF_SECONDS)
             case PollConflict() if "webhook" in str(error):
                 self._account = None  # identifying it again removes the webhook
-                return self._health.note_failure("", MAX_BACKOFF_SECONDS)
+                return self.health.note_failure("", MAX_BACKOFF_SECONDS)
             case PollConflict():
                 return self._handle_conflict()
             case RateLimited():
-                self._health.failures += 1
+                self.health.failures += 1
                 return error.after
         overdue = time.monotonic() - self._last_poll > self._poll_seconds + POLL_GRACE_SECONDS / 2
-        is_short = self._health.is_ready and not self._health.failures and not overdue  # one short failure is normal
-        return self._health.note_failure("" if is_short else f"{error}.", MAX_BACKOFF_SECONDS)
+        is_short = self.health.is_ready and not self.health.failures and not overdue  # one short failure is normal
+        return self.health.note_failure("" if is_short else f"{error}.", MAX_BACKOFF_SECONDS)
 
     def _handle_conflict(self) -> float:
         """Keep polling if this poller was undisturbed before, else stand by: two pollers would answer twice."""
         now = time.monotonic()
-        self._health.failures += 1
-        insist = self._health.is_ready and not self._standby and now - self._undisturbed_since > UNDISTURBED_SECONDS
+        self.health.failures += 1
+        insist = self.health.is_ready and not self._standby and now - self._undisturbed_since > UNDISTURBED_SECONDS
         self._undisturbed_since = now
         if not insist:
             self._standby = True
-            self._health.set_health(Health.DOWN, CONFLICT)
+            self.health.set_health(Health.DOWN, CONFLICT)
         return 0.0

@@ -14,7 +14,7 @@ from channels.base import Refused
 from channels.shared import buttons, progress, texts
 from channels.shared.caches import TypingActions
 from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
-from channels.shared.reply_writer import MessageMissing
+from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.telegram.api import NotModified, TelegramApi
 from channels.telegram.markdown import Entity, to_entities, without_mentions
 
@@ -51,7 +51,7 @@ class TelegramMessage:
     plain: bool = False  # without entities
 
 
-class TelegramRenderer:
+class TelegramRenderer(MessageRenderer[TelegramMessage]):
     """The messages of one reply."""
 
     def __init__(self, api: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions[Thread]) -> None:
@@ -68,7 +68,7 @@ class TelegramRenderer:
     def render(self, view: View) -> list[TelegramMessage]:
         """Render a running turn: plan and latest steps, the text, the notice."""
         head = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_UNITS, utf16_length)
-        foot = f"⏳ {texts.shorten(view.notice.text, 300)}" if view.notice else ""
+        foot = progress.notice_line(view)
         if not (head or foot or view.text):
             return []
         head, foot = f"{head}\n\n" if head else "", f"\n\n{foot}" if foot else ""
@@ -77,7 +77,7 @@ class TelegramRenderer:
         ) or [""]
         parts = [TelegramMessage(chunk) for chunk in chunks]
         parts[0] = replace(parts[0], head=head)
-        parts[-1] = replace(parts[-1], foot=foot, buttons=self._command_buttons(buttons.live_command(view)))
+        parts[-1] = replace(parts[-1], foot=foot, buttons=_command_buttons(buttons.live_button(view, self._key)))
         return parts
 
     def render_final(self, final: Final) -> list[TelegramMessage]:
@@ -85,7 +85,9 @@ class TelegramRenderer:
         parts: list[TelegramMessage] = []
         summary = progress.summary_line(final)
         for text, ask in final.messages():
-            keys, hint = _question_buttons(ask) if ask else (self._command_buttons(buttons.final_command(final)), "")
+            keys, hint = (
+                _question_buttons(ask) if ask else (_command_buttons(buttons.final_button(final, self._key)), "")
+            )
             text, room = f"{text}\n\n{hint}" if hint else text, CHUNK_UNITS - (MAX_SUMMARY_UNITS if summary else 0)
             messages = [TelegramMessage(chunk) for chunk in split_markdown(text, room, self._message_units)]
             if messages:
@@ -154,7 +156,6 @@ class TelegramRenderer:
         return await self._api.call_in_thread(self._thread, method, text=text, **arguments)
 
     async def _member_name(self, user_id: str) -> str:
-        """Return the first name of a member of the chat."""
         try:
             member = await self._api.call_in_thread(
                 replace(self._thread, topic=""), "getChatMember", user_id=int(user_id)
@@ -162,10 +163,6 @@ class TelegramRenderer:
         except Refused:
             return "Psst"
         return str(member["user"]["first_name"])[:64] or "Psst"
-
-    def _command_buttons(self, command: str) -> tuple[TelegramButton, ...]:
-        data = buttons.command_data(command, self._key) if command else ""
-        return ((buttons.button_label(data), data, ""),) if data else ()
 
     def _fold(self, final: Final, summary: str, part: TelegramMessage) -> str:
         """Return the summary of the steps, and as many of them as the message has room for."""
@@ -211,6 +208,10 @@ def _message_entities(part: TelegramMessage) -> tuple[str, list[Entity]]:
         quote = {"type": "expandable_blockquote", "offset": utf16_length(whole) + 2, "length": utf16_length(part.fold)}
         entities = [quote, *entities]  # Telegram ignores those beyond the hundredth
     return whole + fold, entities
+
+
+def _command_buttons(data: str) -> tuple[TelegramButton, ...]:
+    return ((buttons.button_label(data), data, ""),) if data else ()
 
 
 def _question_buttons(ask: Ask) -> tuple[tuple[TelegramButton, ...], str]:

@@ -12,6 +12,7 @@ from agent.blocks import Final, Step, Text
 from agent.messages import Attachment
 from channels.base import OutcomeUnknown, OutgoingFile, Refused, TryLater, Unconfirmed
 from channels.shared.file_limits import CHUNK
+from channels.shared.texts import REPEAT_MARK
 from tests.support.rigs.base import Call
 from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 
@@ -115,7 +116,8 @@ async def send_until_done(rig: Rig, files: list[OutgoingFile], posts: Memory) ->
 
 def times_shown(rig: Rig, *names: str) -> list[int]:
     """How often each file is visible."""
-    words = " ".join(rig.visible()).replace("about ", "about-").split()
+    text = " ".join(rig.visible()).replace("about ", "about-")
+    words = text.replace(f"{REPEAT_MARK} ", f"{REPEAT_MARK}-").split()  # DingTalk's mark names the file, too
     return [words.count(name) for name in names]
 
 

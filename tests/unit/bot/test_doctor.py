@@ -123,7 +123,7 @@ async def test_a_wrong_token_and_no_server_fail_only_their_channel(tmp_path: Pat
     async with FakeTelegram() as chat:
         refused = await run_checks(Config(tmp_path, channels=(bot(chat.base_url, other),), sandbox=FILES_ONLY))
     gone = await run_checks(Config(tmp_path, channels=(bot(chat.base_url),), sandbox=FILES_ONLY))
-    for found, token, fix in ((refused, other, "@BotFather"), (gone, TOKEN, "check `base_url`")):
+    for found, token, fix in ((refused, other, "@BotFather"), (gone, TOKEN, "Check `base_url`")):
         assert [f.subject for f in found if not f.ok] == ["channel telegram"]
         text = "\n".join(map(render_finding, found))
         assert token not in text

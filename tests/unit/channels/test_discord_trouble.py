@@ -449,5 +449,5 @@ async def test_the_probe_reports_what_it_found(rig: DiscordRig) -> None:
     with pytest.raises(Refused, match="kind socks5 cannot be used"):
         await discord.probe(DiscordSettings(token=Secret(TOKEN), proxy="socks5://127.0.0.1:9"))
     rig.server.fault("error", "me", code=200, body="<html>Please sign in</html>")
-    with pytest.raises(Refused, match=r"the response is not Discord's: check base_url"):
+    with pytest.raises(Refused, match=r"the response is not Discord's\. Check `base_url`"):
         await discord.probe(plain)

@@ -23,7 +23,7 @@ from channels import feishu
 from channels.base import Channel, CommandInfo, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process
 from channels.feishu.connection import PROGRAM, FeishuConnection
-from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
+from channels.feishu.setup_guide import OPTIONAL_SCOPES, REQUIRED_SCOPES
 from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
 from tests.fakes.feishu_world import guide_scopes
 from tests.fakes.server import until

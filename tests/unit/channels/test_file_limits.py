@@ -24,7 +24,10 @@ async def test_a_file_larger_than_announced_is_refused(size: int | None) -> None
         finally:
             closed = True
 
+    async def open_endless(attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        return endless()
+
     with pytest.raises(Refused, match="exceeds the 3 MB download limit"):
-        async for _ in limit_chunks(3 << 20, Attachment("x", "x", size=size), endless()):
+        async for _ in limit_chunks(3 << 20, Attachment("x", "x", size=size), open_endless):
             pass
     assert (given, closed) == (4, True)

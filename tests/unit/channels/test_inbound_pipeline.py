@@ -42,7 +42,7 @@ class Inbox:
         self.stored += [event.key for event in events]
         return [Receipt.ACCEPTED] * len(events)
 
-    async def apologize(self, event: Message) -> None:
+    async def apologize(self, event: Message, text: str) -> None:
         self.apologies.append(event.key)
 
     async def show_working(self, event: Message) -> None:

@@ -13,7 +13,7 @@ from agent.blocks import Final, Text
 from agent.setting import Secret
 from channels import slack
 from channels.base import Health, OutgoingFile, Refused
-from channels.slack.manifest import BOT_EVENTS, SCOPES
+from channels.slack.manifest import BOT_EVENTS, SCOPES, app_manifest
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, OPS, FakeSlack
 from tests.fakes.slack_scopes import METHOD_SCOPES, needed_scopes
 from tests.support.proxies import BehindTls, Proxy, front, relay, signed
@@ -79,7 +79,7 @@ async def test_without_a_proxy_setting_the_environment_is_ignored(monkeypatch: p
 
 
 def test_the_manifest_has_everything_the_channel_needs() -> None:
-    made = json.loads(slack.app_manifest())
+    made = json.loads(app_manifest())
     assert made["settings"]["socket_mode_enabled"]
     assert made["settings"]["interactivity"]["is_enabled"]
     assert made["settings"]["event_subscriptions"]["bot_events"] == list(BOT_EVENTS)

@@ -21,6 +21,7 @@ from bot.admin.service_checks import (
     check_embeddings,
     check_external_agents,
     check_mcp_server,
+    check_prices,
     check_search,
     check_voice,
 )
@@ -84,6 +85,7 @@ def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Fin
         ("voice", check_voice(config.voice)),
         ("embeddings", check_embeddings(config.memory.embeddings)),
         ("external agents", check_external_agents(config)),
+        ("budgets", asyncio.to_thread(check_prices, config)),
         ("permissions", asyncio.to_thread(_check_rules, config)),
         *((f"channel {each.name}", _one(check_channel(each))) for each in config.channels),
     ]

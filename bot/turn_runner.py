@@ -176,6 +176,7 @@ class TurnRunner:
             work.account.notes,
         )
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
+        await self._rates.read_tools(self._store)
         context.tool_rates = self._rates
         context.schedules = TurnSchedules(self._store, self._current, job, self._outbox.wake)
         if self._tasks and self._current.config.tasks.per_thread:

@@ -19,7 +19,7 @@ from agent.stored_json import Damaged
 from bot.config.spending import RateLimitConfig
 from bot.current import Current
 from bot.storage.database import Database, Execute
-from bot.storage.uses import MessageUse, read_message_uses, read_tool_uses
+from bot.storage.uses import read_message_uses, read_tool_uses
 from catalogue import format_duration, ngettext
 
 PIECE_SECONDS = 5.0  # pieces of a bundle follow each other so fast, and count once
@@ -80,25 +80,36 @@ class ToolAndMessageRates:
         if since is None:
             return
         pieces: dict[tuple[str, str], float] = {}
+        counters: dict[tuple[str, str], list[deque[float]]] = {}
         for use in read_message_uses(execute, since, row):
-            last = pieces.get((use.author, use.bundle), 0.0) if use.bundle else 0.0
-            pieces[use.author, use.bundle] = use.received
-            if use.received - last > PIECE_SECONDS and _counts(use, begins_work):
+            if use.bundle:
+                last = pieces.get((use.author, use.bundle), 0.0)
+                pieces[use.author, use.bundle] = use.received
+                if use.received - last <= PIECE_SECONDS:
+                    continue
+            if use.payload and not _counts(use.payload, begins_work):
+                continue
+            key = use.author, use.conversation
+            if key not in counters:
                 thread = Thread.parse(use.conversation.rpartition("#")[0])
-                self._add(_message_uses(thread, use.author.partition(":")[2]), use.received)
+                counters[key] = self._counters(_message_uses(thread, use.author.partition(":")[2]))
+            for times in counters[key]:
+                times.append(use.received)
 
     async def read_tools(self, store: Database) -> None:
         """Count the earlier calls of tools, unless that was done for the limits in force."""
         since = self._begin_reading(time.time(), "tool")
         if since is None:
             return
-        found: list[tuple[str, float]] = []
+        found: dict[str, list[float]] = {}
         row, earliest = LAST_ROW, time.time()
         while row and earliest > since:
             row, earliest, calls = await store.run(partial(read_tool_uses, before=row, limit=PAGE_ROWS), durable=False)
-            found += calls
-        for tool, at in found:
-            self._add({"tool": (tool, (tool,))}, at)
+            for tool, at in calls:
+                found.setdefault(tool, []).append(at)
+        for tool, uses in found.items():
+            for times in self._counters({"tool": (tool, (tool,))}):
+                times.extend(uses)
         self._times = {key: deque(sorted(times)) for key, times in self._times.items()}  # some may be new
 
     def _begin_reading(self, now: float, *scopes: str) -> float | None:
@@ -120,9 +131,9 @@ class ToolAndMessageRates:
         refused = self._take({"tool": (tool, (tool,))}, time.time())
         return refused.until if refused else None
 
-    def _add(self, uses: Uses, at: float) -> None:
-        for limit in _limits_of(self._current.config.rate_limits, uses):
-            self._times.setdefault(_key(limit, uses), deque()).append(at)
+    def _counters(self, uses: Uses) -> list[deque[float]]:
+        limits = _limits_of(self._current.config.rate_limits, uses)
+        return [self._times.setdefault(_key(limit, uses), deque()) for limit in limits]
 
     def _take(self, uses: Uses, now: float) -> RateRefusal | None:
         counted: list[deque[float]] = []
@@ -154,9 +165,9 @@ def _message_uses(thread: Thread, person: str) -> Uses:
     }
 
 
-def _counts(use: MessageUse, begins_work: Callable[[Message], bool]) -> bool:
+def _counts(command: bytes, begins_work: Callable[[Message], bool]) -> bool:
     try:
-        return use.command is None or begins_work(use.command)
+        return begins_work(Message.load(command))
     except Damaged:
         return False
 

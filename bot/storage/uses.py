@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
-from agent.messages import Kind, Message
+from agent.messages import Kind
 from bot.storage.audit import AuditKind
 from bot.storage.database import Execute
 from bot.storage.dialect import BODY_BYTES
-from bot.storage.rows import read_rows
 
 RATE_LIMIT = "rate limit"  # why a row of the inbox was refused
 _TOOL_RESULT = f'"{AuditKind.TOOL_RESULT}"'.encode()
 
 
-@dataclass(frozen=True, slots=True)
-class MessageUse:
+class MessageUse(NamedTuple):
     """A message or command of a person, `author` with the channel; `payload` is that of a command."""
 
     author: str
@@ -26,11 +24,6 @@ class MessageUse:
     bundle: str
     received: float
     payload: bytes
-
-    @property
-    def command(self) -> Message | None:
-        """The command. Raises Damaged."""
-        return Message.load(self.payload) if self.payload else None
 
 
 def read_message_uses(execute: Execute, since: float, before_row: int) -> list[MessageUse]:
@@ -42,9 +35,9 @@ def read_message_uses(execute: Execute, since: float, before_row: int) -> list[M
         "SELECT author, conversation, bundle, received,"
         f" CASE WHEN kind='{Kind.COMMAND}' THEN payload ELSE '' END AS payload FROM inbox WHERE received>:since"
         f" AND id<:before AND kind IN ('{Kind.CHAT}', '{Kind.COMMAND}') AND error<>'{RATE_LIMIT}'"
-        " AND key LIKE substr(author, 1, instr(author, ':')) || '%' ORDER BY received"
+        " AND key LIKE substr(author, 1, instr(author, ':')-1) || '%' ORDER BY received"
     )
-    return read_rows(execute, MessageUse, sql, since=since, before=before_row)
+    return [*map(MessageUse._make, execute(sql, {"since": since, "before": before_row}))]
 
 
 def read_tool_uses(execute: Execute, before: int, limit: int) -> tuple[int, float, Sequence[tuple[str, float]]]:

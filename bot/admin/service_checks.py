@@ -20,13 +20,15 @@ from agent.models.settings import ModelSettings
 from agent.sections import EmbeddingsConfig, VoiceConfig
 from agent.spending import EMBEDDING, LEAD, VOICE
 from agent.transcription import NotTranscribed, transcribe
-from agent.web.addresses import WebError
+from agent.web.addresses import AddressGuard, WebError
 from agent.web.search import make_provider
 from agent.web.settings import SearchSettings
 from bot.admin.local_checks import Finding
 from bot.app import folders, sandbox_settings
 from bot.budget_texts import unknown_price
+from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
+from bot.push import PushFailed, PushRefused, probe_target
 from catalogue import _
 from sandbox.base import Sandbox, SandboxError
 from sandbox.select import select_provider
@@ -127,6 +129,22 @@ def check_prices(config: Config) -> list[Finding]:
             refusal = unknown_price(kind, name)
             findings.append(Finding("note", "budgets", refusal.what, refusal.what_to_do))
     return findings
+
+
+async def check_push_target(target: PushTarget, config: PushConfig) -> Finding:
+    """Ask a target whether it is there, in a way that notifies nobody, under the rules of a push."""
+    subject = f"push target {target.name}"
+    guard = None if config.private_addresses else AddressGuard()
+    fix = _("correct its `url`; a server in your own network needs `push: {private_addresses: true}`")
+    try:
+        status = await probe_target(target.kind, target.url.reveal(), guard)
+    except (PushRefused, PushFailed, WebError, ValueError) as error:
+        return Finding("fault", subject, str(error), fix)
+    if status >= 500 or (target.kind == "bark" and status != 200):
+        return Finding("fault", subject, _("it answers with status {status}", status=status), fix)
+    if target.kind == "bark":
+        return Finding("ok", subject, _("the Bark server answers; whether the key is right shows with the first push"))
+    return Finding("ok", subject, _("it answers (status {status} to HEAD); nothing was pushed", status=status))
 
 
 async def check_external_agents(config: Config) -> list[Finding]:

@@ -90,3 +90,15 @@ async def test_embeddings_count_for_the_person_who_said_and_who_asks(
         assert service.rows(sql) == [(*row, 1), (*row, 0)], "of the request, and of the fact"
         [(money, spent)] = service.rows("SELECT money, (SELECT sum(cost) FROM usage) FROM budgets")
         assert money == spent
+
+
+async def test_usage_charts_tokens_where_no_price_is_known(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(sandbox={"provider": "none"})
+    telegram.send("hello")
+    await telegram.wait(JANE, "hello")
+    await service.quiet()
+    telegram.send("/usage")
+    await telegram.wait(JANE, "Your usage")
+    await until(lambda: "usage.png" in [each.file_name for each in telegram.visible(JANE)], what="the chart")

@@ -116,7 +116,7 @@ def _describe(call: CommandCall, event: dict[str, Any], names: dict[str, str], z
     known = people.find_person(call.execute, channel, person)
     name = without_formatting(known.name) if known and known.name else ""
     shown = f"{name} (`{person}`)" if name else f"`{person or who}`" if who else ""
-    what = [str(value) for value in event.get("what", {}).values() if not DIGEST.fullmatch(str(value))]
+    what = [f"{key}={value}" for key, value in event.get("what", {}).items() if not DIGEST.fullmatch(str(value))]
     deed = " ".join([event["kind"], *what]).replace("`", "'")
     result = f" → {event['result']}" if event.get("result") else ""
     where = names.get(event.get("where", ""), "")

@@ -11,7 +11,7 @@ from tests.e2e.test_permissions import ASK, asked, press, written
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import Service, ask
+from tests.support.service_process import Service, ask, said
 
 EVE = 78
 BOT_ID = 123456
@@ -125,14 +125,12 @@ async def test_operators_read_the_audit_in_the_chat_and_in_a_group_only_on_purpo
     await telegram.wait(EVE, "doesn't let you use /audit")
     telegram.send(f"/audit {EVE}")  # two digits are a number of entries
     shown = await telegram.wait(JANE, "The newest entries of the audit")
-    assert "access.denied audit" in shown.text
+    assert "access.denied command=audit" in shown.text
     telegram.send("/audit 5 tool.call")
-    await until(lambda: "tool.call write_file" in telegram.visible(JANE)[-1].text, what="the denied call")
-    shown = telegram.visible(JANE)[-1]
-    assert "rule" in shown.text
-    assert "→ denied" in shown.text
-    assert len(shown.text.splitlines()) == 2
-    assert SECRET not in shown.text
+    await until(lambda: len(said(telegram, JANE)) == 2, what="the second answer")
+    assert "tool.call by=rule tool=write_file → denied" in (text := said(telegram, JANE)[-1])
+    assert len(text.splitlines()) == 2
+    assert SECRET not in text
     telegram.send("/audit @nobody-there")
     await telegram.wait(JANE, "I found nothing in the newest")
     telegram.send("/audit what is this")

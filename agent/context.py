@@ -144,17 +144,18 @@ class ToolLedger(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """A finished model call with its tokens, as far as the provider reports them. `at` is its end in unix time."""
+    """A finished paid call with its tokens, as far as the provider reports them. `at` is its end in unix time."""
 
     agent: str
     model: str  # the name of its configuration entry
-    kind: str  # turn, summary, title, evaluation, memory
+    kind: str  # turn, summary, title, evaluation, memory, voice, embedding
     input: int
     output: int
     cached: int
     reasoning: int
     seconds: float
     at: float
+    audio_seconds: float = 0.0  # of a voice message; it has its price, and is not stored
 
 
 @dataclass(eq=False, slots=True)

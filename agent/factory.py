@@ -20,7 +20,6 @@ from agent.checkpointer import LatestCheckpointer
 from agent.context import ToolServices, TransactionRunner, TurnContext
 from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
-from agent.models.answers import LEAD
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
 from agent.models.traffic import ModelTraffic
@@ -33,6 +32,7 @@ from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents
 from agent.resume import Graph, State
 from agent.sections import AgentSettings
 from agent.skills.library import SkillLibrary
+from agent.spending import LEAD
 from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools import make_tools

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from langchain_core.tools import BaseTool
 
 from agent.brief import join_parts
-from agent.models.answers import LEAD
 from agent.models.settings import AgentConfigError
 from agent.resume import Graph
 from agent.sections import AgentSettings
+from agent.spending import LEAD
 from agent.subagents.kinds import matching_tools
 from agent.subagents.settings import NamedAgentSettings
 from agent.subagents.task import make_task_tool

@@ -100,6 +100,9 @@ class VoiceConfig:
     model: str = setting("whisper-1", "the server's name of the model")
     api_key: Secret | None = setting(None, "the server's key")
     language: str = setting("", "ISO 639-1 code of the language that people speak; empty: the server detects it")
+    price_per_minute: float | None = setting(
+        None, "dollars for a minute of audio, such as 0.006; empty: the list price of the model", ge=0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,9 @@ class EmbeddingsConfig:
     seconds: float = setting(0.5, "how long a turn waits for the embedding of its request at most", ge=0.05)
     min_similarity: float = setting(
         0.3, "cosine below which a memory does not match; it depends on the model", ge=-1, le=1
+    )
+    price_per_million_tokens: float | None = setting(
+        None, "dollars for a million tokens, such as 0.02; empty: the list price of the model", ge=0
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from agent.spending import Refusal
+from agent.spending import EMBEDDING, VOICE, Refusal
 from bot.config.spending import BudgetConfig
 from catalogue import N_, _, join_sentences
 
@@ -26,6 +26,11 @@ NEARLY_USED_UP = {
     "agent": N_("More than {share} of this agent's budget of {budget} is used."),
     "model": N_("More than {share} of this model's budget of {budget} is used."),
     "everything": N_("More than {share} of everybody's budget of {budget} is used."),
+}
+SET_MODEL_PRICE = N_("An operator can set `price` of this model in the configuration (`models`).")
+SET_PRICE = {
+    VOICE: N_("An operator can set `price_per_minute` in the configuration (`voice`)."),
+    EMBEDDING: N_("An operator can set `price_per_million_tokens` in the configuration (`memory.embeddings`)."),
 }
 
 
@@ -66,11 +71,11 @@ def _renewed(until: float, zone: ZoneInfo | None) -> str:
     return _("It is renewed at {time}.", time=f"{datetime.fromtimestamp(until, zone):%Y-%m-%d %H:%M}")
 
 
-def unknown_price(model: str) -> Refusal:
+def unknown_price(kind: str, model: str) -> Refusal:
     """Return why a model without a known price is refused under a budget in money."""
     return Refusal(
         _("I don't know what the model {model} costs, and a budget in money applies here.", model=model),
-        _("An operator can set `price` of this model in the configuration (`models`)."),
+        _(SET_PRICE.get(kind, SET_MODEL_PRICE)),
         other_model=True,
     )
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from zoneinfo import ZoneInfo
 
 from agent.context import Meter, ModelCall
-from agent.models.prices import load_prices, price_call
+from agent.models.prices import Priced, load_prices, price_call
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
-from agent.spending import PlannedCall, Refusal
+from agent.spending import EMBEDDING, VOICE, PlannedCall, Refusal
 from bot.background import until_stored
 from bot.budget_texts import refusal_of, unknown_price, warning_of
 from bot.config.spending import BudgetConfig
@@ -87,23 +87,28 @@ class Budgets:
         """Return the gate of calls that `payer` pays for; None if there are no budgets."""
         return BudgetGate(self, payer) if self.current.config.budgets else None
 
-    def settings(self, model: str) -> ModelSettings | None:
-        """Return the settings of a model; None if it is not configured any more."""
+    def settings(self, kind: str, model: str) -> Priced | None:
+        """Return the settings of what a call of a kind uses; None if the model is not configured any more."""
+        if kind == VOICE:
+            return self.current.config.voice
+        if kind == EMBEDDING:
+            return self.current.config.memory.embeddings
         if not self.current.config.models:
             return ModelSettings(model, DEMO_CLASS_PATH)
         return next((each for each in self.current.config.models if each.name == model), None)
 
-    async def load_prices(self, model: str) -> None:
-        """Load the table of prices if the model needs it."""
-        await load_prices(self.settings(model))
+    async def load_prices(self, calls: Iterable[PlannedCall | ModelCall]) -> None:
+        """Load the table of prices if one of the calls needs it."""
+        for kind, model in {(call.kind, call.model) for call in calls}:
+            await load_prices(self.settings(kind, model))
 
     def price(self, call: ModelCall) -> PricedCall:
         """Return the call with its cost."""
-        return PricedCall(call, *price_call(self.settings(call.model), call))
+        return PricedCall(call, *price_call(self.settings(call.kind, call.model), call))
 
     async def reserve(self, payer: Payer, planned: PlannedCall) -> Opened | Refusal | None:
         """Reserve for a call; wait while running calls hold what is left of a budget."""
-        await self.load_prices(planned.model)
+        await self.load_prices([planned])
         while True:
             config, now = self.current.config, time.time()
             zone = ZoneInfo(config.time_zone) if config.time_zone else None
@@ -113,10 +118,10 @@ class Budgets:
             least, most = self.bounds(planned, now)
             if most.cost is None and any(limit.config.money is not None for limit in limits):
                 log.warning("budget.unknown_price model=%s", planned.model)
-                return unknown_price(planned.model)
+                return unknown_price(planned.kind, planned.model)
             freed = self._freed
             work = partial(self._try_reserve, payer=payer, limits=limits, least=least, most=most)
-            found = await until_stored("reserve", partial(self._store.run, work, durable=False))
+            found = await self._open(work)
             if isinstance(found, Limit):
                 log.info("budget.refused scope=%s period=%s kind=%s", *found.key.values.values(), planned.kind)
                 return refusal_of(found.config, found.key.until, zone, *await self._used(found))
@@ -127,8 +132,28 @@ class Budgets:
     def bounds(self, planned: PlannedCall, now: float) -> tuple[PricedCall, PricedCall]:
         """Return the call as it counts if it is cut off, and as it may become."""
         name = (planned.agent, planned.model, planned.kind)
-        least = ModelCall(*name, input=planned.input, output=0, cached=0, reasoning=0, seconds=0.0, at=now)
+        least = ModelCall(*name, planned.input, 0, 0, 0, seconds=0.0, at=now, audio_seconds=planned.audio_seconds)
         return self.price(least), self.price(replace(least, output=planned.output))
+
+    async def _open(self, attempt: Callable[[Execute], Opened | Limit | None]) -> Opened | Limit | None:
+        """Commit an attempt. If the caller is cancelled meanwhile, what it reserved is given back."""
+        found: list[Opened | Limit | None] = []
+
+        async def commit() -> None:
+            found.append(await until_stored("reserve", partial(self._store.run, attempt, durable=False)))
+
+        async def give_back() -> None:
+            await task
+            if isinstance(opened := found[0], Opened):
+                await self._end(opened, lambda execute: usage.delete_call(execute, opened.id), [])
+
+        task = self._tasks.start(commit(), name="reserve")
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._tasks.start(give_back(), name="give back")
+            raise
+        return found[0]
 
     async def _used(self, limit: Limit) -> tuple[int, int]:
         money, tokens, *_held = await self._store.run(partial(stored.read_counter, key=limit.key), durable=False)

@@ -15,6 +15,7 @@ from agent.messages import Kind, Message, Thread
 from agent.skills.skill import Skill
 from bot import questions
 from bot.agent_command import run_agents_command
+from bot.audit_command import AUDIT_WORDS, audit_command
 from bot.config.team import Right, RoleConfig
 from bot.current import Current
 from bot.forget_command import forget_command
@@ -323,6 +324,7 @@ COMMANDS = (
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
     Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, Right.ACCESS),
+    Command("audit", N_("show who did what"), audit_command, AUDIT_WORDS, Right.OPERATE),
     Command("reload", N_("read the configuration again"), reload_command, right=Right.OPERATE),
     Command("export", N_("get what I have stored of you as a file"), export_command, "me"),
     Command("forget", N_("have me forget you"), forget_command, "me"),

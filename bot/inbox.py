@@ -45,6 +45,7 @@ from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
+from bot.storage.uses import RATE_LIMIT
 from bot.work_rights import NOT_ALLOWED, record_refusal, refuse_work
 from catalogue import N_, _
 from channels.base import NotStored, Receipt
@@ -255,10 +256,11 @@ class Inbox:
 
     def _refuse(self, execute: Execute, message: Message, row: int, received: float, arrived: Arrived) -> bool:
         """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
+        self._rates.read_messages(execute, row, received, self._begins_work)
         refused = self._rates.take_message(message, received)
         if refused is None:
             return False
-        inbox.set_state(execute, row, InboxState.DONE, "rate limit")
+        inbox.set_state(execute, row, InboxState.DONE, RATE_LIMIT)
         what = {"id": row, "rate": refused.limit.scope}
         audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, message.thread, message.author.id, what=what))
         notice = partial(refused.sentence, self._current.config.time_zone)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from agent.memory.embeddings import BATCH_SECONDS, MAX_BATCH_TEXTS, Embedder
+from agent.context import Meter
+from agent.memory.embeddings import BATCH_SECONDS, MAX_BATCH_TEXTS, Embedder, EmbeddingsRefused
 from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import Memory, Place
 from agent.memory.words import content_words, own_words
@@ -26,7 +27,7 @@ from bot.storage import memory as stored
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.memory import QueuedRun
-from bot.storage.memory_vectors import memories_without_vector, store_vectors
+from bot.storage.memory_vectors import UnembeddedMemory, memories_without_vector, store_vectors
 from bot.storage.states import InboxState
 from bot.storage.usage import Payer
 from bot.turn_memory import TurnMemory
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 MEMORY_JOB, FORGET_JOB, EMBED_JOB = "memory", "forget memories", "embed memories"
 FORGET_SECONDS, EMBED_SECONDS = 86400.0, 300.0
+REFUSED_SECONDS = 3600.0  # how long the facts of a person wait whose budget refused: each refusal is in the audit
+MAX_ID = 2**63 - 1
 MAX_RUNS_PER_CALL = 20
 MAX_KNOWN_FACTS = 30  # that the extraction gets
 MIN_WORDS = 2  # in the messages of a call; fewer ("ok, thanks") contain no fact
@@ -62,19 +65,20 @@ class MemoryService:
         self._current = current
         self._embedder = Embedder(lambda: current.config.memory.embeddings)
         self._budgets = budgets
+        self._refused_until: dict[tuple[str, str], float] = {}  # of owners of facts, in monotonic time
 
     @property
     def enabled(self) -> bool:
         """Whether memory is on."""
         return is_enabled(self._current.config)
 
-    async def recall(self, job: ClaimedRun) -> TurnMemory | None:
+    async def recall(self, job: ClaimedRun, meter: Meter) -> TurnMemory | None:
         """Return the memory of a turn; None where it is off. A fault of the memory does not fail the turn."""
         person = next((each.author for each in job.messages if each.author.id == job.requester), None)
         if not self.enabled or person is None or person.bot:
             return None
-        turn_memory = TurnMemory(self._store, self._current, self._embedder, job, place_of(job.messages[0]), person)
-
+        embed = partial(self._embedder.embed, meter=meter)
+        turn_memory = TurnMemory(self._store, self._current, embed, job, place_of(job.messages[0]), person)
         await turn_memory.embed_request()
 
         def work(execute: Execute) -> bool:
@@ -147,15 +151,47 @@ class MemoryService:
             pass
 
     async def embed_facts(self, _: BackgroundJob) -> None:
-        """Handle the recurring job: embed the facts that have no vector of the configured model."""
+        """Handle the recurring job: embed the facts that have no vector of the configured model.
+
+        Who said a fact pays for it, so each call has the facts of one person.
+        """
+        before = MAX_ID
         while (config := self._current.config.memory.embeddings).base_url and self.enabled:
-            missing = partial(memories_without_vector, model=config.model, limit=MAX_BATCH_TEXTS)
+            missing = partial(memories_without_vector, model=config.model, before=before, limit=MAX_BATCH_TEXTS)
             facts = await self._store.run(missing, durable=False)
-            vectors = await self._embedder.embed([text for _, text in facts], BATCH_SECONDS)
-            if not vectors:
+            for owner in dict.fromkeys((fact.account, fact.owner) for fact in facts):
+                own = [fact for fact in facts if (fact.account, fact.owner) == owner]
+                if not await self._embed_facts_of(owner, own, config.model):
+                    return
+            if not facts:
                 return
-            rows = [(number, vector) for (number, _), vector in zip(facts, vectors, strict=True)]
-            await self._store.run(partial(store_vectors, model=config.model, vectors=rows))
+            before = facts[-1].id
+
+    async def _embed_facts_of(self, owner: tuple[str, str], facts: Sequence[UnembeddedMemory], model: str) -> bool:
+        """Embed facts of one person, unless their budget refuses. Return whether the endpoint works."""
+        if self._refused_until.get(owner, 0.0) > time.monotonic():
+            return True
+        thread = Thread.parse(facts[0].thread)
+        payer = Payer(0, "", thread, owner[1])
+        meter = self._budgets.meter(payer)
+        try:
+            vectors = await self._embedder.embed([fact.line for fact in facts], meter, BATCH_SECONDS)
+        except EmbeddingsRefused as error:
+            log.info("memory.not_embedded person=%s reason=%s", payer.person, error)
+            self._refused_until[owner] = time.monotonic() + REFUSED_SECONDS
+            return True
+        if not vectors:
+            return False
+        calls = meter.take_unrecorded()
+        await self._budgets.load_prices(calls)
+        rows = [(fact.id, vector) for fact, vector in zip(facts, vectors, strict=True)]
+
+        def record(execute: Execute) -> None:
+            usage.record_calls(execute, payer, map(self._budgets.price, calls))
+            store_vectors(execute, model, rows)
+
+        await self._store.run(record)
+        return True
 
 
 def is_enabled(config: Config) -> bool:

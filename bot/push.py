@@ -101,6 +101,41 @@ def sign_webhook(secret: Secret, id: str, at: str, body: bytes) -> str:
     return base64.b64encode(hmac.digest(key, b".".join((id.encode(), at.encode(), body)), "sha256")).decode()
 
 
+async def request_target(
+    method: str, url: str, guard: AddressGuard | None, body: bytes = b"", headers: dict[str, str] | None = None
+) -> int:
+    """Return the status of the answer; follow no redirect. `guard` decides which addresses are allowed, None: all.
+
+    Raises PushRefused, PushFailed and WebError.
+    """
+    resolver: AbstractResolver | None = None
+    if guard:
+        guard.check_url(url)
+        resolver = guard
+    connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False)
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False) as session,
+            session.request(method, url, data=body or None, headers=headers, allow_redirects=False) as response,
+        ):
+            return response.status
+    except aiohttp.InvalidURL:
+        raise PushRefused("the address is not valid") from None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:  # their texts may contain the address
+        raise PushFailed(f"not reached ({type(error).__name__})") from None
+
+
+async def probe_target(kind: str, url: str, guard: AddressGuard | None) -> int:
+    """Return the status of a request that notifies nobody: Bark's `/ping`, or HEAD for a webhook.
+
+    Raises PushRefused, PushFailed, WebError, and ValueError for an address that is none of a Bark device.
+    """
+    if kind == "bark":
+        return await request_target("GET", f"{split_bark_url(url)[0]}/ping", guard)
+    return await request_target("HEAD", url, guard)
+
+
 class PushJobs:
     """Handles the jobs that push. `guard` decides which addresses may be requested."""
 
@@ -144,23 +179,9 @@ class PushJobs:
         return bark_request(known.push_url, message)
 
     async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> None:
-        """Post and follow no redirect. Raises PushRefused, PushFailed and WebError."""
-        resolver: AbstractResolver | None = None
-        if not self._current.config.push.private_addresses:
-            self._guard.check_url(url)
-            resolver = self._guard
-        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False)
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
-        try:
-            async with (
-                aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False) as session,
-                session.post(url, data=body, headers=headers, allow_redirects=False) as response,
-            ):
-                status = response.status
-        except aiohttp.InvalidURL:
-            raise PushRefused("the address is not valid") from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:  # their texts may contain the address
-            raise PushFailed(f"not reached ({type(error).__name__})") from None
+        """Post. Raises PushRefused, PushFailed and WebError."""
+        guard = None if self._current.config.push.private_addresses else self._guard
+        status = await request_target("POST", url, guard, body, headers)
         if status >= 500 or status in LATER_STATUSES:
             raise PushFailed(f"HTTP status {status}")
         if status not in range(200, 300):

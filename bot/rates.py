@@ -1,19 +1,30 @@
-"""Rate limits of people, chats and tools, counted in the memory of this process: a restart begins anew."""
+"""Rate limits of people, chats and tools.
+
+The counts are in memory. After a start, and when the limits change, they are read once from rows that exist anyway: the
+messages from the inbox, the tool calls from the audit.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from zoneinfo import ZoneInfo
 
-from agent.messages import Message
+from agent.messages import Message, Thread
+from agent.stored_json import Damaged
 from bot.config.spending import RateLimitConfig
 from bot.current import Current
+from bot.storage.database import Database, Execute
+from bot.storage.uses import read_message_uses, read_tool_uses
 from catalogue import format_duration, ngettext
 
+PIECE_SECONDS = 5.0  # pieces of a bundle follow each other so fast, and count once
+PAGE_ROWS = 2000  # of the audit, read in one transaction
+LAST_ROW = 2**63 - 1
 MAX_KEYS = 10_000  # then those without a recent use are forgotten
 Uses = Mapping[str, tuple[str, Collection[str]]]  # scope → the key, and the names by which an entry may call it
 
@@ -58,26 +69,76 @@ class ToolAndMessageRates:
     def __init__(self, current: Current) -> None:
         self._current = current
         self._times: dict[str, deque[float]] = {}
+        self._read_for: Sequence[RateLimitConfig] = ()  # the limits for which the earlier uses were read
+
+    def read_messages(self, execute: Execute, row: int, now: float, begins_work: Callable[[Message], bool]) -> None:
+        """Count the messages before this row of the inbox, unless that was done for the limits in force.
+
+        `begins_work` says whether a command counts.
+        """
+        since = self._begin_reading(now, "person", "chat")
+        if since is None:
+            return
+        pieces: dict[tuple[str, str], float] = {}
+        counters: dict[tuple[str, str], list[deque[float]]] = {}
+        for use in read_message_uses(execute, since, row):
+            if use.bundle:
+                last = pieces.get((use.author, use.bundle), 0.0)
+                pieces[use.author, use.bundle] = use.received
+                if use.received - last <= PIECE_SECONDS:
+                    continue
+            if use.payload and not _counts(use.payload, begins_work):
+                continue
+            key = use.author, use.conversation
+            if key not in counters:
+                thread = Thread.parse(use.conversation.rpartition("#")[0])
+                counters[key] = self._counters(_message_uses(thread, use.author.partition(":")[2]))
+            for times in counters[key]:
+                times.append(use.received)
+
+    async def read_tools(self, store: Database) -> None:
+        """Count the earlier calls of tools, unless that was done for the limits in force."""
+        since = self._begin_reading(time.time(), "tool")
+        if since is None:
+            return
+        found: dict[str, list[float]] = {}
+        row, earliest = LAST_ROW, time.time()
+        while row and earliest > since:
+            row, earliest, calls = await store.run(partial(read_tool_uses, before=row, limit=PAGE_ROWS), durable=False)
+            for tool, at in calls:
+                found.setdefault(tool, []).append(at)
+        for tool, uses in found.items():
+            for times in self._counters({"tool": (tool, (tool,))}):
+                times.extend(uses)
+        self._times = {key: deque(sorted(times)) for key, times in self._times.items()}  # some may be new
+
+    def _begin_reading(self, now: float, *scopes: str) -> float | None:
+        """Return the unix time from which on uses count, or None if they were read for the limits in force."""
+        limits = self._current.config.rate_limits
+        if limits is self._read_for:
+            return None
+        self._read_for = limits
+        self._times.clear()
+        longest = max((limit.seconds for limit in limits if limit.scope in scopes), default=0.0)
+        return now - longest if longest else None
 
     def take_message(self, message: Message, now: float) -> RateRefusal | None:
         """Count a message of a person in a chat, or return why it is refused."""
-        thread, person = message.thread, message.author.id
-        chat = str(replace(thread, topic=""))
-        uses = {
-            "person": (f"{thread.channel}:{person}", (person, f"{thread.channel}:{person}")),
-            "chat": (chat, (thread.chat, f"{thread.channel}:{thread.chat}")),
-        }
-        return self._take(uses, now)
+        return self._take(_message_uses(message.thread, message.author.id), now)
 
     def take(self, tool: str) -> float | None:
         """Count a call of a tool and return None, or return the unix time when it may be called again."""
         refused = self._take({"tool": (tool, (tool,))}, time.time())
         return refused.until if refused else None
 
+    def _counters(self, uses: Uses) -> list[deque[float]]:
+        limits = _limits_of(self._current.config.rate_limits, uses)
+        return [self._times.setdefault(_key(limit, uses), deque()) for limit in limits]
+
     def _take(self, uses: Uses, now: float) -> RateRefusal | None:
         counted: list[deque[float]] = []
         for limit in _limits_of(self._current.config.rate_limits, uses):
-            key = f"{limit.scope}:{limit.seconds:g}:{uses[limit.scope][0]}"
+            key = _key(limit, uses)
             times = self._times.setdefault(key, deque())
             while times and times[0] <= now - limit.seconds:
                 times.popleft()
@@ -90,6 +151,25 @@ class ToolAndMessageRates:
             longest = max(limit.seconds for limit in self._current.config.rate_limits)
             self._times = {key: times for key, times in self._times.items() if times and times[-1] > now - longest}
         return None
+
+
+def _key(limit: RateLimitConfig, uses: Uses) -> str:
+    return f"{limit.scope}:{limit.seconds:g}:{uses[limit.scope][0]}"
+
+
+def _message_uses(thread: Thread, person: str) -> Uses:
+    chat = str(replace(thread, topic=""))
+    return {
+        "person": (f"{thread.channel}:{person}", (person, f"{thread.channel}:{person}")),
+        "chat": (chat, (thread.chat, f"{thread.channel}:{thread.chat}")),
+    }
+
+
+def _counts(command: bytes, begins_work: Callable[[Message], bool]) -> bool:
+    try:
+        return begins_work(Message.load(command))
+    except Damaged:
+        return False
 
 
 def _limits_of(limits: Sequence[RateLimitConfig], uses: Uses) -> list[RateLimitConfig]:

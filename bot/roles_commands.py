@@ -126,7 +126,8 @@ def _place_of_others(call: CommandCall) -> Thread:
     return replace(call.thread, chat="", topic="") if call.message.private else call.thread
 
 
-def _find_target(call: CommandCall, word: str) -> _Target | None:
+def find_target(call: CommandCall, word: str) -> _Target | None:
+    """Return whom a word of a command names: a mention, an id, or `here`; None for what is none of them."""
     if word == HERE:
         return _Target(call.thread.chat, "", "", _("this chat"))
     found = _PERSON.fullmatch(word)
@@ -140,7 +141,7 @@ def _find_target(call: CommandCall, word: str) -> _Target | None:
 
 
 def _grant_role(call: CommandCall, name: str, word: str) -> str:
-    access, target = call.current.access, _find_target(call, word)
+    access, target = call.current.access, find_target(call, word)
     if name not in access.roles:
         known = list_items(f"**{each}**" for each in access.roles)
         return _("There is no role `{name}`. The roles are {roles}.", name=name, roles=known)
@@ -162,7 +163,7 @@ def _grant_role(call: CommandCall, name: str, word: str) -> str:
 
 
 def _revoke_role(call: CommandCall, word: str) -> str:
-    target = _find_target(call, word)
+    target = find_target(call, word)
     if target is None:
         return _usage()
     if refusal := _refuse_here_only(call, target) or _refuse_change(call, target, None):

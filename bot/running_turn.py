@@ -102,8 +102,7 @@ class Account:
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """Run `work` and record usage and tool calls since the last commit, in one transaction."""
-        for model in {call.model for call in self.meter.unrecorded}:
-            await self._budgets.load_prices(model)
+        await self._budgets.load_prices(self.meter.unrecorded)
         calls, notes = self.meter.take_unrecorded(), [*self.notes]
         self.notes.clear()
 

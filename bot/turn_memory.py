@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
-from agent.memory.embeddings import Embedder, Vector
+from agent.memory.embeddings import EmbeddingsRefused, Vector
 from agent.memory.extraction import Fact, Statement, is_unfit
 from agent.memory.ranking import choose_notes, format_notes, fuse_matches, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place
@@ -22,6 +24,11 @@ from bot.storage import transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.memory_vectors import nearest_memories
 
+log = logging.getLogger(__name__)
+
+Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[list[Vector]]]
+"""Returns the vectors of texts, or none. Raises EmbeddingsRefused."""
+
 MAX_SEARCHED = 10  # in an answer of the tool
 MAX_EARLIER_MESSAGES = 50  # of the requester in the conversation, whose words may be saved
 TOOL_CONFIDENCE = 0.9  # of what a person asks to remember
@@ -31,11 +38,11 @@ class TurnMemory:
     """`agent.context.MemoryNotes` of one turn. It acts for the requester and in their place only."""
 
     def __init__(
-        self, store: Database, current: Current, embedder: Embedder, job: ClaimedRun, place: Place, person: Author
+        self, store: Database, current: Current, embed: Embed, job: ClaimedRun, place: Place, person: Author
     ) -> None:
         self._store = store
         self._current = current
-        self._embedder = embedder
+        self._embed = embed
         self._job = job
         self._place = place
         self._person = person
@@ -55,7 +62,14 @@ class TurnMemory:
 
     async def embed_request(self) -> None:
         """Embed the request for `recall`, within the deadline; without embeddings, `recall` compares words only."""
-        self._vectors = await self._embedder.embed([self._request])
+        self._vectors = await self._embed_text(self._request)
+
+    async def _embed_text(self, text: str) -> list[Vector]:
+        try:
+            return await self._embed([text])
+        except EmbeddingsRefused as error:  # the turn can do without
+            log.info("memory.not_embedded reason=%s", error)
+            return []
 
     def recall(self, execute: Execute) -> None:
         """Choose the notes for the request."""
@@ -103,7 +117,7 @@ class TurnMemory:
 
     async def search(self, text: str) -> str:
         """Return the memories that match any word."""
-        vectors = await self._embedder.embed([text])
+        vectors = await self._embed_text(text)
         found = await self._store.run(partial(self._find, text=text, vectors=vectors))
         return format_notes(rank_memories(found, time.time())[:MAX_SEARCHED], self._person.name) or "Nothing found."
 

@@ -141,7 +141,7 @@ class TurnRunner:
         job, account, limits = live.job, Account(self._store, live.job, live.meter, self.budgets), self._current.limits
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
-        inspector = UploadInspector(sandbox, agent.sees_pictures, self._current.config.voice)
+        inspector = UploadInspector(sandbox, agent.sees_pictures, self._current.config.voice, account.meter)
         uploads = Attachments(self._store, self._folders, job.conversation, folder, limits, inspector=inspector)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
@@ -167,7 +167,7 @@ class TurnRunner:
             live.feed.record(Failed(what, _("Please send it again.")))
             return
         channel = self._channel(job.thread.channel)
-        work.memory = await self._memory.recall(job)
+        work.memory = await self._memory.recall(job, work.account.meter)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.permissions, context.questions = await work.questions.permissions.prepare(), work.questions
         context.brief, context.meter, context.notes = (
@@ -176,6 +176,7 @@ class TurnRunner:
             work.account.notes,
         )
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
+        await self._rates.read_tools(self._store)
         context.tool_rates = self._rates
         context.schedules = TurnSchedules(self._store, self._current, job, self._outbox.wake)
         if self._tasks and self._current.config.tasks.per_thread:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from agent.context import UploadedFile
+from agent.context import Meter, UploadedFile
 from agent.documents import describe_document, is_document
 from agent.parsing.child import ParserFailed, ParserProcess
 from agent.pictures import FOLDER, MAX_BYTES, is_picture, scale_picture
@@ -31,6 +31,7 @@ class UploadInspector:
     sandbox: SandboxHandle
     shows_pictures: bool = False
     voice: VoiceConfig = VoiceConfig()
+    meter: Meter = field(default_factory=Meter)
     parser: ParserProcess = field(default_factory=ParserProcess)
 
     async def inspect(self, upload: UploadedFile, file: BinaryIO, folder: Path) -> UploadedFile:
@@ -67,7 +68,7 @@ class UploadInspector:
         if not self.voice.base_url:
             return replace(upload, about="audio, which you cannot hear")
         try:
-            words = await transcribe(self.voice, upload.name, await run_file_work(_read_from_start, file))
+            words = await transcribe(self.voice, upload.name, await run_file_work(_read_from_start, file), self.meter)
         except NotTranscribed as error:
             log.warning("voice.not_transcribed name=%s reason=%s", upload.name, error.__cause__ or error)
             return replace(upload, about="audio, which could not be transcribed", notice=str(error))

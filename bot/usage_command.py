@@ -145,8 +145,11 @@ def _send_chart(call: CommandCall, scope: str, key: str, zone: ZoneInfo | None) 
     if not any(tokens[day] for day in days):
         return
     values: Sequence[float] = [cost[day] / 1e6 for day in days]
-    top = format_money(round(1e6 * max(values))) if any(values) else f"{max(tokens[day] for day in days):,}"
-    values = values if any(values) else [tokens[day] for day in days]
+    if any(values):
+        top = format_money(round(1e6 * max(values)))
+    else:
+        values = [tokens[day] for day in days]
+        top = f"{max(values):,} tokens"  # the picture's font has no Chinese
     folder = f"usage-{hashlib.sha256(call.message.key.encode()).hexdigest()[:24]}"
     path = call.current.config.data_dir / "spool" / folder / CHART_NAME
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -98,7 +98,14 @@ ENGLISH_PHRASES = (
     "found character",
     "found unexpected end",
     "mapping values are",
-    *("mcp server {}", "web search {}", "external agent", "check agents", "this machine"),  # what `fawn check` tests
+    *(
+        "mcp server {}",
+        "web search {}",
+        "push target {}",
+        "external agent",
+        "check agents",
+        "this machine",
+    ),  # what `fawn check` tests
     "quoted scalar",
     "sandbox limits",
     "that cannot start",

@@ -6,14 +6,17 @@ import asyncio
 import logging
 import math
 import operator
+import time
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import aiohttp
 import orjson
 
+from agent.context import Meter, ModelCall
 from agent.sections import EmbeddingsConfig
+from agent.spending import CHARS_PER_TOKEN, EMBEDDING, LEAD, PlannedCall, Refusal, count_call, reserve_call
 
 log = logging.getLogger(__name__)
 
@@ -29,27 +32,55 @@ class EmbeddingsFailed(Exception):
     """The endpoint does not answer as it should."""
 
 
-async def embed_texts(config: EmbeddingsConfig, texts: Sequence[str], seconds: float) -> list[Vector]:
-    """Return the vector of each text. Raises EmbeddingsFailed."""
-    headers = {"Authorization": f"Bearer {config.api_key.reveal()}"} if config.api_key else {}
-    body = {"model": config.model, "input": [text[:MAX_TEXT_CHARS] for text in texts], "encoding_format": "float"}
+class EmbeddingsRefused(Exception):
+    """A budget or an unknown price does not allow the call, which was not made."""
+
+
+async def embed_texts(config: EmbeddingsConfig, texts: Sequence[str], seconds: float, meter: Meter) -> list[Vector]:
+    """Return the vector of each text, at the latest after `seconds`. Raises EmbeddingsFailed and EmbeddingsRefused."""
+    texts = [text[:MAX_TEXT_CHARS] for text in texts]
     try:
-        async with (
-            asyncio.timeout(seconds),
-            aiohttp.ClientSession() as session,
-            session.post(f"{config.base_url.rstrip('/')}/embeddings", json=body, headers=headers) as response,
-        ):
-            if response.status >= 400:
-                raise EmbeddingsFailed(f"it answers with status {response.status}")
-            rows = orjson.loads(await response.read())["data"]
-            vectors = [_unit(row["embedding"]) for row in sorted(rows, key=lambda row: row["index"])]
+        async with asyncio.timeout(seconds):
+            return await _embed_and_count(config, texts, meter)
     except TimeoutError as error:
         raise EmbeddingsFailed(f"it did not answer in {seconds:g} s") from error
     except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, OverflowError) as error:
         raise EmbeddingsFailed(f"{type(error).__name__}: {error}") from error
-    if len(vectors) != len(texts):
-        raise EmbeddingsFailed(f"it answers {len(vectors)} vectors for {len(texts)} texts")
-    return vectors
+
+
+async def _embed_and_count(config: EmbeddingsConfig, texts: Sequence[str], meter: Meter) -> list[Vector]:
+    estimate = sum(map(len, texts)) // CHARS_PER_TOKEN + len(texts)
+    held = await reserve_call(meter, PlannedCall(LEAD, config.model, EMBEDDING, estimate, 0))
+    if isinstance(held, Refusal):
+        raise EmbeddingsRefused(held.what)
+    began = time.monotonic()
+
+    async def ask() -> tuple[list[Vector], ModelCall]:
+        reply = await _post(config, texts)
+        rows = sorted(reply["data"], key=lambda row: row["index"])
+        vectors = [_unit(row["embedding"]) for row in rows]
+        if len(vectors) != len(texts):
+            raise EmbeddingsFailed(f"it answers {len(vectors)} vectors for {len(texts)} texts")
+        tokens = int((reply.get("usage") or {}).get("prompt_tokens") or estimate)
+        took = time.monotonic() - began
+        return vectors, ModelCall(LEAD, config.model, EMBEDDING, tokens, 0, 0, 0, took, time.time())
+
+    return await count_call(meter, held, ask, _is_charged)
+
+
+async def _post(config: EmbeddingsConfig, texts: Sequence[str]) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {config.api_key.reveal()}"} if config.api_key else {}
+    body = {"model": config.model, "input": texts, "encoding_format": "float"}
+    url = f"{config.base_url.rstrip('/')}/embeddings"
+    async with aiohttp.ClientSession() as session, session.post(url, json=body, headers=headers) as response:
+        if response.status >= 400:
+            raise EmbeddingsFailed(f"it answers with status {response.status}")
+        reply: dict[str, Any] = orjson.loads(await response.read())
+        return reply
+
+
+def _is_charged(error: BaseException) -> bool:
+    return not isinstance(error, (EmbeddingsFailed, aiohttp.ClientConnectorError))
 
 
 def _unit(values: Sequence[float]) -> Vector:
@@ -76,13 +107,13 @@ class Embedder:
         self._config = config
         self._failing = False
 
-    async def embed(self, texts: Sequence[str], seconds: float = 0.0) -> list[Vector]:
-        """Return the vectors, or none if the endpoint fails or none is configured."""
+    async def embed(self, texts: Sequence[str], meter: Meter, seconds: float = 0.0) -> list[Vector]:
+        """Return the vectors, or none if the endpoint fails or none is configured. Raises EmbeddingsRefused."""
         config = self._config()
         if not config.base_url or not any(text.strip() for text in texts):
             return []
         try:
-            vectors = await embed_texts(config, texts, seconds or config.seconds)
+            vectors = await embed_texts(config, texts, seconds or config.seconds, meter)
         except EmbeddingsFailed as error:
             if not self._failing:
                 log.warning("memory.embeddings_failed reason=%s; memories are found by their words only", error)

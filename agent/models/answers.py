@@ -16,11 +16,9 @@ from agent.context import Meter, ModelCall
 from agent.models.errors import BudgetExceeded, is_charged
 from agent.models.loader import LoadedModel
 from agent.models.traffic import model_call
-from agent.spending import PlannedCall, Refusal, Reservation
+from agent.spending import CHARS_PER_TOKEN, LEAD, PlannedCall, Refusal, count_call, reserve_call
 from agent.text_cleaning import clean_message
 
-LEAD = "lead"  # the agent that answers the person
-CHARS_PER_TOKEN = 3  # an estimate on the safe side, where no provider has counted yet
 DEFAULT_OUTPUT_TOKENS = 16_384  # the upper bound of an answer's tokens, where the model's settings have none
 
 R = TypeVar("R")
@@ -40,28 +38,22 @@ async def call_model(
 
     Raises BudgetExceeded without making the call if a budget does not allow it.
     """
-    held: Reservation | None = None
-    if gate := meter.root.gate:
-        planned = PlannedCall(agent, model.name or "", kind, input_tokens(), _max_output(model))
-        reserved = await gate.reserve(planned)
-        if isinstance(reserved, Refusal):
-            raise BudgetExceeded(reserved)
-        held = reserved
+    estimate = input_tokens() if meter.root.gate else 0  # only budgets need it, and it reads all messages
+    planned = PlannedCall(agent, model.name or "", kind, estimate, _max_output(model))
+    held = await reserve_call(meter, planned)
+    if isinstance(held, Refusal):
+        raise BudgetExceeded(held)
     began = time.monotonic()
-    try:
+
+    async def answer() -> tuple[R, ModelCall]:
         result = await ask()
         message = answer_of(result)
         call = _record_answer(message, model, began, kind, agent)
-    except BaseException as error:
-        if held:
-            await held.abandon(charged=is_charged(error))
-        raise
-    if held and not (call.input or call.output):  # the provider does not count
-        call = replace(call, input=planned.input, output=len(message.text) // CHARS_PER_TOKEN)
-    meter.add(call, recorded=held is not None)
-    if held:
-        await held.settle(call)
-    return result
+        if held and not (call.input or call.output):  # the provider does not count
+            call = replace(call, input=planned.input, output=len(message.text) // CHARS_PER_TOKEN)
+        return result, call
+
+    return await count_call(meter, held, answer, is_charged)
 
 
 def _record_answer(message: AIMessage, model: BaseChatModel, began: float, kind: str, agent: str) -> ModelCall:

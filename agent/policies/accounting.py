@@ -6,9 +6,10 @@ from functools import partial
 
 from langchain_core.messages import AIMessage
 
-from agent.models.answers import CHARS_PER_TOKEN, call_model
+from agent.models.answers import call_model
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
 from agent.policies.summarization import estimated_tokens
+from agent.spending import CHARS_PER_TOKEN
 from agent.tools.tool import AgentTool
 
 

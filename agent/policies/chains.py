@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.models.answers import LEAD
 from agent.models.loader import LoadedModel
 from agent.permissions.policy import PermissionPolicy
 from agent.policies.accounting import AccountingPolicy
@@ -30,6 +29,7 @@ from agent.policies.tool_log import ToolLogPolicy
 from agent.policies.traffic import TrafficPolicy
 from agent.policies.truncation import TruncationPolicy
 from agent.sections import AgentSettings
+from agent.spending import LEAD
 from agent.subagents.board import TaskPolicy
 from agent.user_message import MessageFormatter
 

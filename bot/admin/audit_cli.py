@@ -22,8 +22,6 @@ from bot.storage.audit_check import read_only, read_rows, verify_chain
 from bot.storage.database import Execute
 from catalogue import _, list_items
 
-PEOPLE_AND_PLACES = ("who", "subject", "where")
-
 
 class AuditCommandFailed(Exception):
     """The command failed; the text says why."""
@@ -106,7 +104,7 @@ def _export_lines(execute: Execute, arguments: argparse.Namespace) -> Iterator[b
     names = audit.read_names(execute)
     for row in read_rows(execute):
         event = row.event
-        aliases = [event[field] for field in PEOPLE_AND_PLACES if field in event]
+        aliases = [event[field] for field in audit.NAMED_FIELDS if field in event]
         if any(alias not in names for alias in aliases):
             names = dict.fromkeys(aliases, ("", b"")) | names | audit.read_names(execute)  # new, or forgotten
         known = {alias: names[alias][0] for alias in aliases if names[alias][0]}

@@ -23,6 +23,8 @@ from bot.admin.service_checks import (
     check_embeddings,
     check_external_agents,
     check_mcp_server,
+    check_prices,
+    check_push_target,
     check_search,
     check_voice,
 )
@@ -85,7 +87,9 @@ def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Fin
         *((f"web search {each.provider}", _one(check_search(each))) for each in config.web.search),
         ("voice", check_voice(config.voice)),
         ("embeddings", check_embeddings(config.memory.embeddings)),
+        *((f"push target {each.name}", _one(check_push_target(each, config.push))) for each in config.push.targets),
         ("external agents", check_external_agents(config)),
+        ("budgets", asyncio.to_thread(check_prices, config)),
         ("permissions", asyncio.to_thread(_check_rules, config)),
         *((f"channel {each.name}", _one(check_channel(each))) for each in config.channels),
     ]

@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING
 
 from agent.acp.connection import AcpError
 from agent.acp.settings import ExternalAgentSettings
+from agent.context import Meter, ModelCall
 from agent.mcp.settings import McpServerSettings
 from agent.memory.embeddings import EmbeddingsFailed, embed_texts
+from agent.models.prices import Priced, price_call
+from agent.models.settings import ModelSettings
 from agent.sections import EmbeddingsConfig, VoiceConfig
+from agent.spending import EMBEDDING, LEAD, VOICE
 from agent.transcription import NotTranscribed, transcribe
-from agent.web.addresses import WebError
+from agent.web.addresses import AddressGuard, WebError
 from agent.web.search import make_provider
 from agent.web.settings import SearchSettings
 from bot.admin.local_checks import Finding
 from bot.app import folders, sandbox_settings
+from bot.budget_texts import unknown_price
+from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
+from bot.push import PushFailed, PushRefused, probe_target
 from catalogue import _
 from sandbox.base import Sandbox, SandboxError
 from sandbox.select import select_provider
@@ -79,7 +86,7 @@ async def check_voice(config: VoiceConfig) -> list[Finding]:
         file.writeframes(bytes(2 * SAMPLE_RATE_HERTZ * SILENCE_SECONDS))
     try:
         async with asyncio.timeout(SERVICE_TIMEOUT_SECONDS):
-            await transcribe(config, "silence.wav", audio.getvalue())
+            await transcribe(config, "silence.wav", audio.getvalue(), Meter())
     except (NotTranscribed, TimeoutError) as error:
         why = error.reason if isinstance(error, NotTranscribed) else _no_answer()
         fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `voice:`")
@@ -94,7 +101,7 @@ async def check_embeddings(config: EmbeddingsConfig) -> list[Finding]:
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
-        [vector] = await embed_texts(config, ["Fawn"], SERVICE_TIMEOUT_SECONDS)
+        [vector] = await embed_texts(config, ["Fawn"], SERVICE_TIMEOUT_SECONDS, Meter())
     except EmbeddingsFailed as error:
         fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `memory: {embeddings: …}`")
         return [Finding("fault", "embeddings", f"{config.base_url}: {error}", fix)]
@@ -105,6 +112,39 @@ async def check_embeddings(config: EmbeddingsConfig) -> list[Finding]:
         fix = _("raise `seconds`, or choose a faster server: a slower answer is not used")
         return [Finding("note", "embeddings", text, fix)]
     return [Finding("ok", "embeddings", _("{model} answers with {n} dimensions in {took:.2f} s", **values))]
+
+
+def check_prices(config: Config) -> list[Finding]:
+    """Name what a budget in money refuses, because its price is not known. Reads the prices: call in a thread."""
+    if all(each.money is None for each in config.budgets):
+        return []
+    paid: list[tuple[str, Priced]] = [("turn", each) for each in config.models]
+    paid += [(VOICE, config.voice)] if config.voice.base_url else []
+    paid += [(EMBEDDING, config.memory.embeddings)] if config.memory.embeddings.base_url else []
+    findings = []
+    for kind, settings in paid:
+        name = settings.name if isinstance(settings, ModelSettings) else settings.model
+        call = ModelCall(LEAD, name, kind, 1000, 1000, 0, 0, 1.0, 0.0, audio_seconds=60.0 * (kind == VOICE))
+        if price_call(settings, call)[0] is None:
+            refusal = unknown_price(kind, name)
+            findings.append(Finding("note", "budgets", refusal.what, refusal.what_to_do))
+    return findings
+
+
+async def check_push_target(target: PushTarget, config: PushConfig) -> Finding:
+    """Ask a target whether it is there, in a way that notifies nobody, under the rules of a push."""
+    subject = f"push target {target.name}"
+    guard = None if config.private_addresses else AddressGuard()
+    fix = _("correct its `url`; a server in your own network needs `push: {private_addresses: true}`")
+    try:
+        status = await probe_target(target.kind, target.url.reveal(), guard)
+    except (PushRefused, PushFailed, WebError, ValueError) as error:
+        return Finding("fault", subject, str(error), fix)
+    if status >= 500 or (target.kind == "bark" and status != 200):
+        return Finding("fault", subject, _("it answers with status {status}", status=status), fix)
+    if target.kind == "bark":
+        return Finding("ok", subject, _("the Bark server answers; whether the key is right shows with the first push"))
+    return Finding("ok", subject, _("it answers (status {status} to HEAD); nothing was pushed", status=status))
 
 
 async def check_external_agents(config: Config) -> list[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import takewhile
@@ -24,6 +24,7 @@ from bot.storage.rows import insert_row
 
 EMPTY = bytes(32)  # the hash before the first row
 ALIAS_BYTES, SALT_BYTES = 16, 16
+NAMED_FIELDS = ("who", "subject", "where")  # of an event: pseudonyms
 COMMAND_LINE = {"via": "command line"}  # in place of a person
 
 
@@ -143,6 +144,12 @@ def read_page(execute: Execute, after: int, limit: int) -> Sequence[AuditRow]:
     return [*map(AuditRow._make, execute(sql, {"after": after, "limit": limit}))]
 
 
+def read_newest(execute: Execute, limit: int) -> Sequence[AuditRow]:
+    """Return the newest rows, the newest first."""
+    sql = f"SELECT seq, {BODY_BYTES} AS body, {HASH_BYTES} AS hash FROM audit ORDER BY seq DESC LIMIT :limit"
+    return [*map(AuditRow._make, execute(sql, {"limit": limit}))]
+
+
 def prune_rows(execute: Execute, before: float, limit: int) -> int:
     """Delete up to `limit` rows that are older than this unix time; return how many.
 
@@ -190,6 +197,24 @@ def read_names(execute: Execute) -> dict[str, tuple[str, bytes]]:
     """Return pseudonym → name and salt."""
     rows = execute("SELECT alias, name, salt FROM audit_names", {})
     return {str(row["alias"]): (str(row["name"]), bytes(row["salt"])) for row in rows}
+
+
+def find_alias(execute: Execute, name: str) -> str:
+    """Return the pseudonym of a name, "" where it has none."""
+    rows = execute("SELECT alias FROM audit_names WHERE name=:name", {"name": name})
+    return str(rows[0]["alias"]) if rows else ""
+
+
+def find_aliases(execute: Execute, address: str) -> set[str]:
+    """Return the pseudonyms of the places whose address begins so."""
+    sql = "SELECT alias FROM audit_names WHERE name>=:first AND name<:first || '~'"
+    return {str(row["alias"]) for row in execute(sql, {"first": address})}
+
+
+def find_names(execute: Execute, aliases: Collection[str]) -> dict[str, str]:
+    """Return what pseudonyms stand for, as far as it is known."""
+    rows = execute("SELECT alias, name FROM audit_names", {})
+    return {str(row["alias"]): str(row["name"]) for row in rows if row["alias"] in aliases}
 
 
 def forget_person(execute: Execute, channel: str, person: str, chats: Sequence[Thread] = ()) -> None:

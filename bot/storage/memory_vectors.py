@@ -4,27 +4,44 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent.memory.embeddings import Vector, sign_bits, similarity
 from agent.memory.visibility import Memory, Place
 from agent.messages import Author
 from bot.storage.database import Execute
 from bot.storage.memory import VISIBLE, find_memories, visibility_values
-from bot.storage.rows import insert_row
+from bot.storage.rows import insert_row, read_rows
 
 MAX_COMPARED = 10_000
 MAX_EXACT, MAX_NEAREST = 60, 20
 
 
-def memories_without_vector(execute: Execute, model: str, limit: int) -> list[tuple[int, str]]:
-    """Return ids and texts of memories in force that this model has not embedded."""
+@dataclass(frozen=True, slots=True)
+class UnembeddedMemory:
+    """A memory without a vector; its `owner` said it in `thread`."""
+
+    id: int
+    account: str
+    owner: str
+    thread: str
+    subject: str
+    text: str
+
+    @property
+    def line(self) -> str:
+        """What is embedded."""
+        return f"{self.subject}: {self.text}".removeprefix(": ")
+
+
+def memories_without_vector(execute: Execute, model: str, before: int, limit: int) -> list[UnembeddedMemory]:
+    """Return memories in force that this model has not embedded, with ids below `before`, the newest first."""
     sql = (
-        "SELECT id, subject, text FROM memory WHERE superseded_by IS NULL AND NOT EXISTS"
-        " (SELECT 1 FROM memory_vectors v WHERE v.memory=memory.id AND v.model=:model) ORDER BY id DESC LIMIT :limit"
+        "SELECT id, account, owner, thread, subject, text FROM memory WHERE id<:before AND superseded_by IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.memory=memory.id AND v.model=:model)"
+        " ORDER BY id DESC LIMIT :limit"
     )
-    rows = execute(sql, {"model": model, "limit": limit})
-    return [(row["id"], f"{row['subject']}: {row['text']}".removeprefix(": ")) for row in rows]
+    return read_rows(execute, UnembeddedMemory, sql, model=model, before=before, limit=limit)
 
 
 def store_vectors(execute: Execute, model: str, vectors: Sequence[tuple[int, Vector]]) -> None:

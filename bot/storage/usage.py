@@ -32,7 +32,7 @@ _WHERE = {  # scope → the rows of it
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Whose budgets pay for model calls: those of a run's requester, in a thread."""
+    """Whose budgets pay for calls: those of a run's requester, in a thread."""
 
     run: int
     conversation: str
@@ -117,7 +117,8 @@ def close_stale_calls(execute: Execute) -> None:
 
 def _columns(payer: Payer, each: PricedCall) -> dict[str, object]:
     mine = {"run": payer.run, "conversation": payer.conversation, "person": payer.person, "chat": payer.chat}
-    return {**mine, **asdict(each.call), "cost": each.cost, "price": each.price}
+    stored = {name: value for name, value in asdict(each.call).items() if name != "audio_seconds"}
+    return {**mine, **stored, "cost": each.cost, "price": each.price}
 
 
 def usage_of_run(execute: Execute, run: int) -> Usage:

@@ -9,8 +9,9 @@ from typing import Any
 from tests.e2e.conftest import Start
 from tests.e2e.test_permissions import ASK, asked, press, written
 from tests.fakes.model import FakeModel
+from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import Service, ask
+from tests.support.service_process import Service, ask, said
 
 EVE = 78
 BOT_ID = 123456
@@ -108,3 +109,35 @@ async def test_the_chain_stays_valid_when_the_service_is_killed_at_work(
     [(taken,)] = service.rows("SELECT count(*) FROM runs WHERE state='done'")
     assert len([row for row in rows if row["kind"] == "turn.ended"]) == taken
     assert len([row for row in rows if row["kind"] == "delivery"]) == taken
+
+
+async def test_operators_read_the_audit_in_the_chat_and_in_a_group_only_on_purpose(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    group = -1001
+    access = {"open": True, "operators": [str(JANE)]}
+    service = await start(permissions={"deny": [f"write_file(*/{SECRET})"]}, channels={"telegram": {"access": access}})
+    telegram.send(secret_calls(), chat=EVE)
+    await telegram.wait(EVE, f"done {SECRET}")
+    await service.quiet()
+
+    telegram.send("/audit", chat=EVE)
+    await telegram.wait(EVE, "doesn't let you use /audit")
+    telegram.send(f"/audit {EVE}")  # two digits are a number of entries
+    shown = await telegram.wait(JANE, "The newest entries of the audit")
+    assert "access.denied command=audit" in shown.text
+    telegram.send("/audit 5 tool.call")
+    await until(lambda: len(said(telegram, JANE)) == 2, what="the second answer")
+    assert "tool.call by=rule tool=write_file → denied" in (text := said(telegram, JANE)[-1])
+    assert len(text.splitlines()) == 2
+    assert SECRET not in text
+    telegram.send("/audit @nobody-there")
+    await telegram.wait(JANE, "I found nothing in the newest")
+    telegram.send("/audit what is this")
+    await telegram.wait(JANE, "The kinds are in docs/operations.md")
+
+    telegram.send("/audit@fawn_bot 3", chat=group, user=JANE)
+    await telegram.wait(group, "Everybody here would read who did what.")
+    telegram.send("/audit@fawn_bot here 3", chat=group, user=JANE)
+    shown = await telegram.wait(group, "The newest entries of the audit")
+    assert len(shown.text.splitlines()) == 4

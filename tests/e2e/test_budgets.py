@@ -161,6 +161,30 @@ async def test_a_tool_above_its_rate_is_not_called(telegram: FakeTelegram, model
     assert "not called" not in results[0]
 
 
+async def test_a_restart_does_not_renew_rate_limits(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    limits = [{"scope": "person", "count": 3, "seconds": "1h"}, {"scope": "tool", "which": "ls", "count": 1}]
+    service = await start(**priced(model, rate_limits=limits))
+    calls = [{"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}]
+    telegram.send(ask(steps=calls, text="looked"))
+    await telegram.wait(JANE, "looked")
+    telegram.send("/goal")  # shows how it is used, which does not count
+    await telegram.wait(JANE, "works in rounds")
+    await service.quiet()
+    await service.restart()
+    telegram.send(ask(steps=calls, text="looked again"))
+    await telegram.wait(JANE, "looked again")
+    await service.quiet()
+    results = [message["content"] for message in model.requests()[-1].messages if message["role"] == "tool"]
+    assert "ls was not called: it has reached its rate limit" in results[-1]
+    telegram.send("third")
+    await telegram.wait(JANE, "third")
+    await service.quiet()
+    await service.restart()
+    telegram.send("fourth")
+    await telegram.wait(JANE, "You may send 3 messages in 1 h")
+    await service.quiet()
+
+
 async def test_one_person_with_many_threads_does_not_starve_another(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

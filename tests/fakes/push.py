@@ -41,6 +41,9 @@ class PushServers:
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    async def ping(self, _: web.Request) -> web.Response:
+        return web.json_response({"code": 200, "message": "pong", "timestamp": int(time.time())})
+
     async def bark(self, request: web.Request) -> web.Response:
         self.attempts += 1
         if self.failures:
@@ -78,6 +81,7 @@ async def serve_push(*devices: str, secret: bytes = b"secret") -> AsyncIterator[
     app = web.Application()
     app.router.add_post("/push", servers.bark)
     app.router.add_post("/hook", servers.webhook)
+    app.router.add_get("/ping", servers.ping)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

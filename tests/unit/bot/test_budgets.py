@@ -19,6 +19,7 @@ from agent.models.answers import call_model
 from agent.models.errors import BudgetExceeded
 from agent.models.prices import price_call
 from agent.models.settings import ModelPrice, ModelSettings
+from agent.sections import VoiceConfig
 from agent.spending import PlannedCall, Refusal
 from bot.budgets import BudgetReservation, Budgets, limits_of, period_bounds
 from bot.config.schema import Config
@@ -175,6 +176,50 @@ async def test_tokens_of_a_turn(store: Database) -> None:
     assert isinstance(refused, Refusal)
     assert refused.what == "This request has used up its budget of 1,000 tokens."
     assert isinstance(await reserve(budgets, replace(PAYER, run=2)), BudgetReservation)
+
+
+async def test_a_caller_that_is_cancelled_while_it_reserves_holds_nothing(store: Database) -> None:
+    """Its transaction may be under way, and is committed nevertheless."""
+    budgets = budgets_of(store, BudgetConfig("everything", money=Money(300)))
+    for moment in range(6):
+        task = asyncio.create_task(reserve(budgets))
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        left = [each for each in asyncio.all_tasks() if each.get_name() in ("reserve", "give back")]
+        await asyncio.gather(*left)
+    assert {held for _, _, held in await counters(store)} <= {0}
+    assert (await store.run(lambda execute: usage.spent(execute, "everything", "all", 0.0))).calls == 0
+
+
+async def test_a_voice_message_is_reserved_by_its_length(store: Database) -> None:
+    """What a dead process had sent counts with the price of the whole audio."""
+    limit = BudgetConfig("person", money=Money(10_000))
+    config = Config(models=(MODEL,), budgets=(limit,), voice=VoiceConfig("http://10.0.0.1/v1", price_per_minute=0.006))
+    budgets = Budgets(store, Current(config))
+    planned = PlannedCall("lead", "whisper-1", "voice", 600, 600, audio_seconds=60.0)
+    first, second = await reserve(budgets, planned=planned), await reserve(budgets, planned=planned)
+    assert [held for _, _, held in await counters(store)] == [10_000]
+    assert isinstance(first, BudgetReservation)
+    await first.settle(ended(600, kind="voice", model="whisper-1", audio_seconds=30.0))
+    assert await counters(store) == [("person:telegram:42", 3000, 4000)]
+    await store.run(release_stale_holds)
+    assert isinstance(second, BudgetReservation)
+    spent = await store.run(lambda execute: usage.spent(execute, "everything", "all", 0.0))
+    assert (spent.cost, spent.calls) == (3000 + 6000, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"), [("voice", "price_per_minute"), ("embedding", "price_per_million_tokens")]
+)
+async def test_an_unknown_price_of_another_endpoint_names_its_setting(store: Database, kind: str, setting: str) -> None:
+    refused = await reserve(
+        budgets_of(store, BudgetConfig("chat", money=Money(10))), planned=PlannedCall("lead", "x", kind, 10, 0)
+    )
+    assert isinstance(refused, Refusal)
+    assert setting in refused.what_to_do
 
 
 async def test_an_unknown_price_is_refused_under_a_budget_in_money_only(store: Database) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from agent.context import Meter
 from agent.memory.embeddings import Embedder, EmbeddingsFailed, embed_texts, sign_bits, similarity
 from agent.memory.ranking import fuse_matches
 from agent.memory.visibility import Memory, MemoryKind, Place
@@ -80,7 +81,7 @@ async def embed_all(store: Database, endpoint: Endpoint, tmp_path: Path) -> None
 
 
 async def near(store: Database, endpoint: Endpoint, text: str, place: Place, person: Author) -> list[str]:
-    [vector] = await embed_texts(endpoint.config, [text], 20)
+    [vector] = await embed_texts(endpoint.config, [text], 20, Meter())
     found = await store.run(lambda execute: nearest_memories(execute, place, person, "tiny", vector, 0.3))
     return [memory.text for memory in found]
 
@@ -133,10 +134,10 @@ async def test_a_failing_endpoint_is_left_out_and_logged_once(
     embedder = Embedder(lambda: config)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert await embedder.embed(["a car"], 0.1 if fault == "silence" else 20) == []
+            assert await embedder.embed(["a car"], Meter(), 0.1 if fault == "silence" else 20) == []
     assert len([each for each in caplog.records if "memory.embeddings_failed" in each.getMessage()]) == 1
     with pytest.raises(EmbeddingsFailed):
-        await embed_texts(config, ["a car"], 0.1 if fault == "silence" else 20)
+        await embed_texts(config, ["a car"], 0.1 if fault == "silence" else 20, Meter())
 
 
 def web_text(text: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -147,7 +148,7 @@ def web_text(text: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]
 
 
 async def test_without_an_endpoint_nothing_is_asked() -> None:
-    assert await Embedder(EmbeddingsConfig).embed(["a car"]) == []
+    assert await Embedder(EmbeddingsConfig).embed(["a car"], Meter()) == []
 
 
 def memory(number: int) -> Memory:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from agent.messages import Author, Message, Thread
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.messages import Author, Kind, Message, Thread
 from bot.config.schema import Config
 from bot.config.spending import RateLimitConfig
 from bot.current import Current
-from bot.rates import ToolAndMessageRates
+from bot.rates import LAST_ROW, ToolAndMessageRates
+from bot.storage import audit, inbox
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import migrate_database
+from bot.storage.states import InboxState
+from bot.storage.uses import RATE_LIMIT
 
 NOON = 1_800_000_000.0
 
@@ -55,3 +67,78 @@ def test_a_limit_for_one_replaces_that_for_all() -> None:
     assert rates.take("web_search") is None
     assert rates.take("web_search")
     assert [rates.take("bash") for _ in range(100)] == [None] * 100
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as opened:
+        yield opened
+
+
+def keep(execute: Execute, key: str, at: float, *, bundle: str = "", **changes: object) -> int:
+    """Store a message as the inbox does."""
+    message = replace(said(), key=key, **changes)  # type: ignore[arg-type]  # any fields
+    row = inbox.store_message(execute, message, f"{message.thread}#1", ready=at, received=at, bundle=bundle)
+    assert row
+    return row
+
+
+async def test_a_new_process_counts_the_messages_of_the_inbox(store: Database) -> None:
+    """Not those that were refused, and none of what Fawn made of a command or a schedule; pieces count once."""
+
+    def work(execute: Execute) -> list[float | None]:
+        keep(execute, "telegram:1", NOON - 90)
+        keep(execute, "telegram:2", NOON - 50)
+        for piece in range(3):
+            keep(execute, f"telegram:album{piece}", NOON - 40 + piece, bundle="album:1")
+        keep(execute, "telegram:3", NOON - 30, kind=Kind.COMMAND, text="plan a trip")
+        keep(execute, "plan:telegram:3", NOON - 30)
+        keep(execute, "telegram:4", NOON - 29, kind=Kind.COMMAND, text="status")
+        keep(execute, "retry:telegram:4:0", NOON - 28)
+        keep(execute, "sched:1:1.000", NOON - 28)
+        inbox.set_state(execute, keep(execute, "telegram:5", NOON - 20), InboxState.DONE, RATE_LIMIT)
+        keep(execute, "telegram:6", NOON - 10, author=Author("bob", "Bob"), thread=Thread("telegram", "w", "c", "7"))
+        row = keep(execute, "telegram:7", NOON)
+        rates = limiter(RateLimitConfig("person", count=4, seconds=60), RateLimitConfig("chat", count=5, seconds=60))
+        found: list[float | None] = []
+        for _ in range(2):
+            rates.read_messages(execute, row, NOON, lambda command: command.text.startswith("plan"))
+            refused = rates.take_message(said(), NOON)
+            found.append(refused.until if refused else None)
+        rates.read_messages(execute, LAST_ROW, NOON, lambda command: True)
+        chat = rates.take_message(said("eve"), NOON)
+        assert chat
+        assert chat.limit.scope == "chat"
+        return found
+
+    assert await store.run(work) == [None, NOON - 50 + 60]
+
+
+async def test_a_new_process_counts_the_tool_calls_of_the_audit(store: Database) -> None:
+    def work(execute: Execute) -> None:
+        for outcome in ("success", "rate", "replayed", "error"):
+            event = AuditEvent(AuditKind.TOOL_RESULT, what={"tool": "web_search"}, result=outcome)
+            audit.record(execute, event)
+        audit.record(execute, AuditEvent(AuditKind.TOOL_CALL, what={"tool": "web_search"}, result="allowed"))
+
+    await store.run(work)
+    rates = limiter(RateLimitConfig("tool", count=3, seconds=60), RateLimitConfig("tool", "ls", 1, 60))
+    for _ in range(2):
+        await rates.read_tools(store)
+    assert [rates.take("web_search") is None for _ in range(2)] == [True, False]
+    assert rates.take("ls") is None
+
+
+async def test_a_change_of_the_limits_counts_what_was_sent_before(store: Database) -> None:
+    def work(execute: Execute) -> None:
+        row = keep(execute, "telegram:1", NOON - 500)
+        rates.read_messages(execute, row + 1, NOON, lambda _: True)
+        assert rates.take_message(said(), NOON) is None
+        current.config = replace(current.config, rate_limits=(RateLimitConfig("person", count=1, seconds=3600),))
+        rates.read_messages(execute, row + 1, NOON, lambda _: True)
+        assert rates.take_message(said(), NOON)
+
+    current = Current(Config(rate_limits=(RateLimitConfig("person", count=1, seconds=60),)))
+    rates = ToolAndMessageRates(current)
+    await store.run(work)

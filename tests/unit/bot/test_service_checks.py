@@ -18,8 +18,10 @@ from agent.setting import Secret
 from agent.web.settings import SearchSettings, WebConfig
 from bot.admin.doctor import run_checks
 from bot.admin.local_checks import Finding
+from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config, MemoryConfig, SandboxConfig
 from tests.fakes.model import FakeModel
+from tests.fakes.push import serve_push
 from tests.support.engines import need_bubblewrap
 from tests.support.web_server import ClonedResponse, serve_site
 
@@ -92,6 +94,27 @@ async def test_services_that_refuse_are_faults_with_a_fix(tmp_path: Path) -> Non
     assert "`api_key` below `memory:" in found["embeddings"].fix
     assert found["web search brave"].text == "its key is wrong"
     assert KEY.reveal() not in str(found)
+
+
+async def test_push_targets_are_asked_without_a_push(tmp_path: Path) -> None:
+    async with serve_push("key7") as servers:
+        url = servers.base_url
+        targets = (
+            PushTarget("phone", Secret(f"{url}/key7"), "bark"),
+            PushTarget("ops", Secret(f"{url}/hook")),
+            PushTarget("gone", Secret("http://127.0.0.1:9/secret-path")),
+            PushTarget("nonsense", Secret("bark"), "bark"),
+        )
+        push = PushConfig(targets, private_addresses=True)
+        found = await findings(Config(tmp_path, push=push, sandbox=FILES_ONLY), "push")
+        assert [each.state for each in found.values()] == ["ok", "ok", "fault", "fault"]
+        assert "status 405 to HEAD" in found["push target ops"].text
+        assert found["push target gone"].text.startswith("not reached")
+        assert (servers.attempts, servers.shown, servers.hooks) == (0, {}, {})
+        found = await findings(Config(tmp_path, push=PushConfig(targets[:2]), sandbox=FILES_ONLY), "push")
+        assert {each.state for each in found.values()} == {"fault"}, "private addresses, as for the push itself"
+        assert "private_addresses" in found["push target ops"].fix
+    assert "secret-path" not in str(found)
 
 
 async def test_each_role_is_named_with_its_model(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Read which messages and tool calls count for the rate limits, from the rows that record them anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import orjson
+
+from agent.messages import Kind
+from bot.storage.audit import AuditKind
+from bot.storage.database import Execute
+from bot.storage.dialect import BODY_BYTES
+
+RATE_LIMIT = "rate limit"  # why a row of the inbox was refused
+_TOOL_RESULT = f'"{AuditKind.TOOL_RESULT}"'.encode()
+
+
+class MessageUse(NamedTuple):
+    """A message or command of a person, `author` with the channel; `payload` is that of a command."""
+
+    author: str
+    conversation: str
+    bundle: str
+    received: float
+    payload: bytes
+
+
+def read_message_uses(execute: Execute, since: float, before_row: int) -> list[MessageUse]:
+    """Return what people sent since this unix time and was not refused, in order, without rows from `before_row` on.
+
+    Rows that Fawn makes of a command or a schedule have a key that does not begin with the channel.
+    """
+    sql = (
+        "SELECT author, conversation, bundle, received,"
+        f" CASE WHEN kind='{Kind.COMMAND}' THEN payload ELSE '' END AS payload FROM inbox WHERE received>:since"
+        f" AND id<:before AND kind IN ('{Kind.CHAT}', '{Kind.COMMAND}') AND error<>'{RATE_LIMIT}'"
+        " AND key LIKE substr(author, 1, instr(author, ':')-1) || '%' ORDER BY received"
+    )
+    return [*map(MessageUse._make, execute(sql, {"since": since, "before": before_row}))]
+
+
+def read_tool_uses(execute: Execute, before: int, limit: int) -> tuple[int, float, Sequence[tuple[str, float]]]:
+    """Return the tool calls that the audit has in the `limit` rows below number `before`: names with unix times.
+
+    They come with the lowest number and the earliest time read; 0 and 0.0 where there are no rows.
+    """
+    sql = f"SELECT seq, {BODY_BYTES} AS body FROM audit WHERE seq<:before ORDER BY seq DESC LIMIT :limit"
+    rows = execute(sql, {"before": before, "limit": limit})
+    if not rows:
+        return 0, 0.0, ()
+    found = []
+    for row in rows:
+        if _TOOL_RESULT in row["body"]:
+            event = orjson.loads(row["body"])
+            if event.get("result") in ("success", "error") and (tool := event.get("what", {}).get("tool")):
+                found.append((tool, event["at"] / 1000))
+    earliest = orjson.loads(rows[-1]["body"]).get("at", 0) / 1000
+    return int(rows[-1]["seq"]), earliest, found

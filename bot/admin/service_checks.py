@@ -44,9 +44,8 @@ async def check_mcp_server(settings: McpServerSettings, data_dir: Path) -> Findi
         if problem := await server.refresh():
             where = settings.url or settings.command
             if server.connection.needs_sign_in:
-                return Finding(
-                    "fault", subject, _("{url}: it needs a sign-in", url=where), f"fawn mcp login {settings.name}"
-                )
+                text = _("{url}: it needs a sign-in", url=where)
+                return Finding("fault", subject, text, _("run `fawn mcp login {name}`", name=settings.name))
             return Finding("fault", subject, f"{where}: {problem}", _("start it by hand to see why (docs/mcp.md)"))
         all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
     finally:

@@ -52,7 +52,9 @@ async def test_the_service_asks_for_a_sign_in_and_uses_it_without_a_restart(
     _code, status = await service.fawn("status")
     assert "The MCP server “guarded” needs a sign-in: `fawn mcp login guarded`." in status
     _code, checked = await service.fawn("check")
-    assert f"FAULT mcp server guarded: {guarded.url}: it needs a sign-in\n      → fawn mcp login guarded" in checked
+    assert (
+        f"FAULT mcp server guarded: {guarded.url}: it needs a sign-in\n      → run `fawn mcp login guarded`" in checked
+    )
     output = await log_in(service, "guarded")
     assert "ok    mcp server guarded: 1 of 1 tools" in output
     await note(telegram, service, "first")

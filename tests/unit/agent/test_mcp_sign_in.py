@@ -114,7 +114,7 @@ async def test_a_token_endpoint_that_is_down_ends_no_sign_in(
     guarded.people.access.clear()
     file.write(replace(tokens, token_endpoint="http://127.0.0.1:1/token"))
     connection = connect(settings)
-    with pytest.raises(McpUnavailable, match="its token could not be renewed, because http://127.0.0.1:1/token"):
+    with pytest.raises(McpUnavailable, match=r"its token could not be renewed, because http://127\.0\.0\.1:1/token"):
         await connection.refresh()
     assert not connection.needs_sign_in
     file.write(tokens)
@@ -138,7 +138,7 @@ async def test_a_configured_client_signs_in_with_its_secret_and_scope(
         client_id="fawn",
         client_secret="s3cret",
         redirect_uris=[REDIRECT],  # type: ignore[list-item]  # pydantic parses it
-        token_endpoint_auth_method="client_secret_post",
+        token_endpoint_auth_method="client_secret_basic",
         scope="read write",
     )
     guarded.people.clients["fawn"] = registered

@@ -35,7 +35,7 @@ def run_mcp(action: str, name: str, config: Config) -> int:
             return OK
         server = _find_server(name, config)
         if action == "login":
-            return asyncio.run(_log_in(server, config))
+            return asyncio.run(log_in(server, config))
         asyncio.run(_log_out(server, config))
     except McpCommandFailed as error:
         return fail(error, FAULT)
@@ -85,7 +85,7 @@ def _describe_state(server: McpServerSettings, config: Config) -> str:
     return _("signed in")
 
 
-async def _log_in(server: McpServerSettings, config: Config, seconds: float = SIGN_IN_SECONDS) -> int:
+async def log_in(server: McpServerSettings, config: Config, seconds: float = SIGN_IN_SECONDS) -> int:
     """Sign in and store the tokens, then use them once. Return the exit code."""
     flow = await asyncio.to_thread(importlib.import_module, "agent.mcp.sign_in")
     try:
@@ -131,7 +131,7 @@ async def _ask_person(name: str, address: str, waiter: RedirectWaiter, state: st
 
 
 def _stdin() -> int:
-    return sys.stdin.fileno() if sys.stdin else os.open(os.devnull, os.O_RDONLY)
+    return 0 if sys.stdin else os.open(os.devnull, os.O_RDONLY)
 
 
 async def _log_out(server: McpServerSettings, config: Config) -> None:

@@ -10,7 +10,7 @@ import secrets
 import socket
 import threading
 import time
-from typing import Self
+from typing import Any, Self
 
 import uvicorn
 from mcp.server.auth.provider import (
@@ -104,7 +104,7 @@ class PersonConsents(OAuthAuthorizationServerProvider[AuthorizationCode, Refresh
 
     def _issue(self, client: OAuthClientInformationFull, scopes: list[str], resource: str | None) -> OAuthToken:
         access, refresh = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
-        more = {"client_id": client.client_id, "scopes": scopes, "resource": resource}
+        more: Any = {"client_id": client.client_id, "scopes": scopes, "resource": resource}
         self.access[access] = AccessToken(token=access, **more, expires_at=int(time.time()) + self.seconds)
         self.refresh[refresh] = RefreshToken(token=refresh, **more)
         return OAuthToken(access_token=access, refresh_token=refresh, expires_in=self.seconds)

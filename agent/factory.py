@@ -87,7 +87,7 @@ def _assemble_agent(
     evaluator = models[roles.evaluator] if roles.evaluator else None
     check_agents(settings, models)
 
-    servers = McpServers(settings.mcp) if settings.mcp.servers else None
+    servers = McpServers(settings.mcp, settings.data_dir) if settings.mcp.servers else None
 
     def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD, patterns: Sequence[str] = ()) -> Graph:
         mcp = McpPolicy(servers, patterns) if servers else None

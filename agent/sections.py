@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from agent.acp.settings import ExternalAgentSettings
@@ -138,5 +139,6 @@ class AgentSettings:
     agents: tuple[NamedAgentSettings, ...] = ()
     external_agents: tuple[ExternalAgentSettings, ...] = ()
     mcp: McpConfig = McpConfig()
+    data_dir: Path | None = None  # has the tokens of people who signed in to MCP servers
     calls: CallLimits = field(default_factory=CallLimits)
     retry_seconds: float = 1.0  # the first backoff after a model error

@@ -194,6 +194,11 @@ class Agent:
         """Return a title of 1 to 60 characters, made by a model if one is configured."""
         return await self._titles.make_title(text, meter)
 
+    @property
+    def need_sign_in(self) -> list[str]:
+        """The names of the MCP servers that cannot be used until a person signs in."""
+        return self._mcp.need_sign_in if self._mcp else []
+
     def adopt_servers(self, before: Agent) -> None:
         """Continue with the running MCP servers of the agent that this one replaces, as far as they are the same."""
         if self._mcp and before._mcp:

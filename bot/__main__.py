@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import channels
 from agent.models.settings import AgentConfigError
-from bot.admin import commands
+from bot.admin import commands, subparsers
 from bot.admin.commands import CONFIG, FAULT, OK, TAKEN, fail
 from bot.config.loader import ConfigError, load_config, secret_texts, terminal_language
 from bot.config.schema import Config
@@ -99,7 +99,8 @@ def command_line_parser() -> argparse.ArgumentParser:
     _add_running_service(add)
     _add_people_and_letters(add)
     _add_setup(add)
-    _add_skills(add)
+    subparsers.add_skills(add)
+    subparsers.add_mcp(add)
     backup = add(
         "backup", _("back up the databases and the threads' folders"), commands.run_operation, group="", action="backup"
     )
@@ -108,7 +109,7 @@ def command_line_parser() -> argparse.ArgumentParser:
     export.add_argument("thread", metavar="THREAD", help=_("its address, as the log shows it, or the beginning of it"))
     export.add_argument("--format", choices=("md", "jsonl"), default="md", help=_("Markdown (default) or JSON lines"))
     export.add_argument("-o", dest="file", metavar="FILE", type=Path, help=_("file to write; default: standard output"))
-    _add_audit(add)
+    subparsers.add_audit(add)
     box = add("sandbox", _("build the image of Docker sandboxes"), commands.build_sandbox_image)
     box.add_argument("action", choices=("build",))
     box.add_argument(
@@ -153,29 +154,6 @@ def _add_running_service(add: Callable[..., Any]) -> None:
     add("reload", text, commands.reload_config)
     status = add("status", _("show the state of the running service"), commands.print_status)
     status.add_argument("--json", action="store_true", help=_("print it as one JSON object"))
-
-
-def _add_skills(add: Callable[..., Any]) -> None:
-    skills = add("skills", _("list, install and change skills"), commands.run_skills)
-    skills.add_argument(
-        "action", choices=("list", "install", "enable", "disable", "diff", "accept", "decline", "rollback")
-    )
-    words = _("the skill; to install: its archive, folder or git address")
-    skills.add_argument("word", nargs="?", default="", metavar="NAME | SOURCE", help=words)
-
-
-def _add_audit(add: Callable[..., Any]) -> None:
-    audit = add("audit", _("verify or export the audit, or print its head, to be kept elsewhere"), commands.run_audit)
-    audit.add_argument("action", choices=("verify", "export", "head"))
-    audit.add_argument(
-        "--anchor", action="append", default=[], metavar="SEQ:HASH", help=_("verify: an earlier head; repeatable")
-    )
-    audit.add_argument("--since", default="", metavar="TIME", help=_("export: from this time on, such as 2026-11-23"))
-    audit.add_argument("--who", default="", metavar="PERSON", help=_("export: what this platform id did"))
-    audit.add_argument("--kind", default="", metavar="KIND", help=_("export: events of this kind, such as tool.call"))
-    audit.add_argument(
-        "-o", dest="file", metavar="FILE", type=Path, help=_("export: the file; default: standard output")
-    )
 
 
 def _add_people_and_letters(add: Callable[..., Any]) -> None:

@@ -55,6 +55,7 @@ class AgentBuilder:
             agents=config.agents,
             external_agents=config.external_agents,
             mcp=config.mcp,
+            data_dir=config.data_dir,
             calls=config.limits.of_calls,
         )
         return await build_agent(config.models, settings, self._checkpoints, services), fetcher

@@ -15,15 +15,19 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.mcp.http import http_client
+from agent.mcp.http import http_client, stored_token_auth
 from agent.mcp.process import stdio_parameters
 from agent.mcp.settings import McpServerSettings
+from agent.mcp.tokens import TokenFile
 
 if TYPE_CHECKING:
     from mcp.client import Client
     from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, Tool
+
+    from agent.mcp.token_auth import StoredTokenAuth
 
 log = logging.getLogger(__name__)
 
@@ -64,15 +68,19 @@ class McpConnection:
     """Starts a server when it is needed, lists its tools, and restarts it after it ended.
 
     `tools` are the latest known ones, also while the server is down. `elicit` answers questions that a server of the
-    older protocol asks during a call.
+    older protocol asks during a call. `data_dir` has the tokens of people who signed in.
     """
 
-    def __init__(self, settings: McpServerSettings, elicit: Elicit | None = None) -> None:
+    def __init__(self, settings: McpServerSettings, elicit: Elicit | None = None, data_dir: Path | None = None) -> None:
         self.settings = settings
         self.tools: tuple[Tool, ...] = ()
         self.version = 0  # changes with the list of tools
         self.starts = 0
         self.problem = ""  # why the latest start failed
+        self.needs_sign_in = False  # that was the problem
+        self._data_dir = data_dir
+        self._auth: StoredTokenAuth | None = None  # of the present client
+        self._tokens_at_failure = 0  # the version of their file
         self._elicit = elicit
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -110,6 +118,9 @@ class McpConnection:
                 if error.message == SESSION_TERMINATED and attempt == 1:
                     await self._end(client)
                     continue
+                if problem := self._note_refusal():
+                    await self._end(client)
+                    raise McpUnavailable(problem) from error
                 if error.code != CONNECTION_CLOSED:
                     raise McpRefused(error.message) from error
                 self._fail()
@@ -131,6 +142,7 @@ class McpConnection:
             raise McpUnavailable("the configuration has changed")
         if self._client is None:
             if self._owner is None or self._owner.done():
+                self._forget_failures_before_sign_in()
                 if len(self._failures) == MAX_FAILURES and time.monotonic() - self._failures[0] < FAILURE_SECONDS:
                     raise McpUnavailable(f"it failed {MAX_FAILURES} times within a minute ({self.problem})")
                 self._stop, self._ready = asyncio.Event(), asyncio.Event()
@@ -154,26 +166,39 @@ class McpConnection:
                 client = await stack.enter_async_context(await self._make_client(stack))
                 await self._list_tools(client)
                 limit.reschedule(None)
-                self._client, self.problem = client, ""
+                self._client, self.problem, self.needs_sign_in = client, "", False
                 log.info("mcp.ready server=%s protocol=%s tools=%d", self.settings.name, self.protocol, len(self.tools))
                 self._ready.set()
                 await self._stop.wait()
         except Exception as error:  # noqa: BLE001  whatever a transport raises
             if self._client is None:
                 late = isinstance(error, TimeoutError)
-                self.problem = f"it did not start within {seconds:g} s" if late else _reason(error)
+                refused = self._note_refusal()
+                self.problem = refused or (f"it did not start within {seconds:g} s" if late else _reason(error))
                 self._fail()
+            problem = self.problem or _reason(error)
             log.warning(
-                "mcp.failed server=%s problem=%s stderr=%s",
-                self.settings.name,
-                _reason(error),
-                " | ".join(self._errors),
+                "mcp.failed server=%s problem=%s stderr=%s", self.settings.name, problem, " | ".join(self._errors)
             )
         finally:
             self._client = None
 
     def _fail(self) -> None:
         self._failures.append(time.monotonic())
+
+    def _note_refusal(self) -> str:
+        """Return why the server refuses the tokens of a sign-in, "" if it does not."""
+        problem = self._auth.problem if self._auth else ""
+        self.needs_sign_in = bool(self._auth and self._auth.needs_sign_in)
+        self._tokens_at_failure = self._tokens_version()
+        return problem
+
+    def _forget_failures_before_sign_in(self) -> None:
+        if self.needs_sign_in and self._tokens_version() != self._tokens_at_failure:
+            self._failures.clear()
+
+    def _tokens_version(self) -> int:
+        return TokenFile(self._data_dir, self.settings).version() if self._data_dir else 0
 
     async def _end(self, client: Client) -> None:
         """Leave this client; a newer one stays."""
@@ -186,7 +211,8 @@ class McpConnection:
         sdk, types = await _load("mcp.client"), await _load("mcp_types")
         transport: Any
         if self.settings.url:
-            http = await stack.enter_async_context(await http_client(self.settings))
+            self._auth = await stored_token_auth(self.settings, self._data_dir)
+            http = await stack.enter_async_context(await http_client(self.settings, self._auth))
             transport = (await _load("mcp.client.streamable_http")).streamable_http_client(
                 self.settings.url, http_client=http
             )

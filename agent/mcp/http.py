@@ -1,55 +1,46 @@
-"""The HTTP client of a server: its headers, its token, and OAuth with client credentials."""
+"""The HTTP client of a server: its headers, its token, OAuth with client credentials, and stored sign-ins."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agent.mcp.settings import McpServerSettings
+from agent.mcp.tokens import TokenFile
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from agent.mcp.token_auth import StoredTokenAuth
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 300.0  # of a stream between two events; each call has its own timeout
 
 
-class MemoryTokens:
-    """Keeps a token as long as the service runs: with client credentials it gets another one at any time."""
-
-    def __init__(self) -> None:
-        self._tokens: Any = None
-        self._client: Any = None
-
-    async def get_tokens(self) -> Any:
-        """Return the token."""
-        return self._tokens
-
-    async def set_tokens(self, tokens: Any) -> None:
-        """Keep a token."""
-        self._tokens = tokens
-
-    async def get_client_info(self) -> Any:
-        """Return what is known about the client."""
-        return self._client
-
-    async def set_client_info(self, client_info: Any) -> None:
-        """Keep what is known about the client."""
-        self._client = client_info
+async def stored_token_auth(settings: McpServerSettings, data_dir: Path | None) -> StoredTokenAuth | None:
+    """Return what sends the tokens of a person's sign-in, which `data_dir` has, if the server allows one."""
+    if data_dir is None or not settings.allows_sign_in:
+        return None
+    auth: StoredTokenAuth = (await _load("agent.mcp.token_auth")).StoredTokenAuth(
+        settings, TokenFile(data_dir, settings)
+    )
+    return auth
 
 
-async def http_client(settings: McpServerSettings) -> AbstractAsyncContextManager[Any]:
+async def http_client(settings: McpServerSettings, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
     """Return the HTTP client for the requests to a server."""
     import httpx2
 
     headers = dict(settings.headers)
     if settings.token:
         headers["Authorization"] = f"Bearer {settings.token.reveal()}"
-    auth = None
-    if settings.oauth.client_id:
-        sdk = await asyncio.to_thread(importlib.import_module, "mcp.client.auth.extensions.client_credentials")
+    if settings.oauth.client_id and not settings.allows_sign_in:
+        sdk = await _load("mcp.client.auth.extensions.client_credentials")
         auth = sdk.ClientCredentialsOAuthProvider(
             server_url=settings.url,
-            storage=MemoryTokens(),
+            storage=(await _load("agent.mcp.token_auth")).MemoryTokens(),
             client_id=settings.oauth.client_id,
             client_secret=settings.oauth.client_secret.reveal() if settings.oauth.client_secret else "",
             scope=settings.oauth.scope or None,
@@ -57,3 +48,7 @@ async def http_client(settings: McpServerSettings) -> AbstractAsyncContextManage
         )
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=READ_SECONDS)
     return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth)
+
+
+async def _load(module: str) -> Any:
+    return await asyncio.to_thread(importlib.import_module, module)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from langchain.tools import ToolException
@@ -54,9 +55,9 @@ class _Listed:
 class McpServer:
     """One server: its connection, its tools for the agent, and the calls that it works on."""
 
-    def __init__(self, settings: McpServerSettings) -> None:
+    def __init__(self, settings: McpServerSettings, data_dir: Path | None = None) -> None:
         self.settings = settings
-        self.connection = McpConnection(settings, self._elicit)
+        self.connection = McpConnection(settings, self._elicit, data_dir)
         self._listed = _Listed(0, {})
         self._calls: dict[str, McpCall] = {}
 
@@ -172,9 +173,9 @@ def _describe(title: Any, tool: str, server: str, args: Mapping[str, Any]) -> st
 class McpServers:
     """The servers of one configuration. They start with the first turn, and `close` ends them."""
 
-    def __init__(self, config: McpConfig) -> None:
+    def __init__(self, config: McpConfig, data_dir: Path | None = None) -> None:
         self.config = config
-        self.servers = [McpServer(each) for each in config.servers if each.enabled]
+        self.servers = [McpServer(each, data_dir) for each in config.servers if each.enabled]
         self._adopted: set[McpServer] = set()  # a later configuration ends them
         self._told: dict[str, set[str]] = {}  # server that is not available → conversations that know it
         self.traits: dict[str, ToolTraits] = {TOOL_SEARCH: SEARCH_TRAITS}  # by name, of all tools that became known
@@ -186,6 +187,11 @@ class McpServers:
         return {
             server.settings.name: problem for server, problem in zip(self.servers, problems, strict=True) if problem
         }
+
+    @property
+    def need_sign_in(self) -> list[str]:
+        """The names of the servers that cannot be used until a person signs in."""
+        return [server.settings.name for server in self.servers if server.connection.needs_sign_in]
 
     def note_told(self, conversation: str, problems: Mapping[str, str]) -> list[str]:
         """Return which of these servers the conversation does not yet know to be unavailable; now it does."""

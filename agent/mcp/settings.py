@@ -11,12 +11,15 @@ from agent.setting import Secret, setting
 
 @dataclass(frozen=True, slots=True, repr=False)
 class McpOAuthSettings:
-    """How this service gets a token for an HTTP server, as a client of its own (client credentials)."""
+    """The client of this service: for client credentials or, with `auth: oauth`, for the sign-in of a person."""
 
-    client_id: str = setting("", "id of the client; empty: no OAuth")
+    client_id: str = setting("", "id of the client; empty: no client credentials, and a sign-in registers a client")
     client_secret: Secret | None = setting(None, "secret of the client")
     issuer: str = setting("", "URL of the authorization server: the secret is sent to no other one")
     scope: str = setting("", "scopes to ask for, separated by blanks")
+    redirect_uri: str = setting(
+        "", "for a sign-in: the redirect address of the client; empty: `http://127.0.0.1:PORT/callback`, any port"
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # the environment and the headers may contain secrets
@@ -42,6 +45,9 @@ class McpServerSettings:
     url: str = setting("", "URL of a streamable-HTTP server")
     token: Secret | None = setting(None, "sent to `url` as `Authorization: Bearer TOKEN`")
     headers: Mapping[str, str] = field(default_factory=dict, metadata={"help": "more headers of each request"})
+    auth: Literal["", "oauth"] = setting(
+        "", "oauth: a person signs in with `fawn mcp login NAME`, as they may where nothing else is configured"
+    )
     oauth: McpOAuthSettings = setting(McpOAuthSettings(), "for servers that ask for OAuth")
     tools: tuple[str, ...] = setting((), "names or patterns of its tools that the agent may use; empty: all")
     start_seconds: float = setting(30.0, "how long a turn waits for the server to start", ge=1)
@@ -49,6 +55,12 @@ class McpServerSettings:
         120.0, "timeout of one call; the time in which a person is asked does not count", ge=1
     )
     enabled: bool = setting(True, "false: the server is not used")
+
+    @property
+    def allows_sign_in(self) -> bool:
+        """Whether requests use the tokens of a person's sign-in: over HTTP, without other credentials."""
+        others = self.token or self.oauth.client_id or any(name.lower() == "authorization" for name in self.headers)
+        return bool(self.url) and (self.auth == "oauth" or not others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,14 @@ from agent.policies.base import (
     change_request,
     turn_context_of,
 )
-from catalogue import _
+from catalogue import N_, _
 
 log = logging.getLogger(__name__)
+
+NOT_AVAILABLE = N_("The MCP server “{server}” is not available. I continue without it.")
+NEEDS_SIGN_IN = N_(
+    "The MCP server “{server}” needs a sign-in. I continue without it. An operator can run `fawn mcp login {server}`."
+)
 
 
 class ToolState(AgentState[Any]):
@@ -49,8 +54,8 @@ class McpPolicy:
         problems = await self._servers.refresh()
         for name in self._servers.note_told(get_config()["configurable"]["thread_id"], problems):
             log.warning("mcp.unavailable server=%s problem=%s", name, problems[name])
-            text = _("The MCP server “{server}” is not available. I continue without it.", server=name)
-            request.runtime.stream_writer(Notice("mcp", text, kept=True))
+            sentence = NEEDS_SIGN_IN if name in self._servers.need_sign_in else NOT_AVAILABLE
+            request.runtime.stream_writer(Notice("mcp", _(sentence, server=name), kept=True))
         tools = self._allowed(request.runtime.context.permissions)
         if not tools:
             return await handler(request)

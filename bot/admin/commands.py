@@ -81,7 +81,7 @@ def _print_report(report: dict[str, Any]) -> None:
         if server["down"]:
             models, count = list_items(server["models"]), server["failures"]
             print(_("down: the server of {models} ({count} failures in a row)", models=models, count=count))
-    print(report["sandbox"])
+    print(*report["mcp_sign_ins"], report["sandbox"], sep="\n")
     for name, channel in report["channels"].items():
         health = f"{channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}"
         print(_("channel {name}: {health}", name=name, health=health))
@@ -171,6 +171,13 @@ def run_skills(arguments: argparse.Namespace, config: Config) -> int:
     except SkillCommandFailed as error:
         return fail(error, FAULT)
     return OK
+
+
+def run_mcp(arguments: argparse.Namespace, config: Config) -> int:
+    """List the MCP servers, or sign in to one or out of it. Return the exit code."""
+    from bot.admin import mcp_cli
+
+    return mcp_cli.run_mcp(arguments.action, arguments.name, config)
 
 
 def run_audit(arguments: argparse.Namespace, config: Config) -> int:

@@ -83,7 +83,7 @@ def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Fin
     return [
         ("this machine", _check_base(config)),
         *((f"model {each.name}", _one(_check_model(config, each))) for each in config.models),
-        *((f"mcp server {each.name}", _one(check_mcp_server(each))) for each in config.mcp.servers),
+        *((f"mcp server {each.name}", _one(check_mcp_server(each, config.data_dir))) for each in config.mcp.servers),
         *((f"web search {each.provider}", _one(check_search(each))) for each in config.web.search),
         ("voice", check_voice(config.voice)),
         ("embeddings", check_embeddings(config.memory.embeddings)),

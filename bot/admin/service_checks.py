@@ -40,16 +40,19 @@ SERVICE_TIMEOUT_SECONDS = 30.0
 SILENCE_SECONDS, SAMPLE_RATE_HERTZ = 1, 16_000
 
 
-async def check_mcp_server(settings: McpServerSettings) -> Finding:
+async def check_mcp_server(settings: McpServerSettings, data_dir: Path) -> Finding:
     """Start the server as the service does, and count its tools."""
     subject = f"mcp server {settings.name}"
     if not settings.enabled:
         return Finding("ok", subject, _("disabled"))
     module = await asyncio.to_thread(importlib.import_module, "agent.mcp.servers")
-    server: McpServer = module.McpServer(settings)
+    server: McpServer = module.McpServer(settings, data_dir)
     try:
         if problem := await server.refresh():
             where = settings.url or settings.command
+            if server.connection.needs_sign_in:
+                text = _("{url}: it needs a sign-in", url=where)
+                return Finding("fault", subject, text, _("run `fawn mcp login {name}`", name=settings.name))
             return Finding("fault", subject, f"{where}: {problem}", _("start it by hand to see why (docs/mcp.md)"))
         all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
     finally:

@@ -56,7 +56,12 @@ class ServiceStatus:
         up = _format_seconds(time.monotonic() - self._started)
         running = ngettext("{n} turn running", "{n} turns running", live)
         lines = [_("Fawn {version}, up for {time}, {turns}.", version=VERSION, time=up, turns=running)]
-        lines += [_("Model: {model}.", model=model), *self._describe_traffic(), self.sandbox]
+        lines += [
+            _("Model: {model}.", model=model),
+            *self._describe_traffic(),
+            *self._describe_sign_ins(),
+            self.sandbox,
+        ]
         return "\n".join(lines)
 
     def _describe_traffic(self) -> list[str]:
@@ -82,6 +87,12 @@ class ServiceStatus:
         if slots and slots.waiting:
             lines.append(_("Model calls: {used} running, {waiting} waiting.", used=slots.used, waiting=slots.waiting))
         return lines
+
+    def _describe_sign_ins(self) -> list[str]:
+        names = self._current.agent.need_sign_in if self.is_ready else ()
+        return [
+            _("The MCP server “{server}” needs a sign-in: `fawn mcp login {server}`.", server=name) for name in names
+        ]
 
     def _model_servers(self) -> list[EndpointState]:
         if not self.is_ready:
@@ -111,6 +122,7 @@ class ServiceStatus:
             "model": next(iter(self._current.models.values())),
             "model_error": self._last_model_error(),
             "model_servers": [asdict(state) for state in self._model_servers()],
+            "mcp_sign_ins": self._describe_sign_ins(),
             "sandbox": self.sandbox,
             "channels": channels,
             "live": len(self._scheduler.running_turns),

@@ -36,9 +36,22 @@ def read_foreign_servers(document: Document, sections: dict[str, Any]) -> tuple[
             entry["name"] = str(name)
             if "disabled" in entry:
                 entry["enabled"] = not entry.pop("disabled")
+            _rename_foreign_client(entry)
             _check_server(document, entry, at, names)
         found.append(validate(document, McpServerSettings, entry, at))
     return tuple(settings for settings in found if settings)
+
+
+def _rename_foreign_client(entry: dict[str, Any]) -> None:
+    """Rename the settings of Claude Code for a client with which people sign in."""
+    oauth = entry.get("oauth")
+    if not isinstance(oauth, dict) or not oauth.keys() & {"clientId", "callbackPort"}:
+        return
+    entry.setdefault("auth", "oauth")
+    if "clientId" in oauth:
+        oauth["client_id"] = oauth.pop("clientId")
+    if "callbackPort" in oauth:
+        oauth["redirect_uri"] = f"http://localhost:{oauth.pop('callbackPort')}/callback"
 
 
 def _check_server(document: Document, entry: Mapping[str, Any], at: Location, names: set[str]) -> None:
@@ -56,7 +69,11 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
     elif url and isinstance(url, str) and not is_url(url):
         document.fault((*at, "url"), _("not a URL"), _(URL_FIX))
     oauth = entry.get("oauth")
-    if isinstance(oauth, dict) and oauth.get("client_id") and not oauth.get("issuer"):
+    signs_in = entry.get("auth") == "oauth"
+    if signs_in and entry.get("token"):
+        document.fault((*at, "token"), _("not possible together with `auth: oauth`"), _("remove one of them"))
+    secret = "client_secret" if signs_in else "client_id"  # what the server must not send elsewhere
+    if isinstance(oauth, dict) and oauth.get(secret) and not oauth.get("issuer"):
         document.fault((*at, "oauth", "issuer"), _("is missing"), _("add the URL of the authorization server"))
     if importlib.util.find_spec("mcp") is None:
         document.fault(at, _("package mcp is not installed"), INSTALL)

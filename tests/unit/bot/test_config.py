@@ -605,12 +605,26 @@ def test_mcp_servers_in_our_form_and_in_the_form_of_other_programs() -> None:
     assert "mcp-secret" not in repr(config.mcp)
 
 
+def test_a_client_for_sign_ins_in_our_form_and_in_that_of_claude_code() -> None:
+    config = read(
+        "mcp: {servers: [{name: a, url: 'http://h/', auth: oauth, oauth: {client_id: me}}]}\n"
+        "mcpServers:\n  b: {url: 'http://h/', oauth: {clientId: me, callbackPort: 8080}}\n"
+        "  c: {url: 'http://h/', headers: {authorization: x}}\n  d: {url: 'http://h/'}\n"
+    )
+    ours, theirs, header, bare = config.mcp.servers
+    assert (ours.auth, ours.oauth.client_id, ours.oauth.redirect_uri) == ("oauth", "me", "")
+    assert (theirs.auth, theirs.oauth.client_id) == ("oauth", "me")
+    assert theirs.oauth.redirect_uri == "http://localhost:8080/callback"
+    assert [each.allows_sign_in for each in (ours, theirs, header, bare)] == [True, True, False, True]
+
+
 def test_faults_of_mcp_servers_name_their_place() -> None:
     found = faults(
         "config_version: 1\n"
         "mcp: {servers: [{name: a}, {name: b, command: x, url: 'http://h/'}, {name: c, url: 'nowhere'}]}\n"
         "mcpServers:\n  a: {command: x}\n  d: {url: 'http://h/sse', type: sse}\n  e: {command: x, autoApprove: [y]}\n"
         "  f: {url: 'http://h/', oauth: {client_id: me}}\n"
+        "  g: {url: 'http://h/', auth: oauth, token: t, oauth: {client_secret: s}}\n"
     )
     assert [fault.partition(": ")[2] for fault in found] == [
         "mcp.servers[0]: needs either `command` or `url` → a program on this machine, or an HTTP server",
@@ -620,6 +634,8 @@ def test_faults_of_mcp_servers_name_their_place() -> None:
         "mcpServers.d.type: the SSE transport is not supported → use the server's streamable-HTTP URL",
         found[5].partition(": ")[2],  # names all settings
         "mcpServers.f.oauth.issuer: is missing → add the URL of the authorization server",
+        "mcpServers.g.token: not possible together with `auth: oauth` → remove one of them",
+        "mcpServers.g.oauth.issuer: is missing → add the URL of the authorization server",
     ]
     assert "mcpServers.e.autoApprove: unknown setting → one of: args, " in found[5]
 

@@ -1,0 +1,145 @@
+"""Send the tokens of a sign-in with each request, and renew them. Imports the MCP SDK: import it in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import anyio
+import httpx2
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from pydantic import ValidationError
+
+from agent.mcp.settings import McpServerSettings
+from agent.mcp.tokens import StoredTokens, TokenFile
+
+log = logging.getLogger(__name__)
+
+RENEW_SECONDS = 20.0
+UNAUTHORIZED = 401
+REFUSALS = {"invalid_grant", "invalid_client", "unauthorized_client", "bad_refresh_token"}  # the last one: GitHub's
+SIGN_IN = "it needs a sign-in: run `fawn mcp login {server}` where the service runs"
+
+
+class StoredTokenAuth(httpx2.Auth):
+    """Authorizes requests with the tokens of a file, which each request reads: a new sign-in counts at once.
+
+    `problem` says why the latest request was refused; `needs_sign_in` that only a person can change that.
+    """
+
+    def __init__(self, server: McpServerSettings, file: TokenFile) -> None:
+        self.problem = ""
+        self.needs_sign_in = False
+        self._server = server
+        self._file = file
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send the request with a token, and once more with a renewed one if the server refuses it."""
+        token = await self._current_token()
+        _authorize(request, token)
+        response = yield request
+        if response.status_code == UNAUTHORIZED and token:
+            token = await self._current_token(refused=token)
+            if token:
+                _authorize(request, token)
+                response = yield request
+        if response.status_code != UNAUTHORIZED:
+            self.problem, self.needs_sign_in = "", False
+        elif not self.problem:
+            self._ask_for_sign_in()
+
+    async def _current_token(self, refused: str = "") -> str:
+        """Return an access token other than the refused one, "" if there is none."""
+        tokens = await asyncio.to_thread(self._file.read)
+        if tokens is None or (tokens.is_fresh and tokens.access_token != refused):
+            return tokens.access_token if tokens else ""
+        # The server has replaced the refresh token when it answers: no stopped turn may get between that and the file.
+        with anyio.CancelScope(shield=True):
+            async with self._file.locked():
+                tokens = await asyncio.to_thread(self._file.read)  # another request may have renewed them meanwhile
+                if tokens and not (tokens.is_fresh and tokens.access_token != refused):
+                    tokens = await self._renew(tokens)
+                    if tokens:
+                        await asyncio.to_thread(self._file.write, tokens)
+        return tokens.access_token if tokens else ""
+
+    async def _renew(self, tokens: StoredTokens) -> StoredTokens | None:
+        """Return renewed tokens, ended ones if they were refused, and None if that is unknown."""
+        if not tokens.refresh_token:
+            self._ask_for_sign_in()
+            return None
+        try:
+            async with asyncio.timeout(RENEW_SECONDS), httpx2.AsyncClient(timeout=RENEW_SECONDS) as http:
+                data, headers = self._refresh_request(tokens)
+                response = await http.post(tokens.token_endpoint, data=data, headers=headers)
+            body = response.json()
+            error = body.get("error") if isinstance(body, dict) else None
+            if error in REFUSALS:
+                log.warning("mcp.sign_in_ended server=%s error=%s", self._server.name, error)
+                self._ask_for_sign_in()
+                return tokens.ended()
+            response.raise_for_status()
+            renewed = OAuthToken.model_validate(body)
+        except (httpx2.HTTPError, TimeoutError, ValidationError, ValueError) as error:
+            log.warning("mcp.token_not_renewed server=%s problem=%s", self._server.name, type(error).__name__)
+            self.needs_sign_in = False
+            self.problem = f"its token could not be renewed, because {tokens.token_endpoint} did not answer with one"
+            return None
+        return replace(
+            tokens,
+            access_token=renewed.access_token,
+            refresh_token=renewed.refresh_token or tokens.refresh_token,
+            expires_at=time.time() + renewed.expires_in if renewed.expires_in else 0.0,
+        )
+
+    def _refresh_request(self, tokens: StoredTokens) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the form and the headers."""
+        form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token, "client_id": tokens.client_id}
+        if tokens.resource:
+            form["resource"] = tokens.resource
+        oauth = self._server.oauth
+        secret = tokens.client_secret
+        if oauth.client_secret and oauth.client_id == tokens.client_id:
+            secret = oauth.client_secret.reveal()
+        client = OAuthClientInformationFull(
+            client_id=tokens.client_id, client_secret=secret or None, token_endpoint_auth_method=tokens.auth_method
+        )
+        metadata = OAuthClientMetadata(redirect_uris=None)
+        context = OAuthContext(tokens.url, metadata, MemoryTokens(), None, None, client_info=client)
+        return context.prepare_token_auth(form, {"Accept": "application/json"})
+
+    def _ask_for_sign_in(self) -> None:
+        self.problem, self.needs_sign_in = SIGN_IN.format(server=self._server.name), True
+
+
+class MemoryTokens:
+    """Keeps tokens as long as the process runs, which is all that the SDK's own flows need here."""
+
+    def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
+        self._tokens: OAuthToken | None = None
+        self._client = client
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """Return the tokens."""
+        return self._tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Keep the tokens."""
+        self._tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return what is known about the client."""
+        return self._client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Keep what is known about the client."""
+        self._client = client_info
+
+
+def _authorize(request: httpx2.Request, token: str) -> None:
+    if token:
+        request.headers["Authorization"] = f"Bearer {token}"

@@ -31,6 +31,11 @@ LINES: dict[str, str] = {
 UNKNOWN = N_("I don't know a task {number} here. `{command}` lists them.")
 
 
+def asks_retry(words: str) -> bool:
+    """Return whether these words of `/task` have work done again."""
+    return words.lower().endswith("retry")
+
+
 def tasks_command(call: CommandCall) -> str:
     """List the person's tasks, or everybody's for operators: in a shared chat, those that report there."""
     if call.words:
@@ -130,7 +135,15 @@ def _retry(call: CommandCall, row: TaskRow) -> str:
         command = command_hint(f"schedule run {row.what}")
         return _("Task {number} belongs to a schedule. `{command}` runs that again.", number=row.id, command=command)
     try:
-        number = retry_task(call.execute, call.current, row, call.message.author, f"retry:{call.message.key}", call.now)
+        number = retry_task(
+            call.execute,
+            call.current,
+            row,
+            call.message.author,
+            f"retry:{call.message.key}",
+            call.now,
+            call.service.take_tool,
+        )
     except TaskRefused as error:
         return str(error)
     call.after.extend([call.service.wake_tasks, call.service.wake_scheduler])

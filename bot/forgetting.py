@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,8 +31,9 @@ from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.task_sandboxes import remove_task_folders
+from bot.tasks.reports import LOG_FOLDER
 from catalogue import N_, _
-from sandbox.base import SandboxProvider
+from sandbox.base import SandboxFileError, SandboxProvider
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.removal import remove_tree
@@ -71,7 +73,13 @@ class ConversationCleaner:
         if (uploads or tasks) and folder.exists():
             async with self.folders.open_folder(folder):
                 await run_file_work(remove_copies, folder / "uploads", uploads)
-                await run_file_work(remove_logs, folder, tasks)
+                await run_file_work(_remove_logs, folder, tasks)
+
+
+def _remove_logs(folder: Path, tasks: set[int]) -> None:
+    """Delete what background commands printed."""
+    with suppress(SandboxFileError):  # no command ran here, or its sandbox has removed the folder
+        remove_copies(folder, {f"{number}.log" for number in tasks}, f"workspace/{LOG_FOLDER}")
 
 
 @dataclass(frozen=True, slots=True)

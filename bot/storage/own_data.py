@@ -15,6 +15,8 @@ _ACCOUNT = {
     " AND account>=:channel || '/' AND account<:channel || '0' ORDER BY id",
     "usage": "SELECT at, agent, model, kind AS sort, input, output, cached, reasoning, cost, chat FROM usage"
     " WHERE person=:author ORDER BY at",
+    "task": "SELECT id, kind AS sort, title, what, follow_up, thread, created, ended, exit_code, reason FROM tasks"
+    " WHERE channel=:channel AND person=:person ORDER BY id",
     "role": "SELECT subject, role, given FROM person_roles WHERE channel=:channel AND subject=:person",
 }
 _SCHEDULE = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Author, Message, Thread
@@ -18,7 +18,6 @@ from bot.storage.database import Execute
 from bot.storage.states import TaskKind, TaskState
 from bot.storage.tasks import TaskRow
 from bot.work_commands import without_formatting
-from bot.work_rights import describe_refusal
 from catalogue import N_, _
 from channels.shared.texts import shorten
 
@@ -32,7 +31,6 @@ TOO_MANY_HERE = N_("At most {limit} background tasks may run in one thread.")
 TOO_MANY = N_("One person may have at most {limit} background tasks at once.")
 RULED_OUT = N_("I may not repeat this command without asking. Ask me for it in words instead.")
 NOT_ALLOWED = N_("The role of the person does not allow work here.")
-NOT_YOURS = N_("This task belongs to another person's private chat, so only they can repeat it.")
 RATE_REACHED = N_("I may not repeat this command now: it has reached its rate limit. There is room again at {time}.")
 
 
@@ -97,29 +95,24 @@ def store_follow_up(execute: Execute, row: TaskRow, text: str, now: float) -> No
     conversations.refresh_pending(execute, row.conversation)
 
 
-def retry_task(
-    execute: Execute, current: Current, row: TaskRow, person: Author, key: str, now: float, take_tool: TakeTool
-) -> int:
-    """Start the work of a task again, for the person who asks, and return the new number. Raises TaskRefused.
+def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: float, take_tool: TakeTool) -> int:
+    """Start the work of a task again, for its person, and return the new number. Raises TaskRefused.
 
     `take_tool` counts the call of a tool, or returns the unix time from which on its rate limit has room.
     """
-    if row.private and row.person != person.id:  # it would be taken for their own private chat
-        raise TaskRefused(_(NOT_YOURS))
-    who = replace(TaskPlace.of_task(row), person=person)
-    role = current.access.role_of(execute, who.thread, person.id)
-    if Right.TALK not in role.rights:
-        audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, who.thread, person.id))
-        raise TaskRefused(describe_refusal(role))
+    who = TaskPlace.of_task(row)
+    if not current.access.may(execute, who.thread, row.person, Right.TALK):
+        audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, who.thread, row.person))
+        raise TaskRefused(_(NOT_ALLOWED))
     if row.kind == TaskKind.COMMAND:
-        if _judge(execute, current, row, person.id) != "allow":
-            _record_call(execute, row, person.id, "denied")
+        if _judge(execute, current, row) != "allow":
+            _record_call(execute, row, "denied")
             raise TaskRefused(_(RULED_OUT))
-        _record_call(execute, row, person.id, "allowed")
+        _record_call(execute, row, "allowed")
         _check_limits(execute, current, who)  # only what is allowed counts for the rate
         if until := take_tool(_use_of(row).name):
-            _record_call(execute, row, person.id, "rate")
-            zone = people.zone_of(execute, row.channel, person.id) or current.config.time_zone or "UTC"
+            _record_call(execute, row, "rate")
+            zone = people.zone_of(execute, row.channel, row.person) or current.config.time_zone or "UTC"
             raise TaskRefused(_(RATE_REACHED, time=f"{local_time(until + 59, zone):%Y-%m-%d %H:%M}"))
         return start_command(execute, current, who, key, row.title, row.what, row.follow_up, now)
     return start_agent(execute, current, who, key, row.title, row.what, now)
@@ -143,23 +136,23 @@ def is_forbidden(execute: Execute, current: Current, row: TaskRow) -> bool:
 
     What rules ask was decided when the command was queued.
     """
-    if _judge(execute, current, row, row.person) != "deny":
+    if _judge(execute, current, row) != "deny":
         return False
-    _record_call(execute, row, row.person, "denied")
+    _record_call(execute, row, "denied")
     return True
 
 
-def _judge(execute: Execute, current: Current, row: TaskRow, person: str) -> Verdict:
+def _judge(execute: Execute, current: Current, row: TaskRow) -> Verdict:
     """Judge the command of a task by the rules and the role of now."""
-    return judge_for_role(current.config, current.access.role_of(execute, row.place, person), _use_of(row)).verdict
+    return judge_for_role(current.config, current.access.role_of(execute, row.place, row.person), _use_of(row)).verdict
 
 
-def _record_call(execute: Execute, row: TaskRow, person: str, result: str) -> None:
+def _record_call(execute: Execute, row: TaskRow, result: str) -> None:
     """Record in the audit what became of a command, as for a call of the agent."""
     kind = AuditKind.TOOL_RESULT if result == "rate" else AuditKind.TOOL_CALL
     what = {"tool": _use_of(row).name, "arguments": audit.digest(row.what)}
     what |= {"by": "rule"} if result == "denied" else {}
-    audit.record(execute, AuditEvent(kind, row.place, person, what=what, result=result))
+    audit.record(execute, AuditEvent(kind, row.place, row.person, what=what, result=result))
 
 
 def _use_of(row: TaskRow) -> ToolUse:

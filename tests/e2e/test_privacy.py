@@ -18,9 +18,9 @@ from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service, ask, bash
 
-EVE, GROUP, BARK = 78, -1001, "https://bark.example"
+EVE, GROUP, BARK = 78, -1001, "https://bark.test"
 WORDS = ("quetzal", "marzipan", "zeppelin", "ocelot", "tangerine", "bassoon", "walrus", "pomelo", "kumquat")
-TASK_WORDS = ("gazelle", "lychee", "mulberry", "zither", "xylophone")
+TASK_WORDS = ("gazelle", "lychee", "mulberry", "zither")
 FACT = {"text": "I own a quetzal", "subject": "pet", "kind": "context", "confidence": 0.9, "quote": "own a quetzal"}
 
 
@@ -72,10 +72,7 @@ async def plant(telegram: FakeTelegram, model: FakeModel, service: Service) -> N
 
 async def plant_tasks(telegram: FakeTelegram, service: Service) -> None:
     """Say words in background tasks: commands in private and with others, their output and ends, an agent, and one
-    command that still runs. Set an address for pings."""
-    telegram.send(f"/notify bark {BARK}/xylophone")
-    await telegram.wait(JANE, "Pings go to your Bark.")
-    telegram.send("/notify here")
+    command that still runs."""
     command = bash("echo gazelle | tee /mnt/user-data/workspace/gazelle", background=True, then="What of the gazelle?")
     telegram.send(ask(steps=[command], text="begun"))
     await telegram.wait(JANE, "What of the gazelle?")
@@ -102,6 +99,11 @@ async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, mod
     await plant_tasks(telegram, service)
     telegram.send(ask(steps=[{"calls": [{"name": "ls", "args": {}}]}], text="kumquat", delay_ms=20_000))
     await until(lambda: "kumquat" in str(model.requests()[-1].messages), what="a running turn")
+    telegram.send("/zone Europe/Berlin")
+    telegram.send(f"/notify bark {BARK}/BARKKEY")
+    telegram.send("/notify quiet 22:01-06:59")
+    telegram.send("/language en here")
+    await telegram.wait(JANE, "Quiet hours: 22:01-06:59.")
     used = f"SELECT coalesce(sum(input+output), 0), min(conversation) FROM usage WHERE person='telegram:{JANE}'"  # noqa: S608 — a number
     [spent] = service.rows(used)
     assert set(found_words(service.data)) >= {*WORDS, *TASK_WORDS} - {"walrus"}
@@ -117,8 +119,9 @@ async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, mod
     await service.stop()
     assert found_words(service.data) == {}
     tables = [name for (name,) in service.rows("SELECT name FROM sqlite_master WHERE type='table'")]
-    named = [name for name in tables if "Jane" in str(service.rows(f"SELECT * FROM {name}"))]  # noqa: S608 — own names
+    named = [name for name in tables if re.search("Jane|BARKKEY|22:01", str(service.rows(f"SELECT * FROM {name}")))]  # noqa: S608 — own names
     assert named == []
+    assert service.rows("SELECT * FROM languages") == []
     code, text = await service.fawn("audit", "verify")
     assert (code, "The audit is valid" in text) == (0, True), text
     [counted] = service.rows(used)
@@ -163,10 +166,13 @@ def lines_of(data: bytes) -> list[dict[str, Any]]:
 async def test_a_person_gets_their_own_data_in_their_direct_chat(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    push = {"bark_servers": [BARK]}
-    service = await start(**settings(model) | {"sandbox": {}}, schedules={"least_minutes": 0}, push=push)
+    access = {"telegram": {"access": {"open": True, "operators": [str(EVE)]}}}
+    service = await start(**settings(model) | {"sandbox": {}}, schedules={"least_minutes": 0}, channels=access)
     await plant(telegram, model, service)
     await plant_tasks(telegram, service)
+    telegram.send("/language en")
+    telegram.send(f"/access grant member {JANE}", chat=EVE)
+    await telegram.wait(EVE, "is member from now on.")
     telegram.send("/export me", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "in our direct chat only")
     telegram.send("/export me")
@@ -176,7 +182,19 @@ async def test_a_person_gets_their_own_data_in_their_direct_chat(
     assert shown.file is not None
     lines = lines_of(shown.file)
     kinds = {line["kind"] for line in lines}
-    assert {"message", "transcript", "memory", "usage", "schedule", "task", "file", "person", "end"} >= kinds
+    assert kinds >= {
+        "message",
+        "transcript",
+        "memory",
+        "usage",
+        "schedule",
+        "task",
+        "file",
+        "person",
+        "role",
+        "language",
+        "end",
+    }
     assert lines[-1] == {"kind": "end", "complete": True}
     text = json.dumps(lines)
     assert all(word in text for word in ("quetzal", "marzipan", "ocelot", "tangerine.csv", "zeppelin", "lychee"))

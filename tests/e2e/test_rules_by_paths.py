@@ -203,7 +203,8 @@ async def test_a_person_who_may_not_have_work_done_any_more(
         else:
             assert not any(attempt.name in text for text in after), f"{path}: the model was called"
             texts = str([shown.text for shown in telegram.visible(attempt.chat)])
-            assert "I don't work for you" in texts or "Your answer doesn't count" in texts, path
+            refusals = ("I don't work for you", "Your answer doesn't count", "does not allow work here")
+            assert any(refusal in texts for refusal in refusals), path
 
 
 def hold_back(is_held: threading.Event, *held: Attempt) -> Callable[[Json], Answer | None]:

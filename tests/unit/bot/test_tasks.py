@@ -19,7 +19,7 @@ from bot.tasks.starting import TaskPlace, TaskRefused, is_forbidden, retry_task,
 from tests.support.current_config import current_of
 
 JANE, OPERATOR = Author("7", "Jane"), Author("8", "Olga")
-DIRECT, GROUP = Thread("telegram", "bot", "7"), Thread("telegram", "bot", "-1")
+GROUP = Thread("telegram", "bot", "-1")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def current() -> Current:
 
 
 def queue(execute: Execute, current: Current, thread: Thread, command: str = "make", title: str = "") -> TaskRow:
-    who = TaskPlace(JANE, thread, thread is DIRECT, "conversation")
+    who = TaskPlace(JANE, thread, False, "conversation")
     number = start_command(execute, current, who, f"{thread}/{title}", title or command, command, "", 0.0)
     row = tasks.find_task(execute, number)
     assert row
@@ -53,21 +53,25 @@ async def test_a_queued_command_begins_with_the_rights_of_its_person_now(store: 
     assert [("tool.call" in row["body"], "denied" in row["body"]) for row in rows] == [(True, True)]
 
 
-async def test_an_operator_repeats_what_others_began_but_not_in_their_private_chat(
+async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_call(
     store: Database, current: Current
 ) -> None:
-    """There, it would be taken for the operator's own chat, with what only the operator may see."""
     taken: list[str] = []
 
-    async def retry(thread: Thread, person: Author, command: str = "make", title: str = "") -> None:
-        row = await store.run(partial(queue, current=current, thread=thread, command=command, title=title))
-        work = partial(retry_task, current=current, row=row, person=person, key=f"retry {row.id}", now=0.0)
-        await store.run(partial(work, take_tool=taken.append))
+    async def retry(command: str, title: str) -> None:
+        row = await store.run(partial(queue, current=current, thread=GROUP, command=command, title=title))
+        work = partial(retry_task, current=current, row=row, key=f"retry {row.id}", now=0.0, take_tool=taken.append)
+        number = await store.run(work)
+        again = await store.run(partial(tasks.find_task, number=number))
+        assert again
+        assert again.person == JANE.id
         await store.run(lambda execute: execute("DELETE FROM tasks", {}))
 
-    await retry(GROUP, OPERATOR)
-    await retry(DIRECT, JANE)
-    with pytest.raises(TaskRefused, match="another person's private chat"):
-        await retry(DIRECT, OPERATOR)
-    await retry(GROUP, JANE, "cd /skills/add && ./run", "add")
-    assert taken == ["bash", "bash", "run_skill"], "the program of a skill is judged and counted as such"
+    await retry("make", "make")
+    await retry("cd /skills/add && ./run", "add")
+    assert taken == ["bash", "run_skill"], "the program of a skill is judged and counted as such"
+    take = partial(person_roles.store_role, place=GROUP, subject="7", role="viewer", name="", by=OPERATOR, now=0.0)
+    row = await store.run(partial(queue, current=current, thread=GROUP))
+    await store.run(take)
+    with pytest.raises(TaskRefused, match="does not allow work here"):
+        await store.run(partial(retry_task, current=current, row=row, key="x", now=0.0, take_tool=taken.append))

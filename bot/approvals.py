@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from agent.blocks import Approve, Ask
+from agent.blocks import CALL_FILE_NAME, Approve, Ask
 from agent.messages import Author, Thread
 from agent.permissions.rules import ToolUse, judge, parse_rules
 from bot.access import AccessPolicy
@@ -99,11 +99,23 @@ def report_unreached(execute: Execute, chat: Thread, run: int, now: float) -> No
 
 
 def question_columns(ask: Ask | Approve, requester: str) -> dict[str, str]:
-    """Return the columns that say who may answer: an approval the requester, unless others do; a question everybody."""
+    """Return the columns that say who may answer: an approval the requester, unless others do; a question everybody,
+    or the requester if it is personal."""
     if not isinstance(ask, RoutedApproval):
-        return {"who": requester if isinstance(ask, Approve) else "", "approvers": "", "barred": "", "asked_in": ""}
+        return {
+            "who": requester if isinstance(ask, Approve) or ask.personal else "",
+            "approvers": "",
+            "barred": "",
+            "asked_in": "",
+        }
     chat = str(replace(ask.chat, topic="")) if ask.chat else ""
     return {"who": "", "approvers": "\n".join(ask.approvers), "barred": ask.barred, "asked_in": chat}
+
+
+def send_long_call(execute: Execute, ask: Ask | Approve, thread: Thread, *, key: str, now: float) -> None:
+    """Enqueue the file with the exact call, which the question of this `key` names, if it does not show the call."""
+    if isinstance(ask, Approve) and ask.has_long_call:
+        outbox.enqueue_text_file(execute, thread, CALL_FILE_NAME, ask.call, key=f"{key}:call", now=now)
 
 
 def ask_elsewhere(execute: Execute, ask: Ask | Approve, home: Thread, run: int, requester: Author, now: float) -> None:
@@ -118,4 +130,5 @@ def ask_elsewhere(execute: Execute, ask: Ask | Approve, home: Thread, run: int, 
         shown = replace(ask, detail="").to_question()
         shown = replace(shown, question=f"{about}\n\n{shown.question}")
         key = f"ask:{run}:{ask.id}:elsewhere"
+        send_long_call(execute, ask, ask.chat, key=key, now=now)
         outbox.enqueue_notice(execute, ask.chat, shown.question, key=key, now=now, asks=(shown,), run=run)

@@ -243,7 +243,7 @@ def forget_deliveries(
         if is_own or (is_done and row["thread"] in traces.threads):
             state = row["state"] if is_done else OutboxState.DROPPED
             if row["kind"] == OutboxKind.FILE and not is_done:
-                copies += [str(file["path"]) for file in orjson.loads(row["payload"])]
+                copies += [str(file["path"]) for file in orjson.loads(row["payload"]) if file["path"]]
             blank = "UPDATE outbox SET payload='', person='', state=:state, error='' WHERE id=:id"
             execute(blank, {"id": row["id"], "state": state})
     return int(rows[-1]["id"]) if len(rows) == limit else None, copies

@@ -9,7 +9,7 @@ from tests.e2e.test_permissions import asking, labels, press, results, toast, wr
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.fakes.telegram_world import BOT
+from tests.fakes.telegram_world import BOT, Shown
 from tests.support.service_process import ask, said
 
 EVE, BOB = 78, 79
@@ -161,3 +161,23 @@ async def test_what_was_set_for_a_group_stays_when_it_becomes_a_supergroup(
     telegram.send(f"@fawn_bot {ask(text='never')}", chat=MOVED, user=EVE)
     await telegram.wait(MOVED, "Your role here is viewer, so I don't work for you.")
     await service.quiet()
+
+
+async def test_the_other_chat_gets_the_whole_of_a_long_call(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    entry = {"calls": ["write_file(*/a)"], "roles": ["operator"], "chat": OPS_CHAT}
+    await start(**team(("operator", str(JANE)), team={"approvals": [entry]}))
+    long = write("a")
+    long["args"]["content"] = "x" * 3000
+    telegram.send(ask(steps=[{"calls": [long]}], text="all done"), chat=EVE)
+    card = await telegram.wait(OPS, "needs an approval in the chat", seconds=30)
+    assert "call.txt" in card.text
+    await until(lambda: all(files_in(telegram, chat) for chat in (OPS, EVE)), 20, "the files")
+    for chat in (OPS, EVE):
+        [file] = files_in(telegram, chat)
+        assert (file.file_name, file.file.count(b"x")) == ("call.txt", 3000)
+
+
+def files_in(telegram: FakeTelegram, chat: int) -> list[Shown]:
+    return [each for each in telegram.visible(chat) if each.file_name]

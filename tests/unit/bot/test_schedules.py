@@ -209,6 +209,13 @@ async def test_missed_times_follow_the_rule(
     assert await bench.fires() == expected
 
 
+@pytest.mark.parametrize(("zone", "known"), [("UTC", ""), (NEW_YORK, NEW_YORK)])
+async def test_a_time_that_needs_no_zone_does_not_set_that_of_its_owner(bench: Bench, zone: str, known: str) -> None:
+    row = await bench.add(form="at", expression=f"{NOON + HOUR:.3f}", zone=zone)
+    await bench.store.run(lambda execute: proposals.confirm(execute, row, NOON))
+    assert await bench.store.run(lambda execute: people.zone_of(execute, row.channel, row.owner)) == known
+
+
 async def test_all_missed_times_are_made_up_for_up_to_a_limit(bench: Bench) -> None:
     await bench.add(missed="all")
     for _ in range(40):

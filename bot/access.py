@@ -123,8 +123,12 @@ class AccessPolicy:
         found = [people.find_person(execute, *each) for each in named] + people.list_operators(execute)
         if console and self.rules_for(LOCAL_CHANNEL).open:
             found += people.list_people(execute, LOCAL_CHANNEL)
-        rows = {(row.channel, row.person): row for row in found if row and row.thread}
-        return [row for row in rows.values() if self.may(execute, Thread.parse(row.thread), row.person, Right.OPERATE)]
+        rows = {(row.channel, row.person): row for row in found if row}
+        return [
+            row
+            for row in rows.values()
+            if (chat := row.private_chat) and self.may(execute, chat, row.person, Right.OPERATE)
+        ]
 
     def may_enter(self, execute: Execute, message: Message) -> bool:
         """Return whether the author is let in here, with whatever role.

@@ -36,6 +36,7 @@ from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEM
 from bot.notifications import DIGEST_JOB, PUSH_JOB, DigestJobs
 from bot.outbox import Outbox
 from bot.push import PushJobs
+from bot.rates import ToolAndMessageRates
 from bot.reload import ConfigReloader, ReloadOutcome
 from bot.reload_command import enqueue_outcome
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
@@ -90,6 +91,7 @@ class App:
         self._skills = open_library(config)
         self._source = source
         self._current = Current(config, self._skills)
+        self._rates = ToolAndMessageRates(self._current)
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
         self._folders = folders(config)
@@ -150,6 +152,7 @@ class App:
                 self._schedules.wake,
                 self._background.wake,
                 self._background.stop,
+                self._rates.take,
                 self._reloader.request,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
@@ -281,14 +284,14 @@ class App:
             freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
             store, jobs, channel = self._store, self._jobs, self._supervisor.channels.get
-            folders, outbox = self._folders, self._outbox
+            folders, outbox, current, tasks = self._folders, self._outbox, self._current, self._background
             turns = TurnRunner(
-                store, self._current, provider, folders, outbox, channel, config.data_dir, jobs.wake, self._background
+                store, current, provider, folders, outbox, channel, config.data_dir, jobs.wake, tasks, self._rates
             )
             self._register_jobs(turns)
             cleaner = ConversationCleaner(config.data_dir, provider, folders, self._forget)
-            parts = (self._scheduler, outbox, self._background.stop)
-            register_privacy_jobs(jobs, (store, self._checkpoints), self._current, cleaner, *parts)
+            parts = (self._scheduler, outbox, tasks.stop)
+            register_privacy_jobs(jobs, (store, self._checkpoints), current, cleaner, *parts)
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:

@@ -37,7 +37,7 @@ from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
-from bot.tasks.command import TASK_WORDS, task_command, tasks_command
+from bot.tasks.command import TASK_WORDS, asks_retry, task_command, tasks_command
 from bot.usage_command import usage_command
 from bot.work_commands import begin_in_mode, busy_answer, describe_waiting, plain_line
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
@@ -71,6 +71,7 @@ class CommandService:
     wake_schedules: Callable[[], None] = lambda: None
     wake_tasks: Callable[[], None] = lambda: None
     stop_task: Callable[[int], None] = lambda _number: None
+    take_tool: Callable[[str], float | None] = lambda _tool: None  # counts a call, or returns when there is room
     reload: Callable[[Message], None] = lambda message: None  # reads the configuration again for a command
 
 
@@ -316,7 +317,7 @@ COMMANDS = (
         asks_agent,
     ),
     Command("tasks", N_("what I do in the background"), tasks_command),
-    Command("task", N_("show, cancel or repeat a background task"), task_command, TASK_WORDS),
+    Command("task", N_("show, cancel or repeat a background task"), task_command, TASK_WORDS, None, asks_retry),
     Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("usage", N_("what my models have cost"), usage_command, "chat | team"),

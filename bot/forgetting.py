@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,8 +31,9 @@ from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.task_sandboxes import remove_task_folders
+from bot.tasks.reports import LOG_FOLDER
 from catalogue import N_, _
-from sandbox.base import SandboxProvider
+from sandbox.base import SandboxFileError, SandboxProvider
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.removal import remove_tree
@@ -64,13 +66,20 @@ class ConversationCleaner:
         if not await self.folders.remove_folder(folder):
             raise OSError(f"{folder} could not be deleted")
 
-    async def delete_uploads(self, key: str, names: set[str]) -> None:
-        """Delete the checkpoint and the uploads of these names."""
+    async def delete_own(self, key: str, uploads: set[str], tasks: set[int]) -> None:
+        """Delete the checkpoint, the uploads of these names, and the output of these background commands."""
         await self.forget_checkpoint(key)
         folder = conversation_folder(self.data_dir, key)
-        if names and folder.exists():
+        if (uploads or tasks) and folder.exists():
             async with self.folders.open_folder(folder):
-                await run_file_work(remove_copies, folder / "uploads", names)
+                await run_file_work(remove_copies, folder / "uploads", uploads)
+                await run_file_work(_remove_logs, folder, tasks)
+
+
+def _remove_logs(folder: Path, tasks: set[int]) -> None:
+    """Delete what background commands printed."""
+    with suppress(SandboxFileError):  # no command ran here, or its sandbox has removed the folder
+        remove_copies(folder, {f"{number}.log" for number in tasks}, f"workspace/{LOG_FOLDER}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +107,8 @@ class ForgetJobs:
             self.stop_task(task)
         chats = [*map(Thread.parse, given["chats"])]
         traces = await self.store.run(partial(forgetting.find_traces, person=person, chats=chats))
-        busy = [key for key in traces.private if not await self._clean(person, key, private=True)]
-        busy += [key for key in traces.shared if not await self._clean(person, key, private=False)]
+        busy = [key for key in traces.private if not await self._clean(person, key, traces, private=True)]
+        busy += [key for key in traces.shared if not await self._clean(person, key, traces, private=False)]
         if busy:
             log.info("forget.waits conversations=%d", len(busy))
             again = {**given, "chats": [*map(str, traces.chats)]}
@@ -108,7 +117,7 @@ class ForgetJobs:
         await self._finish(person, traces, given)
         return None
 
-    async def _clean(self, person: PersonKey, key: str, *, private: bool) -> bool:
+    async def _clean(self, person: PersonKey, key: str, traces: Traces, *, private: bool) -> bool:
         """Forget a person in a conversation. False: a turn works in it."""
         if not await self.store.run(partial(forgetting.claim_conversation, key=key)):
             return False
@@ -118,7 +127,7 @@ class ForgetJobs:
             else:
                 messages = await self.store.run(partial(forgetting.messages_of, person=person, conversation=key))
                 names = {safe_name(file.name) for message in messages for file in message.attachments}
-                await self.cleaner.delete_uploads(key, names)
+                await self.cleaner.delete_own(key, names, {*traces.tasks})
             work = partial(forgetting.forget_in_conversation, person=person, key=key, private=private)
             await self.store.run(work)
         except BaseException:  # others can work there until the job runs again

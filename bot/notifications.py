@@ -66,8 +66,8 @@ def route_ping(execute: Execute, config: Config, ping: Ping, now: float) -> bool
         case "push" if known.push_url:
             _enqueue_push(execute, ping, {"channel": known.channel, "person": known.person})
             return False
-        case "dm" if known.thread and known.thread != str(ping.thread):
-            outbox.enqueue_notice(execute, known.thread, ping.text, key=f"dm:{ping.key}", now=now)
+        case "dm" if (chat := known.private_chat) and chat != replace(ping.thread, topic=""):
+            outbox.enqueue_notice(execute, chat, ping.text, key=f"dm:{ping.key}", now=now)
             return False
     return True
 
@@ -146,17 +146,15 @@ class DigestJobs:
         if known.notify_where == "push" and known.push_url:
             _enqueue_push(execute, ping, {"channel": known.channel, "person": known.person})
             return
-        to = known.thread if known.notify_where == "dm" and known.thread else thread
+        to = (known.private_chat if known.notify_where == "dm" else None) or place
         outbox.enqueue_notice(execute, to, text, key=ping.key, now=now, mention=known.person)
 
 
 def redirect_answer(execute: Execute, person: str, thread: Thread, text: str, key: str, now: float) -> bool:
     """Send what cannot be posted in its thread, which is gone, to the private chat of its reader, if that is known."""
     known = people.find_person(execute, thread.channel, person) if person else None
-    if known is None or not known.thread or not text:
-        return False
-    home = replace(Thread.parse(known.thread), topic="")  # a topic of it may be what is gone
-    if home == thread:
+    home = known.private_chat if known else None
+    if known is None or home in (None, thread) or not text:
         return False
     with languages.speak_to(execute, thread, Author(known.person, known.name)):
         words = f"{_(GONE)}\n\n{text}"

@@ -302,8 +302,9 @@ class Outbox:
                 what: dict[str, int | str] = {"id": item.id, "kind": item.kind}
                 audit.record(execute, AuditEvent(kind, item.thread, run=item.run, what=what, result=state.name.lower()))
             if state is OutboxState.DROPPED and item.kind != OutboxKind.FILE:
-                text = Final.load(item.payload).text
-                redirect_answer(execute, item.person, item.thread, text, f"gone:{item.id}", now)
+                final = Final.load(item.payload)
+                reader = item.person or final.mention
+                redirect_answer(execute, reader, item.thread, final.text, f"gone:{item.id}", now)
             if item.kind == OutboxKind.SAY and item.run is not None and state is not OutboxState.SENT:
                 approvals.report_unreached(execute, item.thread, item.run, now)
             if words:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent.blocks import Ask
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message
 from agent.stored_json import Damaged
 from bot.access import LOCAL_CHANNEL, AccessPolicy
 from bot.storage import audit, conversations, inbox, languages, outbox, people
@@ -119,7 +119,8 @@ def _ask_operators(execute: Execute, operators: list[PersonRow], person: PersonR
     near = [row for row in operators if row.channel in (person.channel, LOCAL_CHANNEL)]
     shown = {"name": readable_name(person), "person": person.person, "channel": person.channel, "code": person.code}
     for row in near or operators:
-        place = replace(Thread.parse(row.thread), topic="")  # a new message in their private chat
+        if (place := row.private_chat) is None:
+            continue
         key = f"asked:{person.code}:{row.channel}:{row.person}"
         with languages.speak_to(execute, place, Author(row.person, row.name)):
             words, options = _(QUESTION, **shown), (_(LET_IN), _(DECLINE))
@@ -202,5 +203,6 @@ def _record_decision(execute: Execute, kind: AuditKind, person: PersonRow, click
 def _notify_person(execute: Execute, person: PersonRow, sentence: str, key: str, now: float) -> None:
     message = kept_message(person)
     author = message.author if message else Author(person.person, person.name)
-    with languages.speak_to(execute, Thread.parse(person.thread), author):
-        outbox.enqueue_notice(execute, person.thread, _(sentence), key=key, now=now)
+    if chat := person.private_chat:
+        with languages.speak_to(execute, chat, author):
+            outbox.enqueue_notice(execute, chat, _(sentence), key=key, now=now)

@@ -81,7 +81,7 @@ class TurnPermissions:
 
     def _judge(self, execute: Execute, use: ToolUse) -> Judgement:
         config = self._current.config
-        judgement = strictest((_judge_role(config, role, use) for role in self._look_up_roles(execute)), "deny")
+        judgement = strictest((judge_for_role(config, role, use) for role in self._look_up_roles(execute)), "deny")
         if judgement.verdict == "ask" and self._is_granted(execute, use):
             return Judgement("allow", GRANTED)
         return judgement
@@ -132,7 +132,7 @@ def _rules_of_all(deny: Iterable[str], ask: Iterable[str], allow: Iterable[str])
     return parse_rules(deny, ask, allow)
 
 
-def _judge_role(config: Config, role: RoleConfig, use: ToolUse) -> Judgement:
+def judge_for_role(config: Config, role: RoleConfig, use: ToolUse) -> Judgement:
     """Return the verdict about a call for one role."""
     if Right.TALK not in role.rights:
         return Judgement("deny", f"a person of this request has no right to have work done: role {role.name or 'none'}")

@@ -77,12 +77,13 @@ class TurnRunner:
         data_dir: Path,
         wake_jobs: Callable[[], None],
         tasks: CommandTasks | None = None,
+        rates: ToolAndMessageRates | None = None,
     ) -> None:
         self.feed = Feed()
         self._store = store
         self._current = current
         self.budgets = Budgets(store, current)
-        self._rates = ToolAndMessageRates(current)
+        self._rates = rates or ToolAndMessageRates(current)
         self._memory = MemoryService(store, current, self.budgets)
         self._provider = provider
         self._folders = folders

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from langchain.agents.middleware.types import ToolCallRequest
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.types import Interrupt
 
@@ -96,7 +96,6 @@ class TaskBoard:
     kinds: SubagentKinds
     questions: LiveQuestions | None
     finished: Mapping[str, str]
-    _called: set[str] = field(default_factory=set)  # keys of calls that have not begun
     _running: dict[str, RunningTask] = field(default_factory=dict)
     _results: dict[str, asyncio.Future[str | None]] = field(default_factory=dict)
     _idle: list[asyncio.Future[None]] = field(default_factory=list)
@@ -106,14 +105,6 @@ class TaskBoard:
         """The places for tasks, which all turns share."""
         return self.kinds.slots
 
-    def expect(self, keys: Iterable[str]) -> None:
-        """Note the tasks of a message: a call beside them may ask before they begin."""
-        self._called.update(
-            key
-            for key in keys
-            if key not in self.finished and key not in self._running and not self._result(key).done()
-        )
-
     async def wait_for_answer(self, interrupt: Interrupt) -> str | None:
         """Ask the person at once, for the lead, if tasks are at work. Returns None when none of them is."""
         if self.questions is None or not self.is_moving():
@@ -121,8 +112,7 @@ class TaskBoard:
         return await self.questions.ask(interrupt_question(interrupt), self.when_idle())
 
     def begin(self, key: str, show: Callable[[str], None]) -> RunningTask:
-        """Note that a task has been called."""
-        self._called.discard(key)
+        """Note that a task has been called: as the first step of its call, before a call beside it can ask."""
         task = self._running[key] = RunningTask(self, show)
         return task
 
@@ -152,7 +142,7 @@ class TaskBoard:
 
     def is_moving(self, but: RunningTask | None = None) -> bool:
         """Return whether a task is at work, or will be without an answer of a person."""
-        return bool(self._called) or any(
+        return any(
             task is not but and not task.asking and not self._is_blocked(task) for task in self._running.values()
         )
 
@@ -187,11 +177,7 @@ class TaskPolicy:
         """Run the call; the result of a task goes to the board, too."""
         board: TaskBoard | None = turn_context_of(request).tasks
         call, messages = request.tool_call, request.state["messages"]
-        if board is None:
-            return await handler(request)
-        beside = next(message.tool_calls for message in reversed(messages) if isinstance(message, AIMessage))
-        board.expect(call_key(messages, each["id"]) for each in beside if each["name"] == TASK_TOOL)
-        if call["name"] != TASK_TOOL:
+        if board is None or call["name"] != TASK_TOOL:
             return await handler(request)
         key = call_key(messages, call["id"])
         write, scope = request.runtime.stream_writer, request.runtime.config["configurable"]["checkpoint_ns"]

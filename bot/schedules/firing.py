@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from agent.blocks import command_hint
@@ -179,8 +179,8 @@ def pause_and_say(execute: Execute, access: AccessPolicy, row: ScheduleRow, word
     key = f"sched:{row.id}:paused:{math.floor(now)}"
     _say(execute, row, words, key, now)
     for person in access.reachable_operators(execute, console=False):
-        if person.thread != row.thread:
-            outbox.enqueue_notice(execute, person.thread, words, key=f"{key}:{person.person}", now=now)
+        if (chat := person.private_chat) and chat != replace(row.place, topic=""):
+            outbox.enqueue_notice(execute, chat, words, key=f"{key}:{person.person}", now=now)
 
 
 def owner_of(row: ScheduleRow) -> Author:

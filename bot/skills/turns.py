@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent.brief import join_parts
 from agent.context import TurnContext
-from agent.messages import Author, Thread
+from agent.messages import Author
 from agent.skills.changes import SkillChange, stage_files
 from agent.skills.library import SkillFolders, SkillLibrary, TurnSkills
 from bot.claims import ClaimedRun
@@ -66,6 +66,7 @@ def _show_proposal(execute: Execute, change: SkillChange, current: Current, job:
     with languages.speak_to(execute, job.thread, Author(job.requester, "")):
         outbox.enqueue_notice(execute, job.thread, _(PROPOSED, name=change.name), key=key, now=now)
     for person in access.reachable_operators(execute, console=True):
-        place = Thread.parse(person.thread)
+        if (place := person.private_chat) is None:
+            continue
         each = f"{key}:{person.channel}:{person.person}"
         enqueue_question(execute, change, place, Author(person.person, person.name), each, now)

@@ -75,6 +75,7 @@ class Traces:
     private: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     schedules: tuple[int, ...] = ()
+    tasks: tuple[int, ...] = ()
     threads: frozenset[str] = field(default_factory=frozenset)  # of all these conversations
 
 
@@ -91,8 +92,9 @@ def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] =
     direct |= {replace(Thread.parse(row["thread"]), topic="") for row in rows}
     own = execute("SELECT id FROM schedules WHERE channel=:channel AND owner=:person", values)
     schedules = tuple(int(row["id"]) for row in own)
-    tasks = execute("SELECT id FROM tasks WHERE channel=:channel AND person=:person", values)
-    private = {*(f"schedule:{number}" for number in schedules), *(f"task:{row['id']}" for row in tasks)}
+    rows = execute("SELECT id FROM tasks WHERE channel=:channel AND person=:person", values)
+    tasks = tuple(int(row["id"]) for row in rows)
+    private = {*(f"schedule:{number}" for number in schedules), *(f"task:{number}" for number in tasks)}
     for chat in direct:
         sql = "SELECT key FROM conversations WHERE thread>=:first AND thread<:first || '~'"
         private |= {str(row["key"]) for row in execute(sql, {"first": str(chat)})}
@@ -104,6 +106,7 @@ def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] =
         private=tuple(sorted(private & everywhere.keys())),
         shared=tuple(sorted(everywhere.keys() - private)),
         schedules=schedules,
+        tasks=tasks,
         threads=frozenset(str(row.thread) for row in everywhere.values()),
     )
 
@@ -229,10 +232,12 @@ def forget_deliveries(
     rows = execute(sql, {"after": after, "limit": limit})
     direct = tuple(str(chat) for chat in traces.chats)
     prefixes = tuple(f"sched:{number}:" for number in traces.schedules)
+    reports = {f"task:{number}" for number in traces.tasks}
     for row in rows:
         of_run = _RUN_OF_KEY.match(row["key"])
         is_own = row["thread"].startswith(direct) if direct else False
-        is_own = is_own or row["person"] == person.id or row["key"].startswith(prefixes or ("\0",))
+        is_own = is_own or row["person"] == person.id or row["key"] in reports
+        is_own = is_own or row["key"].startswith(prefixes or ("\0",))
         is_own = is_own or bool(of_run and _is_forgotten_run(execute, int(of_run[1])))
         is_done = row["state"] in (OutboxState.SENT, OutboxState.DROPPED)
         if is_own or (is_done and row["thread"] in traces.threads):

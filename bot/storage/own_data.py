@@ -19,8 +19,8 @@ _ACCOUNT = {
     "usage": "SELECT at, agent, model, kind AS sort, input, output, cached, reasoning, cost, chat FROM usage"
     " WHERE person=:author ORDER BY at",
     "role": f"SELECT subject, role, given FROM person_roles WHERE {OF_PERSON}",
-    "task": "SELECT id, kind AS sort, state, title, what, thread, created, ended FROM tasks"
-    " WHERE channel=:channel AND person=:person ORDER BY id",
+    "task": "SELECT id, kind AS sort, state, title, what, follow_up, thread, created, ended, exit_code, reason"
+    " FROM tasks WHERE channel=:channel AND person=:person ORDER BY id",
     "language": "SELECT language FROM languages WHERE reader=:reader",
     "agent": "SELECT agent FROM agent_defaults WHERE reader=:reader",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.messages import Message, Thread
@@ -23,7 +23,8 @@ class PersonRow:
     Notifications go where `notify_where` says: "" in place, "dm", or "push" to `push_url`, a secret. They wait during
     the `quiet` hours ("22:00-07:00") and for the time of the `digest`.
 
-    `thread` is their private chat with the bot, where it is known, and `message` what they wrote while they wait.
+    `thread` is where they wrote last in their private chat with the bot, if that is known, and `message` what they
+    wrote while they wait.
     """
 
     channel: str
@@ -42,6 +43,11 @@ class PersonRow:
     quiet: str
     digest: str
     push_url: str
+
+    @property
+    def private_chat(self) -> Thread | None:
+        """Their private chat, where it is known. It has no topic: the one in which they wrote last may be gone."""
+        return replace(Thread.parse(self.thread), topic="") if self.thread else None
 
 
 def find_person(execute: Execute, channel: str, person: str) -> PersonRow | None:

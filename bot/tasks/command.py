@@ -33,6 +33,11 @@ LINES: dict[str, str] = {
 UNKNOWN = N_("I don't know a task {number} here. `{command}` lists them.")
 
 
+def asks_retry(words: str) -> bool:
+    """Return whether these words of `/task` have work done again."""
+    return words.lower().endswith("retry")
+
+
 def tasks_command(call: CommandCall) -> str:
     """List the person's tasks, or everybody's for operators: in a shared chat, those that report there."""
     if call.words:
@@ -136,7 +141,8 @@ def _retry(call: CommandCall, row: TaskRow) -> str:
         command = command_hint(f"schedule run {row.what}")
         return _("Task {number} belongs to a schedule. `{command}` runs that again.", number=row.id, command=command)
     try:
-        number = retry_task(call.execute, call.current, row, f"retry:{call.message.key}", call.now)
+        key, take_tool = f"retry:{call.message.key}", call.service.take_tool
+        number = retry_task(call.execute, call.current, row, key, call.now, take_tool)
     except TaskRefused as error:
         return str(error)
     call.after.extend([call.service.wake_tasks, call.service.wake_scheduler])

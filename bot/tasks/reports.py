@@ -7,7 +7,6 @@ from pathlib import Path
 
 from agent.blocks import command_hint
 from bot.config.schema import Config
-from bot.current import Current
 from bot.notifications import Ping, route_ping
 from bot.storage import languages, outbox, tasks
 from bot.storage.database import Execute
@@ -67,13 +66,14 @@ async def read_tail(folders: ConversationFolders, folder: Path, number: int) -> 
     return "\n".join(lines[-MAX_TAIL_LINES:]).strip("\n")
 
 
-def record_end(execute: Execute, current: Current, row: TaskRow, end: TaskEnd, now: float) -> bool:
+def record_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float) -> bool:
     """Record the end of a command and report it, unless its end is recorded. Return whether the agent continues."""
-    if not _report_end(execute, current.config, row, end, now) or not row.follow_up or end.state is TaskState.LOST:
+    if not _report_end(execute, config, row, end, now) or not row.follow_up or end.state is TaskState.LOST:
         return False
     path = log_path(row.id)
     text = FOLLOW_UP.format(request=row.follow_up, number=row.id, state=end.state, code=end.exit_code, path=path)
-    return store_follow_up(execute, current.access, row, text, now)
+    store_follow_up(execute, row, text, now)
+    return True
 
 
 def report_lost(execute: Execute, config: Config, now: float) -> None:

@@ -26,6 +26,7 @@ from bot.storage.states import TaskState
 from bot.storage.tasks import TaskRow
 from bot.tasks import reports
 from bot.tasks.reports import TaskEnd, log_path
+from bot.tasks.starting import is_forbidden
 from catalogue import N_, _
 from channels.shared.background import BackgroundTasks
 from sandbox.base import SandboxError, SandboxGone, SandboxProvider, ShellCommand
@@ -37,6 +38,7 @@ TAIL_JOB = "task-tail"
 MAX_NOTE_BYTES = 2000  # of what the sandbox says beside the output, which goes to a file
 SCRIPT = "mkdir -p {folder} && exec >{log} 2>&1 && eval {command}"
 TOO_LONG = N_("It was stopped because it took too long.")
+FORBIDDEN = N_("I have not started it: the rules here, or your role, do not allow it any more.")
 FAULT = N_("Something broke on my side. It's logged.")
 NO_OUTPUT = N_("It has no output yet.")
 
@@ -97,7 +99,7 @@ class CommandTasks:
         """Run one command and record its end. This is the boundary of one task."""
         log.info("task.begin id=%d", row.id)
         try:
-            end = await self._execute(provider, row)
+            end = await self._store.run(partial(self._refuse, row=row)) or await self._execute(provider, row)
         except SandboxGone as error:
             end = TaskEnd(TaskState.LOST, reason=str(error))
         except SandboxError as error:
@@ -105,10 +107,16 @@ class CommandTasks:
         except Exception:  # the boundary: a fault fails this task only
             log.exception("task.fault id=%d", row.id)
             end = TaskEnd(TaskState.FAILED, reason=FAULT)
-        record = partial(reports.record_end, current=self._current, row=row, end=end, now=time.time())
+        record = partial(reports.record_end, config=self._current.config, row=row, end=end, now=time.time())
         continues = await until_stored("task", lambda: self._store.run(record))
         log.info("task.%s id=%d", end.state, row.id)
         self._wake_parts(Fired(runs=continues, said=True, jobs=True))
+
+    def _refuse(self, execute: Execute, row: TaskRow) -> TaskEnd | None:
+        """Return the end of a command that a rule or a role forbids now: it may have waited through a restart."""
+        if not is_forbidden(execute, self._current, row):
+            return None
+        return TaskEnd(TaskState.FAILED, reason=FORBIDDEN)
 
     async def _execute(self, provider: SandboxProvider, row: TaskRow) -> TaskEnd:
         path = log_path(row.id)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Author, Message, Thread
-from agent.permissions.rules import Subject, ToolUse, judge
-from bot.access import AccessPolicy
+from agent.permissions.rules import Subject, ToolUse, Verdict
 from bot.config.team import Right
 from bot.current import Current
-from bot.permissions import rules_in_force
-from bot.storage import conversations, inbox, tasks
+from bot.permissions import judge_for_role
+from bot.schedules.timing import local_time
+from bot.storage import audit, conversations, inbox, people, tasks
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.states import TaskKind, TaskState
 from bot.storage.tasks import TaskRow
@@ -22,12 +24,14 @@ from channels.shared.texts import shorten
 if TYPE_CHECKING:
     from bot.storage.schedules import ScheduleRow
 
+TakeTool = Callable[[str], float | None]
 MAX_TITLE_CHARS = 80
 DISABLED = N_("Background tasks are disabled here. Whoever runs me can enable them in the configuration.")
 TOO_MANY_HERE = N_("At most {limit} background tasks may run in one thread.")
 TOO_MANY = N_("One person may have at most {limit} background tasks at once.")
 RULED_OUT = N_("I may not repeat this command without asking. Ask me for it in words instead.")
 NOT_ALLOWED = N_("The role of the person does not allow work here.")
+RATE_REACHED = N_("I may not repeat this command now: it has reached its rate limit. There is room again at {time}.")
 
 
 class TaskRefused(Exception):
@@ -84,22 +88,32 @@ def add_fire(execute: Execute, row: ScheduleRow, message: Message, stored: int |
     tasks.add_task(execute, values | {"message": stored})
 
 
-def store_follow_up(execute: Execute, policy: AccessPolicy, row: TaskRow, text: str, now: float) -> bool:
-    """Let the agent continue in the conversation of a task, as its person may now. Return whether it does."""
+def store_follow_up(execute: Execute, row: TaskRow, text: str, now: float) -> None:
+    """Let the agent continue in the conversation of a task. Its person's rights are checked when a turn takes it."""
     message = Message(row.place, f"task:{row.id}", "", row.author, text, now, private=bool(row.private))
-    talks = policy.may(execute, row.place, row.person, Right.TALK)
-    if not (talks and policy.may_enter(execute, message)):
-        return False
     inbox.store_message(execute, message, row.conversation, ready=now, received=now)
     conversations.refresh_pending(execute, row.conversation)
-    return True
 
 
-def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: float) -> int:
-    """Start the work of a task again, for its person, and return the new number. Raises TaskRefused."""
+def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: float, take_tool: TakeTool) -> int:
+    """Start the work of a task again, for its person, and return the new number. Raises TaskRefused.
+
+    `take_tool` counts the call of a tool, or returns the unix time from which on its rate limit has room.
+    """
     who = TaskPlace.of_task(row)
+    if not current.access.may(execute, who.thread, row.person, Right.TALK):
+        audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, who.thread, row.person))
+        raise TaskRefused(_(NOT_ALLOWED))
     if row.kind == TaskKind.COMMAND:
-        _check_rules(execute, current, who, row.what)
+        if _judge(execute, current, row) != "allow":
+            _record_call(execute, row, "denied")
+            raise TaskRefused(_(RULED_OUT))
+        _record_call(execute, row, "allowed")
+        _check_limits(execute, current, who)  # only what is allowed counts for the rate
+        if until := take_tool(_use_of(row).name):
+            _record_call(execute, row, "rate")
+            zone = people.zone_of(execute, row.channel, row.person) or current.config.time_zone or "UTC"
+            raise TaskRefused(_(RATE_REACHED, time=f"{local_time(until + 59, zone):%Y-%m-%d %H:%M}"))
         return start_command(execute, current, who, key, row.title, row.what, row.follow_up, now)
     return start_agent(execute, current, who, key, row.title, row.what, now)
 
@@ -117,12 +131,39 @@ def _check_limits(execute: Execute, current: Current, who: TaskPlace) -> None:
         raise TaskRefused(_(TOO_MANY, limit=limits.per_person))
 
 
-def _check_rules(execute: Execute, current: Current, who: TaskPlace, command: str) -> None:
-    """Judge a command that is repeated by the rules of now: without a question. Raises TaskRefused."""
-    role = current.access.role_of(execute, who.thread, who.person.id)
-    use = ToolUse("bash", {"command": command}, Subject("command", "shell"), "allow")
-    if judge(rules_in_force(current.config, role), use).verdict != "allow":
-        raise TaskRefused(_(RULED_OUT))
+def is_forbidden(execute: Execute, current: Current, row: TaskRow) -> bool:
+    """Return whether a rule or the role of its person denies a queued command now, and record that in the audit.
+
+    What rules ask was decided when the command was queued.
+    """
+    if _judge(execute, current, row) != "deny":
+        return False
+    _record_call(execute, row, "denied")
+    return True
+
+
+def _judge(execute: Execute, current: Current, row: TaskRow) -> Verdict:
+    """Judge the command of a task by the rules and the role of now."""
+    return judge_for_role(current.config, current.access.role_of(execute, row.place, row.person), _use_of(row)).verdict
+
+
+def _record_call(execute: Execute, row: TaskRow, result: str) -> None:
+    """Record in the audit what became of a command, as for a call of the agent."""
+    kind = AuditKind.TOOL_RESULT if result == "rate" else AuditKind.TOOL_CALL
+    what = {"tool": _use_of(row).name, "arguments": audit.digest(row.what)}
+    what |= {"by": "rule"} if result == "denied" else {}
+    audit.record(execute, AuditEvent(kind, row.place, row.person, what=what, result=result))
+
+
+def _use_of(row: TaskRow) -> ToolUse:
+    """Return the call that started a command. The title of a skill's program is the name of the skill."""
+    if row.title == _title_of(row.what):
+        return ToolUse("bash", {"command": row.what}, Subject("command", "shell"), "allow")
+    return ToolUse("run_skill", {"name": row.title}, Subject("name"), "allow")
+
+
+def _title_of(text: str) -> str:
+    return shorten(without_formatting(text), MAX_TITLE_CHARS) or "-"
 
 
 def _values(
@@ -141,7 +182,7 @@ def _values(
         "private": int(who.private),
         "thread": str(who.thread),
         "conversation": who.conversation,
-        "title": shorten(without_formatting(title), MAX_TITLE_CHARS) or "-",
+        "title": _title_of(title),
         "what": what,
         "follow_up": "",
         "created": now,

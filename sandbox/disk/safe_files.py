@@ -251,12 +251,15 @@ def list_files(root: Path, bounds: search.WalkBounds, skip: Callable[[str, str],
     return found
 
 
-def remove_copies(root: Path, names: Collection[str]) -> None:
-    """Delete the entries of a folder that `free_name` gave to these safe names; a missing `root` is empty."""
+def remove_copies(root: Path, names: Collection[str], rel: str = ".") -> None:
+    """Delete the entries of a folder that `free_name` gave to these safe names; a missing `root` is empty.
+
+    Raises SandboxFileError if `rel` is no folder below `root`.
+    """
     if not root.is_dir():
         return
     taken = [os.path.splitext(name) for name in names]
-    with open_below(root) as folder:
+    with open_below(root, rel) as folder:
         for each in os.listdir(folder):
             stem, suffix = os.path.splitext(each)
             base, _dash, number = stem.rpartition("-")

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.e2e.test_memory import extracts, nothing_queued, settings
 from tests.e2e.test_schedules import press as press_schedule
@@ -14,10 +16,11 @@ from tests.e2e.test_schedules import propose
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import Service, ask
+from tests.support.service_process import Service, ask, bash
 
-EVE, GROUP = 78, -1001
+EVE, GROUP, BARK = 78, -1001, "https://bark.test"
 WORDS = ("quetzal", "marzipan", "zeppelin", "ocelot", "tangerine", "bassoon", "walrus", "pomelo", "kumquat")
+TASK_WORDS = ("gazelle", "lychee", "mulberry", "zither")
 FACT = {"text": "I own a quetzal", "subject": "pet", "kind": "context", "confidence": 0.9, "quote": "own a quetzal"}
 
 
@@ -27,7 +30,7 @@ def found_words(data: Path) -> dict[str, list[str]]:
     for path in sorted(data.rglob("*")):
         if path.is_file():
             content = (path.name.encode() + path.read_bytes()).lower()
-            for word in WORDS:
+            for word in (*WORDS, *TASK_WORDS):
                 if word.encode() in content or word.encode("utf-16-le") in content:
                     found.setdefault(word, []).append(str(path.relative_to(data)))
     return found
@@ -67,25 +70,43 @@ async def plant(telegram: FakeTelegram, model: FakeModel, service: Service) -> N
     await service.quiet()
 
 
+async def plant_tasks(telegram: FakeTelegram, service: Service) -> None:
+    """Say words in background tasks: commands in private and with others, their output and ends, an agent, and one
+    command that still runs."""
+    command = bash("echo gazelle | tee /mnt/user-data/workspace/gazelle", background=True, then="What of the gazelle?")
+    telegram.send(ask(steps=[command], text="begun"))
+    await telegram.wait(JANE, "What of the gazelle?")
+    telegram.send(f"@fawn_bot {ask(steps=[bash('echo lychee', background=True)], text='begun')}", chat=GROUP, user=JANE)
+    await telegram.wait(GROUP, "is done after")
+    write = {"name": "write_file", "args": {"path": "/mnt/user-data/workspace/mulberry", "content": "mulberry"}}
+    prompt = ask(steps=[{"calls": [write]}], text="mulberry")
+    args = {"description": "mulberry", "prompt": prompt, "kind": "general-purpose", "background": True}
+    telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="delegated"))
+    await until(lambda: "mulberry" in [each.text.split("\n")[0] for each in telegram.visible(JANE)], 30, "its result")
+    command = bash("echo zither; sleep 300", background=True)
+    telegram.send(f"@fawn_bot {ask(steps=[command], text='runs')}", chat=GROUP, user=JANE)
+    await telegram.wait(GROUP, "runs")
+    logs = service.data / "threads"
+    await until(lambda: [each for each in logs.glob("*/workspace/.tasks/4.log") if each.stat().st_size], 20, "zither")
+    await service.quiet()
+
+
+@pytest.mark.usefixtures("bubblewrap")
 async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    config = {
-        **settings(model),
-        "schedules": {"least_minutes": 0},
-        "push": {"bark_servers": ["https://bark.test"]},
-        "budgets": [{"scope": "person", "tokens": 10**6}],
-    }
-    service = await start(**config)
+    config = {**settings(model), "sandbox": {}, "schedules": {"least_minutes": 0}, "push": {"bark_servers": [BARK]}}
+    service = await start(**config, budgets=[{"scope": "person", "tokens": 10**6}])
     await plant(telegram, model, service)
+    await plant_tasks(telegram, service)
     telegram.send(ask(steps=[{"calls": [{"name": "ls", "args": {}}]}], text="kumquat", delay_ms=20_000))
     await until(lambda: "kumquat" in str(model.requests()[-1].messages), what="a running turn")
     telegram.send("/zone Europe/Berlin")
-    telegram.send("/notify bark https://bark.test/BARKKEY")
+    telegram.send(f"/notify bark {BARK}/BARKKEY")
     telegram.send("/notify quiet 22:01-06:59")
     telegram.send("/language en here")
     await telegram.wait(JANE, "Quiet hours: 22:01-06:59.")
     used = f"SELECT coalesce(sum(input+output), 0), min(conversation) FROM usage WHERE person='telegram:{JANE}'"  # noqa: S608 — a number
     [spent] = service.rows(used)
-    assert set(found_words(service.data)) >= {*WORDS} - {"walrus"}
+    assert set(found_words(service.data)) >= {*WORDS, *TASK_WORDS} - {"walrus"}
     telegram.send("/forget me")
     shown = await telegram.wait(JANE, "Shall I forget you?")
     assert [label for label, _ in shown.buttons] == ["Forget me", "Keep everything"]
@@ -141,12 +162,14 @@ def lines_of(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.splitlines()]
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_person_gets_their_own_data_in_their_direct_chat(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     access = {"telegram": {"access": {"open": True, "operators": [str(EVE)]}}}
-    service = await start(**settings(model), schedules={"least_minutes": 0}, channels=access)
+    service = await start(**settings(model) | {"sandbox": {}}, schedules={"least_minutes": 0}, channels=access)
     await plant(telegram, model, service)
+    await plant_tasks(telegram, service)
     telegram.send("/language en")
     telegram.send(f"/access grant member {JANE}", chat=EVE)
     await telegram.wait(EVE, "is member from now on.")
@@ -165,6 +188,7 @@ async def test_a_person_gets_their_own_data_in_their_direct_chat(
         "memory",
         "usage",
         "schedule",
+        "task",
         "file",
         "person",
         "role",
@@ -173,6 +197,6 @@ async def test_a_person_gets_their_own_data_in_their_direct_chat(
     }
     assert lines[-1] == {"kind": "end", "complete": True}
     text = json.dumps(lines)
-    assert all(word in text for word in ("quetzal", "marzipan", "ocelot", "tangerine.csv", "zeppelin"))
+    assert all(word in text for word in ("quetzal", "marzipan", "ocelot", "tangerine.csv", "zeppelin", "lychee"))
     assert not re.search("note of Eve|plan of Eve", text)
     assert not [*service.data.glob("spool/*")]

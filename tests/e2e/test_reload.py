@@ -116,6 +116,26 @@ async def test_what_is_built_once_is_named_and_stays(telegram: FakeTelegram, mod
     assert text == "The configuration is reloaded. No section has changed.\n"
 
 
+async def test_push_and_tasks_take_effect_and_faulty_ones_are_refused(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(tasks={"per_thread": 0})
+    assert "background_tasks" not in tools_of(await answered(telegram, service, "first"))
+    bark = "/notify bark https://bark.example/key7"
+    telegram.send(bark)
+    await telegram.wait(JANE, "isn't allowed here")
+    outcome = await reload(service, tasks={"per_thread": 2}, push={"bark_servers": ["https://bark.example"]})
+    assert (sorted(outcome["changed"]), outcome["not_applied"]) == (["push", "tasks"], [])
+    for settings, fault in (
+        ({"tasks": {"per_thread": -1}}, "tasks.per_thread"),
+        ({"push": {"targets": [{"name": "ops", "url": "$NOT_SET"}]}}, "$NOT_SET is not set"),
+    ):
+        assert fault in await printed(service, 2, **settings)
+    assert "background_tasks" in tools_of(await answered(telegram, service, "second"))
+    telegram.send(bark)
+    await telegram.wait(JANE, "Pings go to your Bark.")
+
+
 async def test_faults_are_refused_and_the_old_configuration_stays(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

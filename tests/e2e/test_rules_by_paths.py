@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bot.admin.operations import call_service
 from tests.e2e.conftest import Start
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.model_script import text_of
@@ -18,19 +19,23 @@ from tests.fakes.server import Json, until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.rule_paths import (
     FIRST_PERSON,
+    NOTE,
     PATHS,
+    WORKSPACE,
     Attempt,
     goal_is_met,
     make_attempts,
     settings_for_paths,
     took_effect,
 )
-from tests.support.service_process import ask
+from tests.support.service_process import Service, ask
 
-NOTE = "mcp__modern__note"
-SUB_AGENT = "You are a sub-agent"
 OPERATOR = {"telegram": {"access": {"open": True, "operators": [str(JANE)]}}}
 MEMBER = ["talk", "network", "approve", "schedule"]
+OWN_REQUEST = ("background agent", "end of a command")  # what such a request starts is tested, not the request
+NO_MODEL = "repeated command"
+
+pytestmark = pytest.mark.usefixtures("bubblewrap")
 
 
 async def prepare(attempts: dict[str, Attempt], *but: str) -> None:
@@ -40,6 +45,13 @@ async def prepare(attempts: dict[str, Attempt], *but: str) -> None:
     for attempt in attempts.values():
         await attempt.service.quiet()
         break
+
+
+async def reload(service: Service, folder: Path, **rules: Any) -> None:
+    """Put rules into force. What was prepared before has its rights as they are now."""
+    service.configure(settings_for_paths(folder, **rules))
+    outcome = await call_service(service.data, "reload", {})
+    assert not outcome["faults"], outcome
 
 
 async def act(attempts: dict[str, Attempt], *but: str) -> None:
@@ -55,14 +67,19 @@ async def each_path(attempts: dict[str, Attempt], see: Callable[[Attempt], Await
         break
 
 
-def tool_calls(attempt: Attempt) -> list[Json]:
-    """Return what the audit has of the calls of the tool that the path is about."""
-    tool = NOTE if attempt.path == "MCP tool" else "write_file"
-    return [row for row in attempt.audit("tool.call") if row["what"]["tool"] == tool]
+def tool_rows(attempt: Attempt, kind: str = "tool.call") -> list[Json]:
+    """Return what the audit has of the calls of the tool that the path is about, without those of its setup."""
+    rows = [row for row in attempt.audit(kind) if row["what"]["tool"] == attempt.tool]
+    return rows[1:] if attempt.path == "repeated command" else rows
 
 
-DENIED = ["write_file(*/p-*)", NOTE]
+DENIED = ["write_file(*/p-*)", NOTE, "bash(*p-2*)"]
 TRAINEE = {"name": "trainee", "rights": MEMBER, "deny": DENIED}
+
+
+async def is_answered(attempt: Attempt) -> None:
+    """Wait for the answer, or for the refusal of a command, which no model learns."""
+    await (attempt.wait("I may not repeat this command") if attempt.path == NO_MODEL else attempt.wait_done())
 
 
 @pytest.mark.parametrize(
@@ -73,47 +90,55 @@ TRAINEE = {"name": "trainee", "rights": MEMBER, "deny": DENIED}
 async def test_a_rule_that_denies_the_tool(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start, rules: dict[str, Any]
 ) -> None:
-    service = await start(**settings_for_paths(tmp_path, **rules))
+    service = await start(**settings_for_paths(tmp_path))
     attempts = make_attempts(telegram, model, service, tmp_path)
     await prepare(attempts)
+    await reload(service, tmp_path, **rules)
     await act(attempts)
-    await each_path(attempts, lambda attempt: attempt.wait_done())
+    await each_path(attempts, is_answered)
     for path, attempt in attempts.items():
         assert not attempt.has_effect(), path
         if path != "MCP tool":  # which the model did not get at all
-            assert [(row["result"], row["what"]["by"]) for row in tool_calls(attempt)] == [("denied", "rule")], path
+            assert [(row["result"], row["what"]["by"]) for row in tool_rows(attempt)] == [("denied", "rule")], path
 
 
 async def test_permissions_that_ask_and_a_person_who_denies(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    service = await start(**settings_for_paths(tmp_path, permissions={"ask": ["write_file", NOTE]}))
+    service = await start(**settings_for_paths(tmp_path))
     attempts = make_attempts(telegram, model, service, tmp_path)
     await prepare(attempts)
+    await reload(service, tmp_path, permissions={"ask": ["write_file", NOTE, "bash(*p-2*)"]})
     await act(attempts)
 
     async def deny(attempt: Attempt) -> None:
-        attempt.press(await attempt.wait("May I run"), "Deny")
-        await attempt.wait_done()
+        if attempt.path != NO_MODEL:
+            attempt.press(await attempt.wait("May I run"), "Deny")
+        await is_answered(attempt)
 
     await each_path(attempts, deny)
     await service.quiet()
     for path, attempt in attempts.items():
         assert not attempt.has_effect(), path
-        assert [(row["result"], row["what"]["by"]) for row in tool_calls(attempt)] == [("denied", "person")], path
-        assert [row["result"] for row in attempt.audit("approval.answered")] == ["deny"], path
+        by, answers = ("rule", []) if path == NO_MODEL else ("person", ["deny"])
+        assert [(row["result"], row["what"]["by"]) for row in tool_rows(attempt)] == [("denied", by)], path
+        assert [row["result"] for row in attempt.audit("approval.answered")] == answers, path
 
 
 async def test_a_call_that_others_approve(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    entry = {"calls": ["write_file", NOTE], "roles": ["operator"]}
-    service = await start(**settings_for_paths(tmp_path, channels=OPERATOR, team={"approvals": [entry]}))
+    entry = {"calls": ["write_file", NOTE, "bash(*p-2*)"], "roles": ["operator"]}
+    service = await start(**settings_for_paths(tmp_path, channels=OPERATOR))
     attempts = make_attempts(telegram, model, service, tmp_path)
     await prepare(attempts)
+    await reload(service, tmp_path, channels=OPERATOR, team={"approvals": [entry]})
     await act(attempts)
 
     async def approve(attempt: Attempt) -> None:
+        if attempt.path == NO_MODEL:
+            await is_answered(attempt)
+            return
         shown = await attempt.wait("May I run")
         refused = attempt.press(shown, "Approve")
         await until(lambda: refused in telegram.answers, 20, "the refusal")
@@ -126,111 +151,133 @@ async def test_a_call_that_others_approve(
     await each_path(attempts, approve)
     await service.quiet()
     for path, attempt in attempts.items():
-        assert attempt.has_effect(), path
-        assert [row["result"] for row in tool_calls(attempt)] == ["approved"], path
+        runs = path != NO_MODEL
+        assert attempt.has_effect() == runs, path
+        assert [row["result"] for row in tool_rows(attempt)] == ["approved" if runs else "denied"], path
         assert attempt.audit("approval.answered") == [], f"{path}: an operator has answered"
 
 
 async def test_a_person_who_may_not_have_work_done_any_more(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    """All is accepted while the person may. Two turns run, which fill all places, and the others wait for one."""
-    limits = {"live_turns": 2, "flood_messages": 1000}
-    more = {"channels": OPERATOR, "limits": limits, "permissions": {"allow": [NOTE]}}
+    """All is accepted while the person may. Four turns run, which fill all places, and the others wait for one."""
+    limits = {"live_turns": 4, "flood_messages": 1000}
+    more = {"channels": OPERATOR, "limits": limits}
     service = await start(**settings_for_paths(tmp_path, **more))
     attempts = make_attempts(telegram, model, service, tmp_path)
     await prepare(attempts)
-    running = ("sub-agent", "MCP tool")
+    running = ("sub-agent", "MCP tool", *OWN_REQUEST)
     is_held = threading.Event()
     is_held.set()
     model.script = hold_back(is_held, *(attempts[path] for path in running))
     for path in running:
         await PATHS[path].act(attempts[path])
-    await until(lambda: any(text.startswith(SUB_AGENT) for text in attempts["sub-agent"].requests()), 20, "a sub-agent")
-    await until(attempts["MCP tool"].requests, 20, "a turn")
+        await until(lambda: any(is_at_the_call(attempts[path], each.messages) for each in model.requests()), 20, path)  # noqa: B023 — awaited here
     before = len(model.requests())
-    await act(attempts, *running)
+    await act(attempts, *running, NO_MODEL)
     accepted = "SELECT count(*) FROM conversations WHERE pending>0 AND owner IS NULL"
-    await until(lambda: service.rows(accepted) == [(len(attempts) - 2,)], 20, "what waits for a place")
+    waiting = len(attempts) - len(running) - 1
+    await until(lambda: service.rows(accepted) == [(waiting,)], 20, "what waits for a place")
     for attempt in attempts.values():
         telegram.send(f"/access grant viewer {attempt.person}")
     roles = "SELECT count(*) FROM person_roles"
     await until(lambda: service.rows(roles) == [(len(attempts),)], 20, "the roles")
+    await PATHS[NO_MODEL].act(attempts[NO_MODEL])  # it would not wait
     is_held.clear()
 
     async def is_refused(attempt: Attempt) -> None:
         if attempt.path in running:
             await attempt.wait_done()
-        denied = [row for row in tool_calls(attempt) if row["result"] == "denied"] or attempt.audit("access.denied")
-        await until(lambda: denied or attempt.audit("access.denied"), 20, f"the refusal of {attempt.path}")
+
+        def denied() -> bool:
+            return bool(attempt.audit("access.denied")) or "denied" in [row["result"] for row in tool_rows(attempt)]
+
+        await until(denied, 20, f"the refusal of {attempt.path}")  # an answer is shown before the audit has its turn
 
     await each_path(attempts, is_refused)
     after = [text for request in model.requests()[before:] if (text := str(request.messages))]
     for path, attempt in attempts.items():
         assert not attempt.has_effect(), path
         if path in running:
-            assert [(row["result"], row["what"]["by"]) for row in tool_calls(attempt)] == [("denied", "rule")], path
+            assert [(row["result"], row["what"]["by"]) for row in tool_rows(attempt)] == [("denied", "rule")], path
         else:
             assert not any(attempt.name in text for text in after), f"{path}: the model was called"
             texts = str([shown.text for shown in telegram.visible(attempt.chat)])
-            assert "I don't work for you" in texts or "Your answer doesn't count" in texts, path
+            refusals = ("I don't work for you", "Your answer doesn't count", "does not allow work here")
+            assert any(refusal in texts for refusal in refusals), path
 
 
 def hold_back(is_held: threading.Event, *held: Attempt) -> Callable[[Json], Answer | None]:
     """Return a script in which the call that these attempts are about comes when it is no longer held."""
 
     def script(body: Json) -> Answer | None:
-        last = text_of(body["messages"][-1])
         for attempt in held:
-            is_begun = body["messages"][-1]["role"] == "user" and attempt.name in last
-            if attempt.path == "MCP tool" and is_begun:
-                return Answer("", calls=(ToolCall(NOTE, json.dumps({"text": attempt.name})),), held=is_held.is_set)
-            if is_begun and text_of(body["messages"][0]).startswith(SUB_AGENT):
-                path = f"/mnt/user-data/workspace/{attempt.name}"
-                call = ToolCall("write_file", json.dumps({"path": path, "content": "made"}))
+            if is_at_the_call(attempt, body["messages"]):
+                args = {"path": f"{WORKSPACE}/{attempt.name}", "content": "made"}
+                call = ToolCall(attempt.tool, json.dumps({"text": attempt.name} if attempt.tool == NOTE else args))
                 return Answer("", calls=(call,), held=is_held.is_set)
         return goal_is_met(body)
 
     return script
 
 
+def is_at_the_call(attempt: Attempt, messages: list[Json]) -> bool:
+    """Return whether a model is asked for the call that this path is about: by a turn, or by what a turn started."""
+    first, last = text_of(messages[0]), text_of(messages[-1])
+    by_whom = {
+        "MCP tool": True,
+        "sub-agent": first.startswith("You are a sub-agent"),
+        "background agent": "[This is a background task" in last,
+        "end of a command": "[Background task" in last,
+    }
+    return messages[-1]["role"] == "user" and attempt.name in last and by_whom[attempt.path]
+
+
 async def test_a_used_up_budget(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    """A request of the setup uses up the budget of the person, and that of sub-agents."""
+    """A request of the setup uses up the budget of the person, and that of sub-agents. A command costs nothing."""
+
+    def tokens(path: str) -> int:  # a model call takes about 4,300
+        return 6_000 if path in OWN_REQUEST else 2_000
+
     budgets = [
         {"scope": "person", "period": "day", "tokens": 1_000_000},
         {"scope": "agent", "which": "general-purpose", "period": "day", "tokens": 1},
     ]
     budgets += [
-        {"scope": "person", "which": str(FIRST_PERSON + number), "period": "day", "tokens": 2_000}
+        {"scope": "person", "which": str(FIRST_PERSON + number), "period": "day", "tokens": tokens(path)}
         for number, path in enumerate(PATHS)
         if path != "sub-agent"
     ]
-    service = await start(**settings_for_paths(tmp_path, budgets=budgets))
+    service = await start(**settings_for_paths(tmp_path))
     attempts = make_attempts(telegram, model, service, tmp_path)
     args = {"description": "work", "prompt": "hello", "kind": "general-purpose", "after": []}
     telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="used up"))
     await prepare_with_a_request(attempts)
     await telegram.wait(JANE, "used up", seconds=30)
+    await reload(service, tmp_path, budgets=budgets)
     await act(attempts)
 
     async def is_refused(attempt: Attempt) -> None:
-        await (attempt.wait_done() if attempt.path == "sub-agent" else attempt.wait("is used up"))
+        if attempt.path == NO_MODEL:
+            await took_effect(attempt)
+        else:
+            await (attempt.wait_done() if attempt.path == "sub-agent" else attempt.wait("is used up"))
 
     await each_path(attempts, is_refused)
     for path, attempt in attempts.items():
-        assert not attempt.has_effect(), path
-        assert attempt.audit("budget.refused"), path
+        assert attempt.has_effect() == (path == NO_MODEL), path
+        assert bool(attempt.audit("budget.refused")) == (path != NO_MODEL), path
 
 
 async def test_a_rate_of_messages(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    """What the person sends to have work done counts. A press that answers and a fire of a schedule do not."""
+    """What the person sends to have work done counts. A press, the fire of a schedule and background work do not."""
     service = await start(
         **settings_for_paths(tmp_path, rate_limits=[{"scope": "person", "count": 1, "seconds": "1h"}])
     )
     attempts = make_attempts(telegram, model, service, tmp_path)
     await prepare_with_a_request(attempts)
     await act(attempts)
-    free = ("button", "schedule")
+    free = ("button", "schedule", *OWN_REQUEST)
 
     async def see(attempt: Attempt) -> None:
         await (attempt.wait_done() if attempt.path in free else attempt.wait("You may send 1 message in 1 h"))
@@ -242,29 +289,31 @@ async def test_a_rate_of_messages(tmp_path: Path, telegram: FakeTelegram, model:
 
 
 async def test_a_rate_of_a_tool(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    limits = [{"scope": "tool", "which": name, "count": 1, "seconds": "1h"} for name in ("write_file", NOTE)]
-    more = {"rate_limits": limits, "permissions": {"allow": [NOTE]}}
-    service = await start(**settings_for_paths(tmp_path, **more))
+    limits = [{"scope": "tool", "which": name, "count": 1, "seconds": "1h"} for name in ("write_file", NOTE, "bash")]
+    service = await start(**settings_for_paths(tmp_path))
     attempts = make_attempts(telegram, model, service, tmp_path)
+    await prepare(attempts)
+    await reload(service, tmp_path, rate_limits=limits)
     first = [{"name": "write_file", "args": {"path": "/mnt/user-data/workspace/a", "content": "a"}}]
     telegram.send(ask(steps=[{"calls": [*first, {"name": NOTE, "args": {"text": "a"}}]}], text="used both"))
     await telegram.wait(JANE, "used both", seconds=30)
-    await prepare(attempts)
-    await act(attempts)
-    await each_path(attempts, lambda attempt: attempt.wait_done())
+    first_command = attempts["end of a command"]  # its end is tested: it needs the one call of bash
+    await PATHS[first_command.path].act(first_command)
+    await first_command.wait_done()
+    await act(attempts, first_command.path)
+    await each_path(attempts, is_answered)
     for path, attempt in attempts.items():
         assert not attempt.has_effect(), path
-        assert "it has reached its rate limit" in "\n".join(attempt.requests()), path
-        tool = NOTE if path == "MCP tool" else "write_file"
-        rows = [row["result"] for row in attempt.audit("tool.result") if row["what"]["tool"] == tool]
-        assert rows == ["rate"], path
+        shown = [each.text for each in telegram.visible(attempt.chat)]
+        assert "it has reached its rate limit" in "\n".join([*attempt.requests(), *shown]), path
+        assert [row["result"] for row in tool_rows(attempt, "tool.result")] == ["rate"], path
 
 
 async def test_a_private_memory_in_a_group(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     """What a person said in their direct chat is known there, and by no path in a group that they are in."""
-    more = {"memory": {"enabled": True, "wait_seconds": 0}, "permissions": {"allow": [NOTE]}}
+    more = {"memory": {"enabled": True, "wait_seconds": 0}}
     service = await start(**settings_for_paths(tmp_path, **more))
     attempts = make_attempts(telegram, model, service, tmp_path, in_groups=True, words="What is my salary?")
     for attempt in attempts.values():
@@ -280,7 +329,7 @@ async def test_a_private_memory_in_a_group(
     shared = [str(request.messages) for request in model.requests()[before:]]
     for path, attempt in attempts.items():
         mine = [text for text in shared if attempt.name in text]
-        assert mine, path
+        assert mine or path == NO_MODEL, path
         assert not any(f"{attempt.person}000 euros" in text for text in mine), path
         telegram.send("What is my salary?", chat=attempt.person)
     direct = len(shared) + before
@@ -292,8 +341,8 @@ async def test_a_private_memory_in_a_group(
 
 
 async def prepare_with_a_request(attempts: dict[str, Attempt]) -> None:
-    """Prepare, and send a request by the paths without a setup: each person has then made one."""
-    plain = [attempt for path, attempt in attempts.items() if not PATHS[path].prepare]
+    """Prepare, and send a request by the paths without a setup. Each person has then made one, but OWN_REQUEST."""
+    plain = [attempt for path, attempt in attempts.items() if not PATHS[path].prepare and path not in OWN_REQUEST]
     for attempt in plain:
         attempt.send("hello")
     await asyncio.gather(prepare(attempts), *(attempt.wait("hello") for attempt in plain))

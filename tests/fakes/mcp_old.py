@@ -1,8 +1,9 @@
 """An MCP server of the protocol 2025-06-18 over stdio, without the SDK: it does what real servers do wrong, too.
 
-Tools: `fetch`; `paint`, which asks for a colour and whether to hurry before it notes an effect in the file NOTES;
-`prepay`, which notes an effect before it asks the same; `survey`, which asks it and declares that it only reads;
-`hologram`, whose content no client knows; `grow`, which adds a tool; `colour/mix`, whose name no provider accepts.
+Tools: `fetch`; `note`, which writes a text into the file NOTES; `paint`, which asks for a colour and whether to hurry
+before it notes an effect there; `prepay`, which notes an effect before it asks the same; `survey`, which asks it and
+declares that it only reads; `hologram`, whose content no client knows; `grow`, which adds a tool; `colour/mix`, whose
+name no provider accepts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FORM = {
     "required": ["colour", "coats"],
 }
 EMPTY = {"type": "object"}
-TOOLS = ["fetch", "paint", "paint_two", "prepay", "survey", "hologram", "grow", "colour/mix"]
+TOOLS = ["fetch", "note", "paint", "paint_two", "prepay", "survey", "hologram", "grow", "colour/mix"]
 both: list[Any] = []
 waiting: dict[str, Any] = {}  # id of a question → id of the call that asked it
 
@@ -36,12 +37,12 @@ def text(id: Any, words: str) -> None:
     send({"id": id, "result": {"content": [{"type": "text", "text": words}]}})
 
 
-def call(id: Any, name: str) -> None:
+def call(id: Any, name: str, args: dict[str, Any]) -> None:
     if name == "paint_two":  # asks only when two calls are in progress
         both.append(id)
         if len(both) == 2:
             for each in both:
-                call(each, "paint")
+                call(each, "paint", args)
     elif name in ("paint", "prepay", "survey"):
         if name == "prepay":
             note("paid")
@@ -50,6 +51,9 @@ def call(id: Any, name: str) -> None:
         send({"id": f"q{len(waiting) - 1}", "method": "elicitation/create", "params": params})
     elif name == "hologram":
         send({"id": id, "result": {"content": [{"type": "hologram", "beam": "x"}]}})
+    elif name == "note":
+        note(args["text"])
+        text(id, "noted")
     elif name == "grow":
         TOOLS.append("grown")
         send({"method": "notifications/tools/list_changed"})
@@ -82,7 +86,7 @@ def main() -> None:
             hints = [{"annotations": {"readOnlyHint": name == "survey"}} for name in TOOLS]
             send({"id": id, "result": {"tools": [tool | hint for tool, hint in zip(tools, hints, strict=True)]}})
         elif method == "tools/call":
-            call(id, message["params"]["name"])
+            call(id, message["params"]["name"], message["params"].get("arguments", {}))
         elif method is None and id in waiting:
             if "result" in message:
                 answered(waiting[id], message["result"])

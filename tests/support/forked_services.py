@@ -27,7 +27,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CHANNELS = [f"channels.{name}.channel" for name in ("telegram", "slack", "discord", "feishu")]
-LOADED = ["bot.app", "bot.storage.migrate", "agent.factory", "agent.tools", "uvloop", *CHANNELS]
+MCP_CLIENT = ["mcp.client", "mcp.client.stdio", "mcp_types"]
+LOADED = ["bot.app", "bot.storage.migrate", "agent.factory", "agent.tools", "uvloop", *MCP_CLIENT, *CHANNELS]
 
 
 class Forked:

@@ -17,10 +17,13 @@ from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_world import Shown
-from tests.support.service_process import Service, ask
+from tests.support.service_process import Service, ask, bash
 
 FAKES = Path(__file__).parents[1] / "fakes"
 FIRST_PERSON, FIRST_GROUP = 201, -2001
+NOTE = "mcp__old__note"
+UNPACED = {"per_chat": 100, "burst": 100, "per_group": 6000, "overall": 1000}  # the fake has no limits
+WORKSPACE = "/mnt/user-data/workspace"
 SKILL = "---\nname: add-numbers\ndescription: Add numbers. Use it for sums.\n---\nAdd them.\n"
 
 
@@ -64,8 +67,13 @@ class Attempt:
 
     def request(self, step: Json | None = None, **more: Any) -> str:
         """Return a request in which the model calls the tool, or takes another step."""
-        call = {"name": "write_file", "args": {"path": f"/mnt/user-data/workspace/{self.name}", "content": "made"}}
+        call = {"name": "write_file", "args": {"path": f"{WORKSPACE}/{self.name}", "content": "made"}}
         return f"{self.words} {ask(steps=[step or {'calls': [call]}], text=self.done, **more)}"
+
+    @property
+    def tool(self) -> str:
+        """The tool whose call the path is about."""
+        return {"MCP tool": NOTE, "background command": "bash", "repeated command": "bash"}.get(self.path, "write_file")
 
     @property
     def done(self) -> str:
@@ -95,6 +103,11 @@ class Attempt:
         [(number,)] = self.service.rows(f"SELECT id FROM schedules WHERE owner='{self.person}'")  # noqa: S608 — a number
         return int(number)
 
+    def task(self) -> int:
+        """Return the number of this person's first task."""
+        [(number,)] = self.service.rows(f"SELECT min(id) FROM tasks WHERE person='{self.person}'")  # noqa: S608 — a number
+        return int(number)
+
 
 @dataclass(frozen=True, slots=True)
 class RulePath:
@@ -122,12 +135,12 @@ async def _send_task(attempt: Attempt) -> None:
 
 
 async def _call_mcp(attempt: Attempt) -> None:
-    attempt.send(attempt.request({"calls": [{"name": "mcp__modern__note", "args": {"text": attempt.name}}]}))
+    attempt.send(attempt.request({"calls": [{"name": NOTE, "args": {"text": attempt.name}}]}))
 
 
 async def _be_asked(attempt: Attempt) -> None:
     question = {"calls": [{"name": "ask_clarification", "args": {"question": "Go on?", "options": ["go", "no"]}}]}
-    call = {"name": "write_file", "args": {"path": f"/mnt/user-data/workspace/{attempt.name}", "content": "made"}}
+    call = {"name": "write_file", "args": {"path": f"{WORKSPACE}/{attempt.name}", "content": "made"}}
     attempt.send(f"{attempt.words} {ask(steps=[question, {'calls': [call]}], text=attempt.done)}")
     await attempt.wait("Go on?")
 
@@ -153,6 +166,39 @@ async def _run_schedule(attempt: Attempt) -> None:
     attempt.telegram.send(f"/schedule run {attempt.schedule()}", chat=attempt.person)
 
 
+async def _start_agent(attempt: Attempt, **more: Any) -> None:
+    args = {"description": "work", "prompt": attempt.request(**more), "kind": "general-purpose", "background": True}
+    attempt.send(f"{attempt.words} {ask(steps=[{'calls': [{'name': 'task', 'args': args}]}], text='begun')}")
+
+
+async def _start_command(attempt: Attempt) -> None:
+    attempt.send(attempt.request(bash(f"touch {WORKSPACE}/{attempt.name}", background=True)))
+
+
+async def _start_with_follow_up(attempt: Attempt) -> None:
+    step = bash("true", background=True, then=attempt.request())
+    attempt.send(f"{attempt.words} {ask(steps=[step], text='begun')}")
+
+
+async def _fail_agent(attempt: Attempt) -> None:
+    """Have an agent fail at its first model call. Its second try succeeds."""
+    await _start_agent(attempt, errors=[400], at=0, id=attempt.name)
+    failed = f"SELECT 1 FROM runs WHERE requester='{attempt.person}' AND state='failed'"  # noqa: S608 — a number
+    await until(lambda: attempt.service.rows(failed), 30, "the failed agent")
+
+
+async def _end_command(attempt: Attempt) -> None:
+    """Have a command end that has an effect only if it is repeated."""
+    marker, effect = f"{WORKSPACE}/again-{attempt.person}", f"{WORKSPACE}/{attempt.name}"
+    command = f"if [ -e {marker} ]; then touch {effect}; else touch {marker}; fi"
+    attempt.send(f"{attempt.words} {ask(steps=[bash(command, background=True)], text='begun')}")
+    await attempt.wait("is done after")
+
+
+async def _retry_task(attempt: Attempt) -> None:
+    attempt.send(f"/task {attempt.task()} retry")
+
+
 PATHS: Mapping[str, RulePath] = {
     "message": RulePath(_send_message),
     "command": RulePath(_send_command),
@@ -161,24 +207,31 @@ PATHS: Mapping[str, RulePath] = {
     "MCP tool": RulePath(_call_mcp),
     "button": RulePath(_press_button, _be_asked),
     "schedule": RulePath(_run_schedule, _make_schedule),
+    "background agent": RulePath(_start_agent),
+    "background command": RulePath(_start_command),
+    "end of a command": RulePath(_start_with_follow_up),
+    "repeated agent": RulePath(_retry_task, _fail_agent),
+    "repeated command": RulePath(_retry_task, _end_command),
 }
 
 
 def settings_for_paths(folder: Path, **more: Any) -> dict[str, Any]:
-    """Return the settings of a service in which every path works: a skill, an MCP server, schedules."""
+    """Return the settings of a service in which every path works: a skill, an MCP server, schedules, a sandbox."""
     skill = folder / "skills" / "custom" / "add-numbers"
     skill.mkdir(parents=True, exist_ok=True)
     (skill / "SKILL.md").write_text(SKILL)
     server = {
         "command": sys.executable,
-        "args": [str(FAKES / "mcp_modern.py")],
+        "args": [str(FAKES / "mcp_old.py")],
         "env": {"NOTES": str(folder / "notes")},
     }
+    channels = more.pop("channels", {})
     return {
-        "mcpServers": {"modern": server},
+        "mcpServers": {"old": server},
         "schedules": {"least_minutes": 0},
-        "sandbox": {"provider": "none"},
         "limits": {"flood_messages": 1000},
+        "permissions": {"allow": [NOTE]},
+        "channels": {"telegram": {**UNPACED, **channels.get("telegram", {})}},
         **more,
     }
 

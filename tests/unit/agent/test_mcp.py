@@ -404,7 +404,7 @@ async def test_a_sub_agent_has_the_tools_that_its_kind_names(
     given = call("task", description="fetch it now", prompt=prompt, kind="clerk")
     await run(bench, script([given], text="done"))
     lead, worker = offered(model)[:2]
-    assert (len(lead), worker) == (8, ["mcp__old__fetch"])
+    assert (len(lead), worker) == (9, ["mcp__old__fetch"])
 
 
 # ---------------------------------------------------------------- questions of servers

@@ -28,6 +28,7 @@ from bot.storage.people import PersonRow
 from tests.fakes.push import PushServers, serve_push
 
 GROUP, DIRECT = Thread("telegram", "bot", "-100"), Thread("telegram", "bot", "7")
+TOPIC = replace(DIRECT, topic="31")  # which may be gone
 JANE = Message(DIRECT, "m1", "1", Author("7", "Jane"), "hello", 0.0, private=True)
 PING = Ping("7", GROUP, "Done after 2 min.", "run:1", "done")
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -80,6 +81,20 @@ async def test_a_ping_goes_where_the_person_wants_it(bench: PushBench) -> None:
     await bench.store.run(lambda execute: people.set_notify(execute, JANE, -1.0))
     assert not await bench.route(replace(PING, key="run:3"))
     assert await bench.rows() == []
+
+
+async def test_what_goes_to_the_private_chat_goes_to_none_of_its_topics(bench: PushBench) -> None:
+    await bench.prefer(notify_where="dm", zone="UTC")
+    await bench.store.run(lambda execute: people.store_address(execute, replace(JANE, thread=TOPIC)))
+    assert not await bench.route()
+    assert await bench.route(replace(PING, thread=replace(DIRECT, topic="32"), key="run:2")), "it is in that chat"
+    await bench.prefer(digest="18:00")
+    await bench.store.run(lambda execute: people.store_address(execute, replace(JANE, thread=TOPIC)))
+    assert not await bench.route(replace(PING, key="run:3"))
+    [job] = await bench.claim()
+    deliver = await DigestJobs(bench.store, bench.current, lambda: None).run(job)
+    await bench.store.run(deliver)
+    assert [thread for thread, _text, _mention in await bench.rows()] == [str(DIRECT)] * 2
 
 
 @pytest.mark.parametrize(
@@ -187,9 +202,8 @@ async def test_the_answer_of_a_chat_that_is_gone_goes_to_the_private_chat(bench:
     assert not await redirect(GROUP), "their private chat is not known"
     await bench.prefer()
     assert not await redirect(DIRECT), "that is the chat that is gone"
-    topic = replace(DIRECT, topic="31")  # the last one they wrote in
-    await bench.store.run(lambda execute: people.store_address(execute, replace(JANE, thread=topic)))
-    assert await redirect(topic)
+    await bench.store.run(lambda execute: people.store_address(execute, replace(JANE, thread=TOPIC)))
+    assert await redirect(TOPIC)
     [(thread, text, _mention)] = await bench.rows()
     assert thread == str(DIRECT)
     assert text.endswith("42")

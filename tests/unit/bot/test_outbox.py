@@ -6,16 +6,18 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.blocks import Block, Final
-from agent.messages import Attachment, Message, Thread
+from agent.messages import Attachment, Author, Message, Thread
 from bot.claims import release_stale_claims
 from bot.config.schema import ServiceLimits
 from bot.outbox import RETRY_LIMIT, Outbox, files_payload
-from bot.storage.database import Database
+from bot.storage import people
+from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import requeue_dead
 from bot.storage.migrate import migrate_database
 from bot.storage.outbox import enqueue_notice
@@ -189,6 +191,23 @@ async def test_a_deleted_chat_gets_no_notice(store: Database) -> None:
     async with serving(store, wall) as outbox:
         await outbox.wait_until_idle()
     assert (wall.shown, len(wall.tried), await states(store)) == ([], 1, [4])
+
+
+async def test_a_notice_of_a_topic_that_is_gone_reaches_whom_it_mentions(store: Database) -> None:
+    wall = RecordingChannel()
+    wall.faults["there"] = [ChatGone("deleted")]
+    jane = Message(replace(HERE, topic="31"), "m1", "1", Author("7", "Jane"), "hello", 0.0, private=True)
+
+    def enqueue(execute: Execute) -> None:
+        people.store_address(execute, jane)
+        enqueue_notice(execute, replace(THERE, topic="5"), "The report.", key="n1", now=time.time(), mention="7")
+
+    await store.run(enqueue)
+    async with serving(store, wall) as outbox:
+        await outbox.wait_until_idle()
+    [(place, text)] = wall.shown
+    assert place == "here"
+    assert text.endswith("The report.")
 
 
 # Case 63 of docs/cases.md

@@ -1,0 +1,77 @@
+"""Background tasks: the rights that a queued and a repeated one have now."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent.messages import Author, Thread
+from bot.config.schema import AccessConfig
+from bot.current import Current
+from bot.storage import person_roles, tasks
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import migrate_database
+from bot.storage.tasks import TaskRow
+from bot.tasks.starting import TaskPlace, TaskRefused, is_forbidden, retry_task, start_command
+from tests.support.current_config import current_of
+
+JANE, OPERATOR = Author("7", "Jane"), Author("8", "Olga")
+GROUP = Thread("telegram", "bot", "-1")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as store:
+        yield store
+
+
+@pytest.fixture
+def current() -> Current:
+    return current_of(telegram=AccessConfig(open=True, operators=("8",)))
+
+
+def queue(execute: Execute, current: Current, thread: Thread, command: str = "make", title: str = "") -> TaskRow:
+    who = TaskPlace(JANE, thread, False, "conversation")
+    number = start_command(execute, current, who, f"{thread}/{title}", title or command, command, "", 0.0)
+    row = tasks.find_task(execute, number)
+    assert row
+    return row
+
+
+async def test_a_queued_command_begins_with_the_rights_of_its_person_now(store: Database, current: Current) -> None:
+    row = await store.run(partial(queue, current=current, thread=GROUP))
+    forbidden = partial(is_forbidden, current=current, row=row)
+    assert not await store.run(forbidden)
+    take = partial(person_roles.store_role, place=GROUP, subject="7", role="viewer", name="", by=OPERATOR, now=0.0)
+    await store.run(take)
+    assert await store.run(forbidden)
+    rows = await store.run(lambda execute: execute("SELECT CAST(body AS TEXT) AS body FROM audit", {}))
+    assert [("tool.call" in row["body"], "denied" in row["body"]) for row in rows] == [(True, True)]
+
+
+async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_call(
+    store: Database, current: Current
+) -> None:
+    taken: list[str] = []
+
+    async def retry(command: str, title: str) -> None:
+        row = await store.run(partial(queue, current=current, thread=GROUP, command=command, title=title))
+        work = partial(retry_task, current=current, row=row, key=f"retry {row.id}", now=0.0, take_tool=taken.append)
+        number = await store.run(work)
+        again = await store.run(partial(tasks.find_task, number=number))
+        assert again
+        assert again.person == JANE.id
+        await store.run(lambda execute: execute("DELETE FROM tasks", {}))
+
+    await retry("make", "make")
+    await retry("cd /skills/add && ./run", "add")
+    assert taken == ["bash", "run_skill"], "the program of a skill is judged and counted as such"
+    take = partial(person_roles.store_role, place=GROUP, subject="7", role="viewer", name="", by=OPERATOR, now=0.0)
+    row = await store.run(partial(queue, current=current, thread=GROUP))
+    await store.run(take)
+    with pytest.raises(TaskRefused, match="does not allow work here"):
+        await store.run(partial(retry_task, current=current, row=row, key="x", now=0.0, take_tool=taken.append))

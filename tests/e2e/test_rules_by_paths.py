@@ -161,8 +161,12 @@ async def test_a_person_who_may_not_have_work_done_any_more(
     async def is_refused(attempt: Attempt) -> None:
         if attempt.path in running:
             await attempt.wait_done()
-        denied = [row for row in tool_calls(attempt) if row["result"] == "denied"] or attempt.audit("access.denied")
-        await until(lambda: denied or attempt.audit("access.denied"), 20, f"the refusal of {attempt.path}")
+
+        def refusals() -> list[Json]:
+            denied = [row for row in tool_calls(attempt) if row["result"] == "denied"]
+            return denied or attempt.audit("access.denied")
+
+        await until(refusals, 20, f"the refusal of {attempt.path}")
 
     await each_path(attempts, is_refused)
     after = [text for request in model.requests()[before:] if (text := str(request.messages))]

@@ -117,6 +117,7 @@ async def test_status_and_check_report_the_actual_state(telegram: FakeTelegram, 
     service = await start()
     telegram.send("wake up")
     await telegram.wait(JANE, "wake up")
+    await service.quiet()
     code, words = await service.fawn("status")
     assert code == 0, words
     assert "telegram: ready" in words

@@ -118,7 +118,7 @@ class FakeSlack(LocalServer, People):
     async def wait(
         self, text: str, channel: str = OPS, thread: str | None = None, team: str = TEAM, seconds: float = 10.0
     ) -> Shown:
-        """The first visible message of the bot with `text` in it, but not in a quoted directive. Raises TimeoutError."""
+        """The first visible message of the bot with `text` in it, outside quoted directives. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for shown in self.visible(channel, thread, team):

@@ -64,7 +64,7 @@ async def fork(
     errors: Path | None = None,
     given: Path = Path(os.devnull),
 ) -> Forked:
-    """Run `fawn arguments` in `folder`. Its output is appended to `log`, or stderr to `errors`; `given` is its stdin."""
+    """Run `fawn arguments` in `folder` with `given` as stdin. Append its output to `log`, or its stderr to `errors`."""
     reader, writer = await asyncio.open_unix_connection(await asyncio.to_thread(_nursery))
     paths = {"folder": str(folder), "given": str(given), "log": str(log), "errors": str(errors or log)}
     request = {"arguments": arguments, "environment": dict(environment), **paths}
@@ -111,10 +111,8 @@ def _nursery() -> str:
 
 
 def main(address: str) -> None:
-    """Fork services on request until stdin closes. The parsers of a configuration are made once, too."""
-    for name in LOADED:
-        importlib.import_module(name)
-    importlib.import_module("bot.config.loader").load_config(ROOT / "config.yaml", {}, accounts=False)
+    """Fork services on request until stdin closes."""
+    load_program()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the attendants are not awaited
     with socket.socket(socket.AF_UNIX) as listener:
@@ -128,6 +126,13 @@ def main(address: str) -> None:
                 listener.close()
                 attend(caller)
             caller.close()
+
+
+def load_program() -> None:
+    """Import what a service uses, and make the parsers of its configuration."""
+    for name in LOADED:
+        importlib.import_module(name)
+    importlib.import_module("bot.config.loader").load_config(ROOT / "config.yaml", {}, accounts=False)
 
 
 def attend(caller: socket.socket) -> None:
@@ -144,9 +149,7 @@ def attend(caller: socket.socket) -> None:
     os._exit(0)
 
 
-def serve(
-    arguments: list[str], folder: str, environment: dict[str, str], given: str, log: str, errors: str
-) -> int:
+def serve(arguments: list[str], folder: str, environment: dict[str, str], given: str, log: str, errors: str) -> int:
     """Run the program in this process."""
     from bot.__main__ import main as fawn
 

@@ -11,7 +11,7 @@ from agent.permissions.rules import ToolUse, judge, parse_rules
 from bot.access import AccessPolicy
 from bot.config.roles_check import chat_of
 from bot.config.team import ApprovalRule, Right, RoleConfig, TeamConfig
-from bot.storage import languages, outbox
+from bot.storage import conversations, languages, outbox, runs
 from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind
@@ -21,6 +21,10 @@ ANY_ROLE = "*"  # in place of the roles that may approve: every role with the ri
 ASKED_ROLES = N_("Only people with one of these roles may approve this: {roles}.")
 ASKED_OTHERS = N_("Somebody who may approve for others has to approve this.")
 ASKED_IN = N_("I have asked in the chat `{chat}`, too.")
+UNREACHED = N_(
+    "⚠️ I could not ask in the chat `{chat}`. People who may approve this can do so here. An operator can change the"
+    " chat: `team.approvals` in the configuration."
+)
 ELSEWHERE = N_("{name} needs an approval in the chat `{chat}`.")
 
 
@@ -71,9 +75,27 @@ def may_answer(execute: Execute, access: AccessPolicy, question: QuestionRow, pl
     """
     role = access.role_of(execute, place, person)
     if question.approvers:
-        return person != question.barred and has_approver_role(role, question.approvers.split("\n"))
+        return has_approver_role(role, question.approvers.split("\n")) and not _is_barred(execute, question, person)
     right = Right.APPROVE if question.kind == QuestionKind.APPROVE else Right.TALK
     return right in role.rights and (not question.who or person in question.who.split())
+
+
+def _is_barred(execute: Execute, question: QuestionRow, person: str) -> bool:
+    """Return whether a person asked for this call: as the requester, or with a later message that the run answers."""
+    run = runs.find_run(execute, question.run) if question.barred else None
+    return bool(question.barred) and person in {question.barred, *(runs.people_of(run) if run else ())}
+
+
+def report_unreached(execute: Execute, chat: Thread, run: int, now: float) -> None:
+    """Say where a run was asked for that the other chat could not be asked."""
+    found = runs.find_run(execute, run)
+    if found is None or (row := conversations.find_conversation(execute, found.conversation)) is None:
+        return
+    home = Thread.parse(row.thread)
+    with languages.speak_to(execute, home, Author(found.requester, "", language=found.language)):
+        words = _(UNREACHED, chat=f"{chat.channel}/{chat.workspace}/{chat.chat}")
+        key = f"ask:{run}:unreached:{chat}"
+        outbox.enqueue_notice(execute, home, words, key=key, now=now, reply_to=found.reply_to)
 
 
 def question_columns(ask: Ask | Approve, requester: str) -> dict[str, str]:
@@ -96,4 +118,4 @@ def ask_elsewhere(execute: Execute, ask: Ask | Approve, home: Thread, run: int, 
         shown = replace(ask, detail="").to_question()
         shown = replace(shown, question=f"{about}\n\n{shown.question}")
         key = f"ask:{run}:{ask.id}:elsewhere"
-        outbox.enqueue_notice(execute, ask.chat, shown.question, key=key, now=now, asks=(shown,))
+        outbox.enqueue_notice(execute, ask.chat, shown.question, key=key, now=now, asks=(shown,), run=run)

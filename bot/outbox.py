@@ -22,6 +22,7 @@ import orjson
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
+from bot import approvals
 from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
 from bot.current import Current
 from bot.notifications import redirect_answer
@@ -286,13 +287,15 @@ class Outbox:
             if state is OutboxState.DROPPED and item.kind != OutboxKind.FILE:
                 text = Final.load(item.payload).text
                 redirect_answer(execute, item.person, item.thread, text, f"gone:{item.id}", now)
+            if item.kind == OutboxKind.SAY and item.run is not None and state is not OutboxState.SENT:
+                approvals.report_unreached(execute, item.thread, item.run, now)
             if words:
                 outbox.enqueue_notice(
                     execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
                 )
 
         await until_stored("outbox", lambda: self._store.run(work))  # unrecorded, it would be delivered again
-        if words or state is OutboxState.DROPPED:
+        if state is not OutboxState.SENT:  # a notice may follow from it
             self.wake()
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
             await asyncio.to_thread(_discard_copies, _outgoing_files(item))

@@ -56,12 +56,17 @@ def enqueue_notice(
     asks: tuple[Ask, ...] = (),
     conversation: str = "",
     mention: str = "",
+    run: int | None = None,
 ) -> None:
-    """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued."""
+    """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued.
+
+    `run` is the run that asks for an approval with it, in another chat.
+    """
     payload = Final(text, asks, mention).dump()
     values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": payload, "reply_to": reply_to}
     values["conversation"] = conversation
-    insert_row(execute, "outbox", "key", {"key": key, "created": now, "language": current_language()} | values)
+    rest = {"key": key, "created": now, "language": current_language(), "run": run}
+    insert_row(execute, "outbox", "key", values | rest)
 
 
 def enqueue_files(execute: Execute, thread: Thread, payload: bytes, *, key: str, now: float) -> None:

@@ -242,6 +242,17 @@ async def test_a_clock_that_is_set_back_fires_nothing_twice(bench: Bench) -> Non
     assert await bench.fires() == [(1.0, "sent")]
 
 
+async def test_a_clock_that_is_set_back_far_does_not_silence_a_schedule(bench: Bench) -> None:
+    row = await bench.add()
+    await bench.look(NOON + HOUR)
+    await bench.look(NOON + 365 * DAY)
+    assert ((await bench.again(row)).next_at or 0) > NOON + 365 * DAY
+    fired = await bench.look(NOON + 1.5 * HOUR)
+    assert fired.next_at == NOON + 2 * HOUR
+    await bench.look(NOON + 2 * HOUR)
+    assert (2.0, "sent") in await bench.fires()
+
+
 async def test_an_owner_without_access_fires_nothing_and_the_schedule_is_paused_and_said(bench: Bench) -> None:
     row = await bench.add(kind="work")
     bench.access = CLOSED

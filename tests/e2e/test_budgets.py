@@ -83,6 +83,7 @@ async def test_a_used_up_budget_refuses_in_words_and_usage_shows_it(
     telegram.send(ask(text="the answer"))
     shown = await telegram.wait(JANE, "the answer")
     await telegram.wait(JANE, "More than 80 % of your budget of 3,000 tokens a day is used. It is renewed at")
+    await service.quiet()
     telegram.send("one more")
     shown = await telegram.wait(JANE, "Your budget of 3,000 tokens a day is used up.")
     assert "An operator can raise it" in shown.text

@@ -50,20 +50,15 @@ async def shows(window: Terminal, text: str) -> None:
     await asyncio.to_thread(window.shows, text)
 
 
+async def answers(window: Terminal, text: str) -> None:
+    """Wait for an answer and the end of its turn. The request shows the text, too, but not as a row of its own."""
+    await asyncio.to_thread(window.until, lambda: text in window.rows())
+    await asyncio.to_thread(window.prompt)
+
+
 async def leaves(window: Terminal) -> int:
     await asyncio.to_thread(window.until, window.left)
     return window.process.returncode or 0
-
-
-async def run(service: Service, *arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
-    """Run the program; return its exit code, stdout and stderr."""
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAM, *arguments, "--config", "config.yaml", cwd=service.folder, env=service.environment(),
-        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await process.communicate(stdin)
-    return process.returncode or 0, out.decode(), err.decode()
 
 
 @pytest.fixture
@@ -83,7 +78,7 @@ async def test_a_console_attaches_and_leaves_the_service_running(
     await shows(window, "Attached to the running Fawn.")
     await shows(window, "Telegram: connected as @")
     window.type(f"{ask(text='through the socket')}\r")
-    await shows(window, "through the socket")
+    await answers(window, "through the socket")
     window.type("/status\r")
     await shows(window, "All is well.")
     window.type("/help\r")
@@ -102,10 +97,10 @@ async def test_consoles_of_one_person_share_a_conversation_unless_it_is_new(star
     other = await terminals.open(service, "chat", "--new")
     first.type(f"{ask(text='for two of them')}\r")
     for window in (first, second):
-        await shows(window, "for two of them")
+        await answers(window, "for two of them")
     await shows(second, "On another console: please")
     other.type(f"{ask(text='for one')}\r")
-    await shows(other, "for one")
+    await answers(other, "for one")
     assert "for two" not in other.text()
     assert "for one" not in first.text()
 
@@ -156,7 +151,7 @@ async def test_the_answer_for_a_killed_console_waits_for_the_next_one(
     assert await service.stop() == 0  # it does not wait for the person
     await service.start()
     window = await terminals.open(service, "chat")
-    await shows(window, "kept for you")
+    await answers(window, "kept for you")
     await service.quiet()
 
 
@@ -170,7 +165,7 @@ async def test_an_open_question_is_shown_at_the_start_and_answered(start: Start,
     await shows(window, "This question is still open:")
     await shows(window, "Type a number")
     window.type("2\r")
-    await shows(window, "so it is")
+    await answers(window, "so it is")
     assert service.rows("SELECT answer FROM questions") == [("Blue",)]
 
 
@@ -218,12 +213,12 @@ async def test_a_refused_token_is_visible_on_the_terminal(
 
 async def test_ask_prints_the_answer_alone_and_beside_a_service(idle: Service, start: Start) -> None:
     for _ in ("alone", "beside"):
-        code, out, err = await run(
-            idle, "ask", ask(text="the answer", steps=[{"text": "first", "calls": [{"name": "ls", "args": {}}]}])
+        code, out, err = await idle.run(
+            "ask", ask(text="the answer", steps=[{"text": "first", "calls": [{"name": "ls", "args": {}}]}])
         )
         assert (code, out) == (0, "the answer\n"), err
         assert "Listing" in err
-        code, out, err = await run(idle, "ask", "--json", "--quiet", "ctx", stdin=ask(text="as JSON").encode())
+        code, out, err = await idle.run("ask", "--json", "--quiet", "ctx", stdin=ask(text="as JSON").encode())
         answer: dict[str, Any] = json.loads(out)
         assert (code, answer["text"], answer["state"], answer["files"], err) == (0, "as JSON", "done", [], "")
         assert answer["tokens"] > 0
@@ -234,25 +229,25 @@ async def test_ask_prints_the_answer_alone_and_beside_a_service(idle: Service, s
 
 async def test_ask_keeps_a_named_conversation_and_reports_failure(idle: Service, model: FakeModel) -> None:
     for text in ("one", "two"):
-        assert (await run(idle, "ask", "--continue", "nightly", ask(text=text)))[:2] == (0, f"{text}\n")
+        assert (await idle.run("ask", "--continue", "nightly", ask(text=text)))[:2] == (0, f"{text}\n")
     assert len(idle.rows("SELECT 1 FROM conversations")) == 1
-    code, out, _ = await run(idle, "ask", ask(text="-", errors=[401]))
+    code, out, _ = await idle.run("ask", ask(text="-", errors=[401]))
     assert code == 1
     assert "401" in out
-    code, _, err = await run(idle, "ask")
+    code, _, err = await idle.run("ask")
     assert code == 2
     assert "usage: fawn ask" in err
-    code, out, err = await run(idle, "ask", "--file", "missing.csv", "look")
+    code, out, err = await idle.run("ask", "--file", "missing.csv", "look")
     assert code == 2
     assert "There is no file missing.csv" in err
-    code, out, err = await run(idle, "ask", ask(**QUESTION))
+    code, out, err = await idle.run("ask", ask(**QUESTION))
     assert code == 1
     assert "Which?" in out
     assert "fawn ask --continue" in err
 
 
 async def test_several_asks_at_once_share_one_service(idle: Service) -> None:
-    asked = [run(idle, "ask", "--quiet", ask(text=f"answer {number}", delay_ms=100)) for number in range(4)]
+    asked = [idle.run("ask", "--quiet", ask(text=f"answer {number}", delay_ms=100)) for number in range(4)]
     assert [(code, out) for code, out, _ in await asyncio.gather(*asked)] == [(0, f"answer {n}\n") for n in range(4)]
 
 
@@ -283,14 +278,14 @@ async def test_a_reader_that_ends_early_is_no_fault(idle: Service) -> None:
 async def test_a_pipe_begins_a_conversation_of_its_own(idle: Service, start: Start) -> None:
     threads = "SELECT thread FROM conversations ORDER BY key"
     for arguments in ([], ["--continue"], []):
-        code, out, err = await run(idle, "chat", *arguments, stdin=ask(text="piped").encode())
+        code, out, err = await idle.run("chat", *arguments, stdin=ask(text="piped").encode())
         assert (code, "piped" in out) == (0, True), err
         assert "Fawn 0." not in out
         assert "Fawn 0." in err
     person = [thread for (thread,) in idle.rows(threads) if thread.endswith("/")]
     assert (len(idle.rows(threads)), len(person)) == (3, 1)
     await start()
-    code, out, err = await run(idle, "chat", stdin=ask(text="piped through").encode())
+    code, out, err = await idle.run("chat", stdin=ask(text="piped through").encode())
     assert (code, "piped through" in out, err) == (0, True, "")
     assert os.path.exists(idle.data / "control.sock")
 

@@ -83,6 +83,7 @@ async def test_a_finished_tool_call_does_not_run_again(telegram: FakeTelegram, m
     steps = [bash("echo once >> /mnt/user-data/workspace/effects")]
     telegram.send(ask(steps=steps, text="all done", delay_ms=1500))
     await until(lambda: len(model.requests()) == 2, 15, "the model call after the tool")
+    await until(lambda: service.rows("SELECT 1 FROM posts WHERE sent=1"), what="the stored message id")
     await service.restart()
     await telegram.wait(JANE, "all done", seconds=15)
     await service.quiet()
@@ -100,6 +101,7 @@ async def test_killed_during_a_tool_call_the_model_learns_that_the_outcome_is_un
     steps = [bash("echo begun >> /mnt/user-data/workspace/effects; sleep 4")]
     telegram.send(ask(steps=steps, text="looked at it"))
     await until(lambda: list(service.data.glob("threads/*/workspace/effects")), 15, "the tool's start")
+    await until(lambda: service.rows("SELECT 1 FROM posts WHERE sent=1"), what="the stored message id")
     await service.restart()
     await telegram.wait(JANE, "looked at it", seconds=15)
     await service.quiet()

@@ -85,6 +85,7 @@ async def test_an_agent_asks_the_person_and_works_on_with_the_answers(
     press(telegram, await question(telegram, "b.txt"), "Deny")
     press(telegram, await question(telegram, "c.txt"), "Allow in this conversation")  # covers d.txt, too
     await telegram.wait(JANE, "the end")
+    await service.quiet()
     assert result(model).startswith("All asked.\n\n[coder: 4 tool calls")
     assert written(service) == ["a.txt", "c.txt", "d.txt"]
     assert len(model.requests()) == 2, "the turn went on; it did not end to wait"
@@ -101,6 +102,7 @@ async def test_a_stop_ends_an_agent_that_waits_for_a_person(
     press(telegram, asked, "Approve")
     telegram.send("hello again")
     await telegram.wait(JANE, "hello again")
+    await service.quiet()
     assert written(service) == []
 
 
@@ -112,6 +114,8 @@ async def test_after_a_crash_the_model_learns_that_the_end_is_unknown_and_the_qu
     await service.restart()  # kill -9
     await telegram.wait(JANE, "the end")
     assert "unknown" in result(model)
+    await service.quiet()
     telegram.send("hello again")
     await telegram.wait(JANE, "hello again")
+    await service.quiet()
     assert service.rows("SELECT 1 FROM questions WHERE state='open'") == []

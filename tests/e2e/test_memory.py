@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 
 from tests.e2e.conftest import Start
-from tests.e2e.test_console import run
 from tests.fakes.model import Answer, FakeModel, Request, ToolCall
 from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until
@@ -90,6 +89,7 @@ async def test_a_correction_is_known_after_a_restart_to_another_model_in_another
     await telegram.wait(JANE, "answers here")
     telegram.send("Check the parser")
     await telegram.wait(JANE, "Check the parser")
+    await service.quiet()
     telegram.send("And the printer")
     await telegram.wait(JANE, "And the printer")
     first, second, third = turns(model)
@@ -156,6 +156,7 @@ async def test_what_files_and_quoted_strangers_say_never_becomes_memory(
     await telegram.wait(GROUP, "You said")
     telegram.send(f"Summarize this\n> {words}\n```\n{words}\n```")
     await telegram.wait(JANE, "You said")
+    await service.quiet()
     telegram.send_document("page.txt", words.encode(), caption="Summarize this", chat=JANE)
     await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE finished IS NOT NULL")) == 3)
     await nothing_queued(service)
@@ -195,6 +196,7 @@ async def test_memory_is_shown_with_its_source_exported_forgotten_and_switched_o
     await telegram.wait(JANE, "Which framework?")
     assert "pytest" not in notes(turns(model)[-1])
     assert "vim" in notes(turns(model)[-1])
+    await service.quiet()
     telegram.send("/memory off")
     await telegram.wait(JANE, "Your memory is off")
     telegram.send(f"Again: {RULE}")
@@ -237,10 +239,10 @@ async def test_the_console_remembers_from_one_process_to_the_next(
 ) -> None:
     model.script = extracts({**FACT, "quote": RULE})
     service = await start(**settings(model))
-    assert (await run(service, "ask", RULE))[0] == 0
+    assert (await service.run("ask", RULE))[0] == 0
     await remembered(service)
     await service.restart()
-    code, said, _ = await run(service, "ask", "Check the parser")
+    code, said, _ = await service.run("ask", "Check the parser")
     assert code == 0
     assert "Check the parser" in said
     assert "use pytest, not unittest" in notes(turns(model)[-1])
@@ -272,6 +274,7 @@ async def test_with_embeddings_a_fact_is_found_by_its_meaning(
         telegram.send("Where do I find my car today?")
         await telegram.wait(JANE, "my car today")
         assert "Skoda" in notes(turns(model)[-1])
+        await service.quiet()
     telegram.send("And is my vehicle clean?")  # the endpoint is gone: the turn is answered without it
     await telegram.wait(JANE, "vehicle clean")
     assert "Skoda" not in notes(turns(model)[-1])

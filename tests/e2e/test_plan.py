@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import Start
-from tests.e2e.test_console import Terminals, shows, terminals
+from tests.e2e.test_console import Terminals, answers, shows, terminals
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
@@ -104,9 +104,9 @@ async def test_a_plan_on_the_console(start: Start, model: FakeModel, terminals: 
     model.script = lambda body: Answer("made it") if "agreed to the plan" in str(body) else None
     window.type("/plan " + ask(steps=[{"calls": [TODOS]}], text="I would write it.") + "\r")
     await shows(window, "Shall I work by this plan?")
-    window.type("go\r")
-    await shows(window, "made it")
     await service.quiet()
+    window.type("go\r")
+    await answers(window, "made it")
 
 
 async def test_plans_and_goals_on_the_other_platforms(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ async def test_a_viewer_has_nobody_work_until_an_operator_gives_a_role(
     await telegram.wait(JANE, "78 is member from now on.")
     telegram.send(ask(text="at your service", id="2"), chat=EVE)
     await telegram.wait(EVE, "at your service")
+    await service.quiet()
     telegram.send(f"/access revoke {JANE}")
     await telegram.wait(JANE, "It can only be changed there.")
     telegram.send("/access revoke 78")

@@ -59,12 +59,12 @@ async def test_sigterm_suspends_running_turns(telegram: FakeTelegram, model: Fak
         assert said(telegram, chat) == [" ".join(f"c{chat}-{n}" for n in range(100))]
 
 
-async def test_sigterm_lets_a_short_turn_finish(telegram: FakeTelegram, start: Start) -> None:
+async def test_sigterm_lets_a_short_turn_finish(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     service.forked = False
     await service.restart()
     telegram.send(ask(text="just made it", delay_ms=1000))
-    await until(lambda: service.rows("SELECT 1 FROM runs"))
+    await until(lambda: model.requests(), what="the model call")  # a turn that has only been claimed is suspended
     assert await service.stop() == 0
     assert said(telegram, JANE) == ["just made it"]
 
@@ -117,6 +117,7 @@ async def test_status_and_check_report_the_actual_state(telegram: FakeTelegram, 
     service = await start()
     telegram.send("wake up")
     await telegram.wait(JANE, "wake up")
+    await service.quiet()
     code, words = await service.fawn("status")
     assert code == 0, words
     assert "telegram: ready" in words

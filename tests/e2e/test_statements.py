@@ -81,6 +81,7 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
         await telegram.wait(JANE, answer, seconds=30)
 
     await say(ask(steps=[WRITES], text="written"), "written")
+    await service.quiet()
     for command, answer in (
         ("/help", "Tell me what you need"),
         ("/status", "All is well"),
@@ -91,8 +92,11 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
         await say(command, answer)
     telegram.send_document("a.csv", b"1", caption=ask(text="got a.csv"))
     await telegram.wait(JANE, "got a.csv", seconds=30)
+    await service.quiet()
     await say(ask(steps=[ASKS], text="chosen"), "Which one?")
+    await service.quiet()
     await say("b", "chosen")
+    await service.quiet()
     await say("/retry", "Trying again")
     telegram.send(ask(tokens=1000, tok_ms=50, word="long"))
     await telegram.wait(JANE, "long1", seconds=30)

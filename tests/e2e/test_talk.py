@@ -182,6 +182,7 @@ async def test_new_begins_a_conversation_and_retry_repeats_the_request(
     service = await start()
     telegram.send("remember seven")
     await telegram.wait(JANE, "remember seven")
+    await service.quiet()
     telegram.send("which number?")
     await until(lambda: len(model.requests()) == 2)
     assert "remember seven" in str(model.requests()[-1].messages)
@@ -248,8 +249,10 @@ async def test_a_paired_person_gets_access(telegram: FakeTelegram, model: FakeMo
     assert (await service.fawn("pair", "accept", code[1]))[0] == 0
     await telegram.wait(BOB, "You're in!")
     await telegram.wait(BOB, "hello?")
+    await service.quiet()
     telegram.send("hello again", chat=BOB)
     await telegram.wait(BOB, "hello again")
+    await service.quiet()
     exit_code, words = await service.fawn("pair", "accept", code[1])
     assert exit_code == 1
     assert "unknown, used or older" in words

@@ -126,6 +126,19 @@ def directive_of(messages: list[Json]) -> tuple[Json | None, int]:
     return directive, done
 
 
+def without_directives(text: str) -> str:
+    """Return a text of the bot without the directives that it quotes, whole or shortened, with all their words."""
+    kept, begin, rest = text.partition("::{")
+    while begin:
+        try:
+            end = _JSON.raw_decode("{" + rest)[1] - 1
+        except json.JSONDecodeError:  # shortened
+            end = next((at for at, letter in enumerate(rest) if letter in "…\n"), len(rest))
+        more, begin, rest = rest[end:].partition("::{")
+        kept += more
+    return kept
+
+
 def answer_of(body: Json, tries: MutableMapping[str, int]) -> Answer:
     """The answer to a request; `tries` remembers how often each scripted fault was suffered."""
     messages: list[Json] = body["messages"]

@@ -22,6 +22,7 @@ from typing import Any
 import orjson
 from aiohttp import WSMsgType, web
 
+from tests.fakes.model_script import without_directives
 from tests.fakes.server import Fault, Json, LocalServer, main
 from tests.fakes.slack_methods import ApiError
 from tests.fakes.slack_people import People
@@ -117,11 +118,11 @@ class FakeSlack(LocalServer, People):
     async def wait(
         self, text: str, channel: str = OPS, thread: str | None = None, team: str = TEAM, seconds: float = 10.0
     ) -> Shown:
-        """The first visible message of the bot with `text` in it. Raises TimeoutError."""
+        """The first visible message of the bot with `text` in it, outside quoted directives. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for shown in self.visible(channel, thread, team):
-                if text in shown.text:
+                if text in without_directives(shown.text):
                     return shown
             await asyncio.sleep(0.005)
         raise TimeoutError(f"no {text!r} in {channel} {thread}: {self.texts(channel, thread, team)}")

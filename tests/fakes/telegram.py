@@ -26,6 +26,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from tests.fakes.model_script import without_directives
 from tests.fakes.server import Fault, Json, LocalServer, main
 from tests.fakes.telegram_methods import ApiError, Files, Methods
 from tests.fakes.telegram_rates import Rates
@@ -137,7 +138,10 @@ class FakeTelegram(LocalServer, Methods):
         ]
 
     async def wait(self, chat: int, text: str = "", topic: int | None = None, seconds: float = 10.0) -> Shown:
-        """The first visible message of the bot with `text` in it, as soon as there is one. Raises TimeoutError."""
+        """The first visible message of the bot with `text` in it, as soon as there is one. Raises TimeoutError.
+
+        A directive to the model that the bot quotes does not count: it has the words of the answer to come.
+        """
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
         watchers = self._watchers.setdefault(chat, [])
         notify = functools.partial(loop.call_soon_threadsafe, changed.set)
@@ -148,7 +152,7 @@ class FakeTelegram(LocalServer, Methods):
                     changed.clear()
                     if any(text in said_in(message) for message in list(self.chat(chat).messages.values())):
                         for shown in self.visible(chat, topic):
-                            if text in shown.text:
+                            if text in without_directives(shown.text):
                                 return shown
                     await changed.wait()
         except TimeoutError:

@@ -10,6 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
+from tests.fakes.model_script import without_directives
 from tests.fakes.server import Json
 
 LS: ChatCompletionToolParam = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}
@@ -139,3 +140,17 @@ async def test_a_test_can_script_with_a_function_and_require_a_key() -> None:
         async with openai.AsyncOpenAI(base_url=f"{model.base_url}/v1", api_key="wrong", max_retries=0) as client:
             with pytest.raises(openai.AuthenticationError):
                 await streamed(client, "x")
+
+
+@pytest.mark.parametrize(
+    ("quote", "rest"),
+    [
+        ('got it: ::{"text": "done"}\n\nfirst', "got it: \n\nfirst"),
+        ('“::{"steps": [{"text": "done"}]}”: Done. “::{}” ends', "“”: Done. “” ends"),
+        ('“::{"text": "do…”: Done.', "“…”: Done."),
+        ('a ::{"text": "do\nnext', "a \nnext"),
+        ("done", "done"),
+    ],
+)
+def test_a_quoted_directive_is_left_out(quote: str, rest: str) -> None:
+    assert without_directives(quote) == rest

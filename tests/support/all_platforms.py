@@ -17,6 +17,7 @@ from tests.fakes import feishu as fake_feishu
 from tests.fakes import slack as fake_slack
 from tests.fakes import telegram as fake_telegram
 from tests.fakes.model import FakeModel
+from tests.fakes.model_script import without_directives
 from tests.fakes.server import until
 from tests.support.rigs.base import Rig
 from tests.support.rigs.dingtalk import DingTalkRig
@@ -120,7 +121,7 @@ class AllPlatforms(Service):
                 assert "\nTraceback" not in service.log(), service.log()
 
     async def shows(self, name: str, text: str, topic: int = 0, seconds: float = 20) -> list[str]:
-        """Return the bot's visible text in a topic, as soon as it contains `text`."""
+        """Return the bot's visible text in a topic, as soon as it contains `text`, but not in a quoted directive."""
         rig = self.rigs[name]
-        await until(lambda: text in "\n".join(rig.visible(topic)), seconds, f"{text!r} on {name}")
+        await until(lambda: text in without_directives("\n".join(rig.visible(topic))), seconds, f"{text!r} on {name}")
         return rig.visible(topic)

@@ -26,9 +26,11 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CHANNELS = [f"channels.{name}.channel" for name in ("telegram", "slack", "discord", "feishu")]
+CHANNELS = [f"channels.{name}.channel" for name in ("telegram", "slack", "discord", "feishu", "dingtalk")]
+LIBRARIES = ["apscheduler.schedulers.asyncio", "docker", "httpcore2", "openai.resources", "tzlocal", "uvloop"]
 MCP_CLIENT = ["mcp.client", "mcp.client.stdio", "mcp_types"]
-LOADED = ["bot.app", "bot.storage.migrate", "agent.factory", "agent.tools", "uvloop", *MCP_CLIENT, *CHANNELS]
+AGENT = ["agent.factory", "agent.tools", *MCP_CLIENT]
+LOADED = ["bot.__main__", "bot.app", "bot.storage.migrate", *AGENT, *LIBRARIES, *CHANNELS]
 
 
 class Forked:
@@ -56,12 +58,36 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-async def fork(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> Forked:
-    """Run `fawn arguments` in `folder`, with its output appended to `log`."""
+async def fork(
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    log: Path,
+    errors: Path | None = None,
+    given: Path = Path(os.devnull),
+) -> Forked:
+    """Run `fawn arguments` in `folder` with `given` as stdin. Append its output to `log`, or its stderr to `errors`."""
     reader, writer = await asyncio.open_unix_connection(await asyncio.to_thread(_nursery))
-    request = {"arguments": arguments, "folder": str(folder), "environment": dict(environment), "log": str(log)}
+    paths = {"folder": str(folder), "given": str(given), "log": str(log), "errors": str(errors or log)}
+    request = {"arguments": arguments, "environment": dict(environment), **paths}
     writer.write(json.dumps(request).encode() + b"\n")
     return Forked(int(await reader.readline()), reader, writer)
+
+
+async def run_forked(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], stdin: bytes = b""
+) -> tuple[int, str, str]:
+    """Run `fawn arguments` to its end; return its exit code, stdout and stderr."""
+    with tempfile.TemporaryDirectory() as scratch:
+        given, out, errors = (Path(scratch, name) for name in ("given", "out", "errors"))
+        given.write_bytes(stdin)
+        process = await fork(arguments, folder, environment, out, errors, given)
+        try:
+            async with asyncio.timeout(60):
+                code = await process.wait()
+        finally:
+            process.kill()
+        return code, out.read_text(), errors.read_text()
 
 
 @cache
@@ -88,8 +114,7 @@ def _nursery() -> str:
 
 def main(address: str) -> None:
     """Fork services on request until stdin closes."""
-    for name in LOADED:
-        importlib.import_module(name)
+    load_program()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the attendants are not awaited
     with socket.socket(socket.AF_UNIX) as listener:
@@ -103,6 +128,13 @@ def main(address: str) -> None:
                 listener.close()
                 attend(caller)
             caller.close()
+
+
+def load_program() -> None:
+    """Import what a service uses, and make the parsers of its configuration."""
+    for name in LOADED:
+        importlib.import_module(name)
+    importlib.import_module("bot.config.loader").load_config(ROOT / "config.yaml", {}, accounts=False)
 
 
 def attend(caller: socket.socket) -> None:
@@ -119,19 +151,20 @@ def attend(caller: socket.socket) -> None:
     os._exit(0)
 
 
-def serve(arguments: list[str], folder: str, environment: dict[str, str], log: str) -> int:
+def serve(arguments: list[str], folder: str, environment: dict[str, str], given: str, log: str, errors: str) -> int:
     """Run the program in this process."""
     from bot.__main__ import main as fawn
 
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
+    os.dup2(os.open(given, os.O_RDONLY), 0)
+    for number, path in ((1, log), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), number)
     try:
         return fawn(arguments)
+    except SystemExit as end:  # of the parser of the command line
+        return int(end.code or 0)
     except BaseException:  # noqa: BLE001 — as the interpreter does at the end of a program
         traceback.print_exc()
         return 1

@@ -23,7 +23,7 @@ from bot.storage import migrate
 
 STEPS = {"execute", "commit", "backup", "replace", "mkdir", "rmdir", "unlink", "fsync"}
 ROWS = 20
-MIGRATIONS = 5
+MIGRATIONS = 3
 
 
 def main(folder: Path) -> int:

@@ -18,7 +18,7 @@ from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.telegram_world import Shown
-from tests.support.forked_services import ROOT, Forked, fork
+from tests.support.forked_services import ROOT, Forked, fork, run_forked
 
 PROGRAM = [sys.executable, "-m", "bot"]
 
@@ -107,20 +107,12 @@ class Service:
 
     async def fawn(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
         """Run another command of the program with the same configuration; return its exit code and output."""
-        process = await asyncio.create_subprocess_exec(
-            *PROGRAM,
-            *arguments,
-            "--config",
-            "config.yaml",
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        out, _ = await asyncio.wait_for(process.communicate(stdin), 60)
-        assert process.returncode is not None
-        return process.returncode, out.decode()
+        code, out, errors = await self.run(*arguments, stdin=stdin)
+        return code, out + errors
+
+    async def run(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        """Run another command; return its exit code, stdout and stderr."""
+        return await run_forked([*arguments, "--config", "config.yaml"], self.folder, self.environment(), stdin)
 
     async def kill(self) -> None:
         """kill -9."""

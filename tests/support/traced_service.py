@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from bot.__main__ import main
+from tests.support.forked_services import load_program
 
 
 def run(file: Path, arguments: list[str]) -> int:
@@ -24,6 +25,7 @@ def run(file: Path, arguments: list[str]) -> int:
         if event == "c_call" and called.__name__ == "execute" and isinstance(called.__self__, sqlite3.Connection):
             seen[frame.f_locals.get("sql", "")] = None
 
+    load_program()  # before every call in it takes the profiler's time
     threading.setprofile(watch)
     try:
         return main(arguments)

@@ -269,7 +269,7 @@ class App:
         config = self.config
         (engine, self._status.sandbox), _ = await asyncio.gather(
             select_provider(config.sandbox.provider, sandbox_settings(config), self._folders),
-            asyncio.to_thread(import_agent),
+            asyncio.to_thread(import_agent, self._supervisor.names),
         )
         log.info(self._status.sandbox)
         provider = QuotaProvider(engine, self._folders)

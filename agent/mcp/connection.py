@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from agent.mcp.http import http_client
 from agent.mcp.process import stdio_parameters
 from agent.mcp.settings import McpServerSettings
+from catalogue import N_, LazyText, LocalizedError
 
 if TYPE_CHECKING:
     from mcp.client import Client
@@ -40,7 +41,7 @@ SESSION_TERMINATED = "Session terminated"  # the HTTP server does not know the s
 Elicit = Callable[["ElicitRequestParams"], Awaitable["ElicitResult"]]
 
 
-class McpUnavailable(Exception):
+class McpUnavailable(LocalizedError):
     """The server cannot be used; the text is for the model and the operator."""
 
 
@@ -72,7 +73,7 @@ class McpConnection:
         self.tools: tuple[Tool, ...] = ()
         self.version = 0  # changes with the list of tools
         self.starts = 0
-        self.problem = ""  # why the latest start failed
+        self.problem: LazyText | None = None  # why the latest start failed
         self._elicit = elicit
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -96,7 +97,7 @@ class McpConnection:
             try:
                 await self._list_tools(client)
             except Exception as error:
-                raise McpUnavailable(f"it does not list its tools: {_reason(error)}") from error
+                raise McpUnavailable(N_("it does not list its tools: {reason}"), reason=_reason(error)) from error
 
     async def request(self, tool: str, arguments: dict[str, Any], **more: Any) -> Outcome:
         """Send one `tools/call`. Raises McpUnavailable if it has not run, McpCallLost if that is unknown, and
@@ -116,7 +117,7 @@ class McpConnection:
                 await self._end(client)
                 raise McpCallLost from error
             return Outcome(needed=found) if isinstance(found, types.InputRequiredResult) else Outcome(result=found)
-        raise McpUnavailable("it ends every session at once")
+        raise McpUnavailable(N_("it ends every session at once"))
 
     async def close(self) -> None:
         """End the connection for good."""
@@ -128,11 +129,12 @@ class McpConnection:
 
     async def _connected(self) -> Client:
         if self._closed:
-            raise McpUnavailable("the configuration has changed")
+            raise McpUnavailable(N_("the configuration has changed"))
         if self._client is None:
             if self._owner is None or self._owner.done():
                 if len(self._failures) == MAX_FAILURES and time.monotonic() - self._failures[0] < FAILURE_SECONDS:
-                    raise McpUnavailable(f"it failed {MAX_FAILURES} times within a minute ({self.problem})")
+                    text = N_("it failed {n} times within a minute ({reason})")
+                    raise McpUnavailable(text, n=MAX_FAILURES, reason=self.problem)
                 self._stop, self._ready = asyncio.Event(), asyncio.Event()
                 self._owner = asyncio.create_task(self._own(), name=f"mcp {self.settings.name}")
             waiting = asyncio.create_task(self._ready.wait(), name=f"mcp {self.settings.name} ready")
@@ -141,7 +143,7 @@ class McpConnection:
             finally:
                 waiting.cancel()
         if self._client is None:
-            raise McpUnavailable(self.problem or "it ended at once")
+            raise McpUnavailable(self.problem or LazyText(N_("it ended at once")))
         return self._client
 
     async def _own(self) -> None:
@@ -154,14 +156,15 @@ class McpConnection:
                 client = await stack.enter_async_context(await self._make_client(stack))
                 await self._list_tools(client)
                 limit.reschedule(None)
-                self._client, self.problem = client, ""
+                self._client, self.problem = client, None
                 log.info("mcp.ready server=%s protocol=%s tools=%d", self.settings.name, self.protocol, len(self.tools))
                 self._ready.set()
                 await self._stop.wait()
         except Exception as error:  # noqa: BLE001  whatever a transport raises
             if self._client is None:
                 late = isinstance(error, TimeoutError)
-                self.problem = f"it did not start within {seconds:g} s" if late else _reason(error)
+                too_late = LazyText(N_("it did not start within {n:g} s"), n=seconds)
+                self.problem = too_late if late else LazyText(_reason(error))
                 self._fail()
             log.warning(
                 "mcp.failed server=%s problem=%s stderr=%s",

@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 
 from agent.sections import EmbeddingsConfig
+from catalogue import N_, LocalizedError
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ Vector: TypeAlias = "array[float]"
 """Of the type "f", with the length 1."""
 
 
-class EmbeddingsFailed(Exception):
+class EmbeddingsFailed(LocalizedError):
     """The endpoint does not answer as it should."""
 
 
@@ -40,15 +41,15 @@ async def embed_texts(config: EmbeddingsConfig, texts: Sequence[str], seconds: f
             session.post(f"{config.base_url.rstrip('/')}/embeddings", json=body, headers=headers) as response,
         ):
             if response.status >= 400:
-                raise EmbeddingsFailed(f"it answers with status {response.status}")
+                raise EmbeddingsFailed(N_("it answers with status {status}"), status=response.status)
             rows = orjson.loads(await response.read())["data"]
             vectors = [_unit(row["embedding"]) for row in sorted(rows, key=lambda row: row["index"])]
     except TimeoutError as error:
-        raise EmbeddingsFailed(f"it did not answer in {seconds:g} s") from error
+        raise EmbeddingsFailed(N_("it did not answer in {n:g} s"), n=seconds) from error
     except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, OverflowError) as error:
         raise EmbeddingsFailed(f"{type(error).__name__}: {error}") from error
     if len(vectors) != len(texts):
-        raise EmbeddingsFailed(f"it answers {len(vectors)} vectors for {len(texts)} texts")
+        raise EmbeddingsFailed(N_("it answers {n} vectors for {texts} texts"), n=len(vectors), texts=len(texts))
     return vectors
 
 

@@ -14,7 +14,7 @@ from bot.config.team import Right, RoleConfig
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
 from bot.storage.states import ConversationState
-from catalogue import N_, _
+from catalogue import N_, _, localized
 from channels.shared.texts import shorten
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _describe_problems(shown: list[InstalledSkill], current: SkillSet) -> list[s
     ]
     for each in shown:
         if each.skill.warnings:
-            warnings = _("; ").join(map(str, each.skill.warnings))
+            warnings = _("; ").join(map(localized, each.skill.warnings))
             lines.append(_("- `{name}` has a warning: {warnings}.", name=each.skill.name, warnings=warnings))
     return lines
 
@@ -103,7 +103,7 @@ def request_skill(call: CommandCall, name: str) -> str | None:
     try:
         skill = library.current.require(name, allowed_skills(call.current.config, call.here.agent, call.role))
     except SkillError as error:
-        return str(error)
+        return localized(error)
     if not call.may(Right.TALK):
         return call.refuse(name)
     if call.here.state == ConversationState.WAITING:

@@ -101,9 +101,8 @@ class PreviewServer:
         try:
             self._server = await asyncio.start_server(self._accept, host.strip("[]"), int(port))
         except (OSError, ValueError) as error:
-            raise SandboxUnavailable(
-                f"sandbox.preview.listen: {self._settings.listen!r} cannot be used: {error}"
-            ) from error
+            text = N_("`sandbox.preview.listen`: {listen!r} cannot be used: {error}")
+            raise SandboxUnavailable(text, listen=self._settings.listen, error=str(error)) from error
         self._url = self._url or f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
         return self
 

@@ -53,7 +53,7 @@ def everything(folder: Path, bounds: WalkBounds) -> tuple[list[str], list[tuple[
     """Return the paths of a walk, and those that it skips."""
     skipped: list[tuple[str, str]] = []
     with open_below(folder) as top:
-        found = [rel for rel, _, _ in walk_folder(top, bounds, lambda rel, why: skipped.append((rel, why)))]
+        found = [rel for rel, _, _ in walk_folder(top, bounds, lambda rel, why: skipped.append((rel, str(why))))]
     return found, skipped
 
 
@@ -115,7 +115,7 @@ def test_closed_folders_are_reported_and_skipped(tree: Path) -> None:
     skipped: list[tuple[str, str]] = []
     found = []
     with open_below(tree) as top:
-        for rel, _, _ in walk_folder(top, WalkBounds(), lambda rel, why: skipped.append((rel, why))):
+        for rel, _, _ in walk_folder(top, WalkBounds(), lambda rel, why: skipped.append((rel, str(why)))):
             found.append(rel)
             if rel == "a":  # swapped between stat and open
                 (tree / "a").rmdir()

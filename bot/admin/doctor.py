@@ -45,7 +45,7 @@ MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
 MCP_PREFIX = "mcp__"  # tools of servers, which only a running service knows
 PROBE = "Answer with the single word: ready"
 MODEL, CHANNEL = N_("model {name}"), N_("channel {name}")
-_MARKS = {"ok": N_("ok   "), "note": N_("note "), "fault": N_("FAULT")}
+_MARKS = {"ok": N_("ok"), "note": N_("note"), "fault": N_("FAULT")}
 
 
 async def run_checks(config: Config, report: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
@@ -74,7 +74,7 @@ async def _findings_of(subject: str, task: asyncio.Task[list[Finding]]) -> list[
 def render_finding(finding: Finding) -> str:
     """Return a finding as a line, with its fix on the next one."""
     fix = f"\n      → {finding.fix}" if finding.fix else ""
-    return f"{_(_MARKS[finding.state])} {finding.subject}: {finding.text}{fix}"
+    return f"{_(_MARKS[finding.state]):5} {finding.subject}: {finding.text}{fix}"
 
 
 def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Finding]]]]:

@@ -116,7 +116,7 @@ class PreviewServer:
     async def make_link(self, sandbox: object, port: int) -> str:
         """Make a link to `port` inside. Raises SandboxError if nothing listens there."""
         if not isinstance(sandbox, PreviewSource):
-            raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
+            raise SandboxUnavailable(N_("This kind of sandbox cannot show its ports."))
         async with sandbox.dial(port):
             pass  # it answers
         self._links = {name: link for name, link in self._links.items() if link.expires > time.time()}

@@ -95,7 +95,7 @@ def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
     ("bounds", "count", "why"),
     [
         (WalkBounds(entries=25), 25, "more than 25 files and folders"),
-        (WalkBounds(depth=10), 10, "more than 10 folders inside each other"),
+        (WalkBounds(depth=10), 10, "more than 10 folders deep"),
         (WalkBounds(path_bytes=19), 10, "longer than 19 bytes"),
         (WalkBounds(seconds=0), 0, "longer than 0 seconds"),
     ],

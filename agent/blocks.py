@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
@@ -72,6 +72,7 @@ class Ask:
     hours: float = 0.0  # after which it expires; 0: never
     until: float = 0.0  # the Unix time when it expires; 0: never
     approval: bool = False  # the options are the first of APPROVAL_OPTIONS
+    personal: bool = False  # only the requester may answer
 
     def match_option(self, text: str) -> str | None:
         """Return the option with this text or number."""
@@ -246,7 +247,13 @@ class Final:
             return build_dataclass(cls, raw, **lists)
 
 
-SEVERAL_QUESTIONS_TEXT = N_("_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._")
+SEVERAL_QUESTIONS_TEXT = N_(
+    "_I have {n} questions. Press a button under each, or answer by number, such as `{example}`._"
+)
+
+
+def _several_questions(asks: Sequence[Ask]) -> str:
+    return _(SEVERAL_QUESTIONS_TEXT, n=len(asks), example=f"2: {next(iter(asks[1].options), '…')}")
 
 
 @dataclass(slots=True)
@@ -311,7 +318,7 @@ class View:
         parts = [
             self.text.strip(),
             _("Still open:") if asks and self.text and self.text == self.texts.get(ANSWERED_PART) else "",
-            _(SEVERAL_QUESTIONS_TEXT, n=len(asks)) if len(asks) > 1 else asks[0].question if asks else "",
+            _several_questions(asks) if len(asks) > 1 else asks[0].question if asks else "",
         ]
         parts += [f"_{text}_" for text in self.kept]
         if self.done and self.done.state == "stopped":

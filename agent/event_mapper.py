@@ -207,7 +207,8 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
             approve = replace(approve, use=asked_use(value))
         return replace(approve, id=f"{interrupt.id}-{approve.call_hash[:16]}")
     options = tuple(map(str, value.get("options") or ()))
-    return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))
+    question, free_text = str(value.get("question", "")), bool(value.get("free_text", True))
+    return Ask(interrupt.id, question, options, free_text, personal=bool(value.get("personal")))
 
 
 def _offer_grant(approve: Approve, grant: Grant, argument: str) -> Approve:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from catalogue import N_, LazyText, _, localized
 
@@ -15,6 +15,18 @@ def closest_name(name: str, known: Iterable[str]) -> str:
     names = {option.lower(): option for option in sorted(known)}
     close = difflib.get_close_matches(name.lower(), names, 1, 0.6)
     return names[close[0]] if close else ""
+
+
+def split_name(words: Sequence[str], known: Iterable[str]) -> tuple[str, list[str]]:
+    """Return the name with which these words begin, in any case, and the words behind it.
+
+    Without a known name, it is the first word.
+    """
+    names = {" ".join(option.casefold().split()): option for option in known}
+    for count in range(len(words), 0, -1):
+        if found := names.get(" ".join(words[:count]).casefold()):
+            return found, [*words[count:]]
+    return words[0], [*words[1:]]
 
 
 def did_you_mean(name: str) -> str:

@@ -49,8 +49,8 @@ class State(ToolState):
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """Run the graph with this input (None: resume). `calls` are running tool calls, `files` were presented before, and
-    `answered` describes the answered questions if others stay open."""
+    """Run the graph with this input (None: resume). `calls` are the latest tool calls, `files` were presented before,
+    and `answered` describes the answered questions if others stay open."""
 
     input: dict[str, Any] | Command[Any] | None
     calls: Sequence[ToolCall] = ()
@@ -95,7 +95,7 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
         update = {"answered": [*keys]} if keys else None
         return GraphInput(
             Command(resume=given, update=update),
-            _open_tool_calls(messages),
+            _latest_calls(messages),
             answered=_answered_summary(state, given),
             plan=_plan_in_turn(messages),
             asked=asked,
@@ -105,7 +105,7 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
     if state.tasks and (begin >= 0 or answered):  # not state.next: it omits tasks with saved writes
         return GraphInput(
             None,
-            _open_tool_calls(messages),
+            _latest_calls(messages),
             _presented_in_turn(messages[max(begin, 0) :]),
             plan=_plan_in_turn(messages),
             asked=asked,
@@ -224,12 +224,6 @@ def _final_answer(messages: Sequence[AnyMessage]) -> AIMessage | None:
     return next((m for m in messages if isinstance(m, AIMessage) and not m.tool_calls), None)
 
 
-def _open_tool_calls(messages: Sequence[AnyMessage]) -> list[ToolCall]:
-    """Return the tool calls of the last answer that have no result in the state yet."""
-    answered = set()
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage):
-            answered.add(message.tool_call_id)
-        elif isinstance(message, AIMessage):
-            return [call for call in message.tool_calls if call["id"] not in answered]
-    return []
+def _latest_calls(messages: Sequence[AnyMessage]) -> Sequence[ToolCall]:
+    """Return the tool calls of the last answer. The graph repeats the results of those that have ended."""
+    return next((message.tool_calls for message in reversed(messages) if isinstance(message, AIMessage)), ())

@@ -63,6 +63,10 @@ class AccessPolicy:
         """Return the role of a person in this place now; NOBODY for one who is not let in."""
         return self.standing_of(execute, place, person).role
 
+    def workspace_role_of(self, execute: Execute, place: Thread, person: str) -> RoleConfig:
+        """Return the role of a person in the whole workspace: a role in one chat does not count."""
+        return self.role_of(execute, replace(place, chat="", topic=""), person)
+
     def standing_of(self, execute: Execute, place: Thread, person: str) -> Standing:
         """Return the role of a person in this place, and where it comes from. An assignment of the person decides
         before one of the chat, and that before one of the workspace; of equal ones that of the configuration."""

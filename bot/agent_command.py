@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
+from agent.near_misses import closest_name, split_name
 from bot.storage import agents
 from bot.storage.audit import AuditKind
 from bot.storage.languages import CHAT
-from catalogue import _
+from catalogue import _, join_sentences
 
 if TYPE_CHECKING:  # it imports this module
     from bot.commands import CommandCall
@@ -21,11 +22,14 @@ def run_agents_command(call: CommandCall) -> str:
     known = call.current.agents
     if not known:
         return _("There is one agent here. An operator can configure more.")
-    wanted, _space, place = call.words.partition(" ")
-    if not wanted:
+    if not call.words:
         return _list_agents(call)
+    wanted, rest = split_name(call.words.split(), (*known, agents.DEFAULT))
+    place = " ".join(rest).lower()
     if wanted not in (*known, agents.DEFAULT) or place not in ("", FOR_ME, FOR_CHAT):
         unknown = _("I have no agent `{name}`.", name=call.words)
+        if close := closest_name(wanted, known):
+            unknown = join_sentences(unknown, _("Did you mean `{name}`?", name=close))
         return f"{unknown}\n\n{_list_agents(call)}"
     if not call.role.may_use_agent(wanted):
         return _("Your role here, **{role}**, may not use the agent `{name}`.", role=call.role.name, name=wanted)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from agent.blocks import Approve, Ask
+from agent.blocks import CALL_FILE_NAME, Approve, Ask
 from agent.messages import Author, Thread
 from agent.permissions.rules import ToolUse, judge, parse_rules
 from bot.access import AccessPolicy
 from bot.config.roles_check import chat_of
 from bot.config.team import ApprovalRule, Right, RoleConfig, TeamConfig
-from bot.storage import languages, outbox
+from bot.storage import conversations, languages, outbox, runs
 from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind
@@ -21,6 +21,10 @@ ANY_ROLE = "*"  # in place of the roles that may approve: every role with the ri
 ASKED_ROLES = N_("Only people with one of these roles may approve this: {roles}.")
 ASKED_OTHERS = N_("Somebody who may approve for others has to approve this.")
 ASKED_IN = N_("I have asked in the chat `{chat}`, too.")
+UNREACHED = N_(
+    "⚠️ I could not ask in the chat `{chat}`. People who may approve this can do so here. An operator can change the"
+    " chat: `team.approvals` in the configuration."
+)
 ELSEWHERE = N_("{name} needs an approval in the chat `{chat}`.")
 
 
@@ -71,17 +75,47 @@ def may_answer(execute: Execute, access: AccessPolicy, question: QuestionRow, pl
     """
     role = access.role_of(execute, place, person)
     if question.approvers:
-        return person != question.barred and has_approver_role(role, question.approvers.split("\n"))
+        return has_approver_role(role, question.approvers.split("\n")) and not _is_barred(execute, question, person)
     right = Right.APPROVE if question.kind == QuestionKind.APPROVE else Right.TALK
     return right in role.rights and (not question.who or person in question.who.split())
 
 
+def _is_barred(execute: Execute, question: QuestionRow, person: str) -> bool:
+    """Return whether a person asked for this call: as the requester, or with a later message that the run answers."""
+    run = runs.find_run(execute, question.run) if question.barred else None
+    return bool(question.barred) and person in {question.barred, *(runs.people_of(run) if run else ())}
+
+
+def report_unreached(execute: Execute, chat: Thread, run: int, now: float) -> None:
+    """Say where a run was asked for that the other chat could not be asked."""
+    found = runs.find_run(execute, run)
+    if found is None or (row := conversations.find_conversation(execute, found.conversation)) is None:
+        return
+    home = Thread.parse(row.thread)
+    with languages.speak_to(execute, home, Author(found.requester, "", language=found.language)):
+        words = _(UNREACHED, chat=f"{chat.channel}/{chat.workspace}/{chat.chat}")
+        key = f"ask:{run}:unreached:{chat}"
+        outbox.enqueue_notice(execute, home, words, key=key, now=now, reply_to=found.reply_to)
+
+
 def question_columns(ask: Ask | Approve, requester: str) -> dict[str, str]:
-    """Return the columns that say who may answer: an approval the requester, unless others do; a question everybody."""
+    """Return the columns that say who may answer: an approval the requester, unless others do; a question everybody,
+    or the requester if it is personal."""
     if not isinstance(ask, RoutedApproval):
-        return {"who": requester if isinstance(ask, Approve) else "", "approvers": "", "barred": "", "asked_in": ""}
+        return {
+            "who": requester if isinstance(ask, Approve) or ask.personal else "",
+            "approvers": "",
+            "barred": "",
+            "asked_in": "",
+        }
     chat = str(replace(ask.chat, topic="")) if ask.chat else ""
     return {"who": "", "approvers": "\n".join(ask.approvers), "barred": ask.barred, "asked_in": chat}
+
+
+def send_long_call(execute: Execute, ask: Ask | Approve, thread: Thread, *, key: str, now: float) -> None:
+    """Enqueue the file with the exact call, which the question of this `key` names, if it does not show the call."""
+    if isinstance(ask, Approve) and ask.has_long_call:
+        outbox.enqueue_text_file(execute, thread, CALL_FILE_NAME, ask.call, key=f"{key}:call", now=now)
 
 
 def ask_elsewhere(execute: Execute, ask: Ask | Approve, home: Thread, run: int, requester: Author, now: float) -> None:
@@ -96,4 +130,5 @@ def ask_elsewhere(execute: Execute, ask: Ask | Approve, home: Thread, run: int, 
         shown = replace(ask, detail="").to_question()
         shown = replace(shown, question=f"{about}\n\n{shown.question}")
         key = f"ask:{run}:{ask.id}:elsewhere"
-        outbox.enqueue_notice(execute, ask.chat, shown.question, key=key, now=now, asks=(shown,))
+        send_long_call(execute, ask, ask.chat, key=key, now=now)
+        outbox.enqueue_notice(execute, ask.chat, shown.question, key=key, now=now, asks=(shown,), run=run)

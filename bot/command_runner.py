@@ -21,6 +21,7 @@ from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
 from bot.storage.states import InboxState
+from bot.work_rights import NOT_ALLOWED, record_refusal
 from catalogue import _
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,10 @@ class CommandRunner:
     def _run(self, execute: Execute, row: InboxRow, message: Message) -> list[Callable[[], None]]:
         """Run a command. Returns what to call after the commit."""
         after: list[Callable[[], None]] = []
+        if not self._service.current.access.may_enter(execute, message):  # they lost their access while it waited
+            inbox.set_state(execute, row.id, InboxState.DONE, NOT_ALLOWED)
+            record_refusal(execute, message)
+            return after
         name, _space, words = message.text.partition(" ")
         log.info("command name=%s key=%s", name, message.key)
         with languages.speak_to(execute, message.thread, message.author):

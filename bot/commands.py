@@ -38,7 +38,7 @@ from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
 from bot.tasks.command import TASK_WORDS, task_command, tasks_command
 from bot.usage_command import usage_command
-from bot.work_commands import begin_in_mode, busy_answer, open_question, plain_line
+from bot.work_commands import begin_in_mode, busy_answer, describe_waiting, plain_line
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo, Health
 from channels.shared.texts import shorten
@@ -271,9 +271,7 @@ def _describe_work(call: CommandCall) -> str:
         return ngettext(
             "Working on {n} thing here for {time}.", "Working on {n} things here for {time}.", len(working), time=time
         )
-    if question := open_question(call):
-        return _("I'm waiting for your answer to “{question}”.", question=question)
-    return _("I'm ready for your next message.")
+    return describe_waiting(call) or _("I'm ready for your next message.")
 
 
 def _language_command(call: CommandCall) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 
 from agent.blocks import Approve, Ask, View
 from bot import claims, questions
-from bot.approvals import RoutedApproval, ask_elsewhere, question_columns
+from bot.approvals import RoutedApproval, ask_elsewhere, question_columns, send_long_call
 from bot.claims import ClaimedRun
 from bot.config.schema import ServiceLimits
 from bot.inbox import longest_wait
@@ -107,11 +107,13 @@ def _ask_at_once(execute: Execute, job: ClaimedRun, ask: Ask | Approve, now: flo
     stored_questions.store_question(execute, ask, job.conversation, run=job.run, number=0, answerers=answerers, now=now)
     questions.record_asked(execute, ask, job.conversation, job.run, answerers["who"])
     ask_elsewhere(execute, ask, job.thread, job.run, job.author, now)
+    key = f"ask:{job.run}:{ask.id}"
+    send_long_call(execute, ask, job.thread, key=key, now=now)
     outbox.enqueue_notice(
         execute,
         job.thread,
         shown.question,
-        key=f"ask:{job.run}:{ask.id}",
+        key=key,
         now=now,
         reply_to=job.reply_to,
         asks=(shown,),

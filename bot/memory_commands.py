@@ -19,6 +19,7 @@ from bot.memory_facts import place_of
 from bot.outbox import files_payload
 from bot.storage import inbox, outbox, people
 from bot.storage import memory as stored
+from bot.storage.rows import parse_row_id
 from bot.work_commands import without_formatting
 from catalogue import N_, _, ngettext
 from channels.base import MessageLinker, OutgoingFile
@@ -143,9 +144,9 @@ def _forget(call: CommandCall, which: str) -> str:
     if which == "all":
         count = stored.forget_person(call.execute, place_of(call.message).account, person.id)
         return ngettext("Forgotten: {n} memory.", "Forgotten: {n} memories.", count)
-    if not which.isdecimal():
+    if (number := parse_row_id(which)) is None:
         return _usage()
-    found = stored.find_memories(call.execute, [int(which)], place_of(call.message), person)
+    found = stored.find_memories(call.execute, [number], place_of(call.message), person)
     if not found:
         return _("I don't remember anything with the number {number} here.", number=which)
     [memory] = found

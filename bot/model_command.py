@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.models.presets import effort_names
-from agent.near_misses import closest_name
+from agent.near_misses import closest_name, split_name
 from bot.storage import agents, conversations
 from bot.storage.audit import AuditKind
 from catalogue import _, join_sentences, list_items
@@ -30,7 +30,7 @@ def model_command(call: CommandCall) -> str:
         return _(
             "From your next message on, `{name}` ({label}) answers here, as configured.", name=used, label=models[used]
         )
-    name, *rest = words
+    name, rest = split_name(words, models)
     if name not in models and not rest and name.lower() in _efforts_of(call, _model_here(call)):
         name, rest = _model_here(call), [name]
     if name not in models:

@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
+from bot import approvals
 from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
 from bot.current import Current
 from bot.notifications import redirect_answer
@@ -202,7 +204,7 @@ class Outbox:
         if channel is None:
             raise Unattended("the channel is not connected", 0.5)
         if item.kind == OutboxKind.FILE:
-            await channel.send_files(item.thread, _outgoing_files(item), await self._sent_messages(item))
+            await self._send_files(channel, item)
             return
         reply = self._live.get(item.run) if item.run is not None and item.kind == OutboxKind.REPLY else None
         if reply is None:
@@ -215,6 +217,22 @@ class Outbox:
                 self._live[item.run] = reply
         final = Final.load(item.payload)
         await reply.finish(final if item.kind == OutboxKind.PING else self._with_age_note(final, item))
+
+    async def _send_files(self, channel: Channel, item: OutboxItem) -> None:
+        files, texts = self._outgoing_files(item), _texts_of_files(item)
+        await asyncio.to_thread(_write_texts, files, texts)
+        try:
+            await channel.send_files(item.thread, files, await self._sent_messages(item))
+        finally:
+            if texts:
+                await asyncio.to_thread(_discard_copies, files)
+
+    def _outgoing_files(self, item: OutboxItem) -> list[OutgoingFile]:
+        spool = self._current.config.data_dir / "spool" / f"row-{item.id}"
+        return [
+            OutgoingFile(Path(file["path"] or spool / file["name"]), file["name"], file["size"], file["caption"])
+            for file in _file_entries(item)
+        ]
 
     async def _sent_messages(self, item: OutboxItem) -> sent_messages.StoredSentMessages:
         known = await self._store.run(lambda execute: sent_messages.known_messages(execute, item.reply_key))
@@ -286,16 +304,18 @@ class Outbox:
             if state is OutboxState.DROPPED and item.kind != OutboxKind.FILE:
                 text = Final.load(item.payload).text
                 redirect_answer(execute, item.person, item.thread, text, f"gone:{item.id}", now)
+            if item.kind == OutboxKind.SAY and item.run is not None and state is not OutboxState.SENT:
+                approvals.report_unreached(execute, item.thread, item.run, now)
             if words:
                 outbox.enqueue_notice(
                     execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
                 )
 
         await until_stored("outbox", lambda: self._store.run(work))  # unrecorded, it would be delivered again
-        if words or state is OutboxState.DROPPED:
+        if state is not OutboxState.SENT:  # a notice may follow from it
             self.wake()
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
-            await asyncio.to_thread(_discard_copies, _outgoing_files(item))
+            await asyncio.to_thread(_discard_copies, self._outgoing_files(item))
 
 
 def _notice(item: OutboxItem, error: Exception) -> str:
@@ -306,7 +326,7 @@ def _notice(item: OutboxItem, error: Exception) -> str:
         if isinstance(error, FilesRefused):
             sentences = (_("I could not send {name}: {reason}", name=n, reason=r) for n, r in error.reasons.items())
             return "\n".join(sentences)
-        name = list_items([file.name for file in _outgoing_files(item)])
+        name = list_items(file["name"] for file in _file_entries(item))
         if isinstance(error, Unconfirmed):
             return _("I sent {name}, but got no confirmation. If you can't see it, ask me for it again.", name=name)
         return _("I could not send {name}: {reason}", name=name, reason=error)
@@ -332,10 +352,20 @@ def _discard_copies(files: Sequence[OutgoingFile]) -> None:
         files[0].path.parent.rmdir()
 
 
-def _outgoing_files(item: OutboxItem) -> list[OutgoingFile]:
+def _file_entries(item: OutboxItem) -> list[dict[str, Any]]:
     raw = orjson.loads(item.payload)
-    found = raw if isinstance(raw, list) else [raw]  # an older version wrote a row for each file
-    return [OutgoingFile(Path(file["path"]), file["name"], file["size"], file["caption"]) for file in found]
+    return raw if isinstance(raw, list) else [raw]  # an older version wrote a row for each file
+
+
+def _texts_of_files(item: OutboxItem) -> list[str]:
+    return [file["text"] for file in _file_entries(item) if "text" in file]
+
+
+def _write_texts(files: Sequence[OutgoingFile], texts: Sequence[str]) -> None:
+    """Write the texts of a row whose files were not copied when it was enqueued."""
+    for file, text in zip(files, texts, strict=False):
+        file.path.parent.mkdir(parents=True, exist_ok=True)
+        file.path.write_text(text, "utf-8")
 
 
 def files_payload(files: Sequence[OutgoingFile]) -> bytes:

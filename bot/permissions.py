@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -71,10 +71,13 @@ class TurnPermissions:
         return any(hides(rules_in_force(self._current.config, role), tool) for role in self._roles or (None,))
 
     def _look_up_roles(self, execute: Execute) -> Sequence[RoleConfig]:
-        run, access = runs.find_run(execute, self._job.run), self.access
-        people = runs.people_of(run) if run else [self._job.requester]
+        people, access = self._people(execute), self.access
         self._roles = [*dict.fromkeys(access.role_of(execute, self._job.thread, person) for person in people)]
         return self._roles
+
+    def _people(self, execute: Execute) -> Collection[str]:
+        run = runs.find_run(execute, self._job.run)
+        return runs.people_of(run) if run else [self._job.requester]
 
     def _judge(self, execute: Execute, use: ToolUse) -> Judgement:
         config = self._current.config
@@ -86,7 +89,8 @@ class TurnPermissions:
     def _is_granted(self, execute: Execute, use: ToolUse) -> bool:
         rule = find_approval_rule(self.access.team, use)
         rows = grants.matching_grants(execute, self._job.conversation, grant_for(use))
-        return any(is_in_force(execute, self.access, row, rule, self._job.requester) for row in rows)
+        people = self._people(execute) if rule else ()
+        return any(is_in_force(execute, self.access, row, rule, people) for row in rows)
 
     async def complete(self, approve: Approve) -> Approve:
         """Return the approval with all options that the requester has, or as those get it who decide instead.
@@ -100,7 +104,8 @@ class TurnPermissions:
         rule = find_approval_rule(self.access.team, approve.use)
         if rule or Right.APPROVE not in role.rights:
             return route_approval(approve, rule or ApprovalRule(), self._job.requester)
-        may_grant = approve.grant and Right.OPERATE in role.rights
+        everywhere = self.access.workspace_role_of(execute, self._job.thread, self._job.requester)
+        may_grant = approve.grant and Right.OPERATE in everywhere.rights
         return replace(approve, option_count=len(APPROVAL_OPTIONS)) if may_grant else approve
 
 
@@ -137,10 +142,17 @@ def _judge_role(config: Config, role: RoleConfig, use: ToolUse) -> Judgement:
 
 
 def is_in_force(
-    execute: Execute, access: AccessPolicy, row: GrantRow, rule: ApprovalRule | None = None, requester: str = ""
+    execute: Execute,
+    access: AccessPolicy,
+    row: GrantRow,
+    rule: ApprovalRule | None = None,
+    requesters: Collection[str] = (),
 ) -> bool:
     """Return whether a grant holds: as long as its giver may approve such calls; everywhere only an operator's."""
-    role = access.role_of(execute, row.thread, row.person)
-    if row.conversation == grants.EVERYWHERE and Right.OPERATE not in role.rights:
-        return False
-    return may_approve(role, rule, is_requester=row.person == requester)
+    if row.conversation == grants.EVERYWHERE:
+        role = access.workspace_role_of(execute, row.thread, row.person)
+        if Right.OPERATE not in role.rights:
+            return False
+    else:
+        role = access.role_of(execute, row.thread, row.person)
+    return may_approve(role, rule, is_requester=row.person in requesters)

@@ -34,9 +34,9 @@ def permissions_command(call: CommandCall) -> str:
     """Show what is in force, or revoke a grant: of this conversation, or as an operator any other."""
     word, _space, number = call.words.partition(" ")
     rows = grants.list_grants(call.execute, call.conversation)
-    if word != "revoke":
+    if word.lower() != "revoke":
         return _describe_permissions(call, rows)
-    row = next((each for each in rows if str(each.id) == number.strip()), None)
+    row = next((each for each in rows if str(each.id) == number.strip(" #")), None)
     if row is None:
         command = command_hint("permissions")
         return _("There is no such permission here. `{command}` lists them with their numbers.", command=command)
@@ -55,10 +55,10 @@ def _describe_permissions(call: CommandCall, rows: Sequence[GrantRow]) -> str:
         if (kind := [rule for rule in rules if rule.verdict == verdict])
     ]
     otherwise = _("Otherwise I ask before tools that act outside of my sandbox.")
-    given = [_describe_grant(row) for row in rows if is_in_force(call.execute, call.current.access, row)]
-    if given:
+    given: list[str] = []
+    if rows := [row for row in rows if is_in_force(call.execute, call.current.access, row)]:
         revoke = command_hint(f"permissions revoke {rows[0].id}")
-        given = ["", _("Allowed by people (`{command}` takes one back):", command=revoke), *given]
+        given = ["", _("Allowed by people (`{command}` takes one back):", command=revoke), *map(_describe_grant, rows)]
     return "\n".join([_("Rules, the first that matches decides:"), *lines, f"- {otherwise}", *given])
 
 

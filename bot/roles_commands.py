@@ -147,7 +147,9 @@ def _grant_role(call: CommandCall, name: str, word: str) -> str:
     if target is None:
         return _usage()
     role = access.roles[name]
-    if not call.role.covers(role):
+    if refusal := _refuse_here_only(call, target):
+        return refusal
+    if not _giver_role(call, target).covers(role):
         return _("You cannot give the role **{role}**: it may do more than you.", role=name)
     if refusal := _refuse_change(call, target, role):
         return refusal
@@ -163,7 +165,7 @@ def _revoke_role(call: CommandCall, word: str) -> str:
     target = _find_target(call, word)
     if target is None:
         return _usage()
-    if refusal := _refuse_change(call, target, None):
+    if refusal := _refuse_here_only(call, target) or _refuse_change(call, target, None):
         return refusal
     rows = person_roles.find_roles(call.execute, call.thread.channel, [target.subject])
     if not rows:
@@ -178,6 +180,26 @@ def _revoke_role(call: CommandCall, word: str) -> str:
     return _("Revoked. {person} is **{role}** here from now on.", person=target.shown, role=rest.name)
 
 
+def _giver_role(call: CommandCall, target: _Target) -> RoleConfig:
+    """Return the role that bounds what the author may give: a person gets a role in the whole workspace."""
+    if not target.person:
+        return call.role
+    return call.current.access.workspace_role_of(call.execute, call.thread, call.message.author.id)
+
+
+def _refuse_here_only(call: CommandCall, target: _Target) -> str:
+    """Return why an author who may give roles in this chat only cannot change one of the workspace; "" if they can."""
+    own = _giver_role(call, target)
+    if Right.ACCESS in own.rights:
+        return ""
+    return _(
+        "You may give and take roles in this chat only: `{here}`. A person's role holds in the whole workspace, where"
+        " yours is **{role}**.",
+        here=command_hint("access grant ROLE here"),
+        role=own.name or "-",
+    )
+
+
 def _refuse_change(call: CommandCall, target: _Target, role: RoleConfig | None) -> str:
     """Return why the role of the target cannot be changed to this one (None: taken away); "" if it can."""
     access, channel = call.current.access, call.thread.channel
@@ -190,7 +212,9 @@ def _refuse_change(call: CommandCall, target: _Target, role: RoleConfig | None) 
                 role=standing.role.name,
                 setting=standing.setting,
             )
-        if not call.role.covers(standing.role):
+        there = access.workspace_role_of(call.execute, call.thread, target.person)
+        giver = _giver_role(call, target)
+        if not (giver.covers(standing.role) and giver.covers(there)):
             return _("You cannot change the role of {person}, who may do more than you.", person=target.shown)
     elif name := access.configured_role(channel, target.subject):
         return _("The configuration gives this chat the role **{role}**. It can only be changed there.", role=name)

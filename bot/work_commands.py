@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 from agent.blocks import command_hint
 from agent.messages import Kind
+from bot.approvals import may_answer
 from bot.storage import conversations, inbox, runs
 from bot.storage import questions as stored_questions
 from bot.storage.runs import RunRow
 from bot.storage.states import QuestionState, RunState
-from catalogue import N_, _
+from catalogue import N_, _, join_sentences
 from channels.shared.texts import shorten
 
 if TYPE_CHECKING:  # it lists these commands
@@ -49,21 +50,28 @@ def begin_in_mode(call: CommandCall, mode: Literal["plan", "goal"]) -> str:
 
 def busy_answer(call: CommandCall, latest: RunRow | None) -> str:
     """Return why no work can begin here now, "" if it can."""
-    if latest and latest.state in (RunState.QUEUED, RunState.RUNNING):
-        return _("I'm still working on it.")
-    if latest and latest.state == RunState.WAITING:  # the next message is the answer
-        return _(
-            "I'm waiting for your answer to “{question}”. `{new}` starts over.",
-            question=open_question(call),
-            new=command_hint("new"),
-        )
-    return ""
+    if not latest or latest.state not in (RunState.QUEUED, RunState.RUNNING, RunState.WAITING):
+        return ""
+    waiting = describe_waiting(call) if latest.state == RunState.WAITING else ""  # the next message is the answer
+    return join_sentences(waiting, start_over_hint()) if waiting else _("I'm still working on it.")
 
 
-def open_question(call: CommandCall) -> str:
-    """Return the first open question of the conversation on one line."""
-    asked = stored_questions.unresolved_questions(call.execute, call.conversation)
-    return plain_line(next((question.text for question in asked if question.state == QuestionState.OPEN), ""))
+def start_over_hint() -> str:
+    """Return the sentence about the way out of an open question."""
+    return _("`{new}` starts over.", new=command_hint("new"))
+
+
+def describe_waiting(call: CommandCall) -> str:
+    """Return for which answer the conversation waits, this person's if they may give one; "" for none."""
+    unresolved = stored_questions.unresolved_questions(call.execute, call.conversation)
+    asked = [question for question in unresolved if question.state == QuestionState.OPEN]
+    if not asked:
+        return ""
+    access, person = call.current.access, call.message.author.id
+    for question in asked:
+        if may_answer(call.execute, access, question, call.thread, person):
+            return _("I'm waiting for your answer to “{question}”.", question=plain_line(question.text))
+    return _("I'm waiting for somebody else's answer to “{question}”.", question=plain_line(asked[0].text))
 
 
 def plain_line(text: str) -> str:
@@ -73,4 +81,4 @@ def plain_line(text: str) -> str:
 
 def without_formatting(text: str) -> str:
     """Return a text on one line, without characters that would format it."""
-    return " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
+    return " ".join(re.sub(r"[|\[\]\\<>#]+", " ", re.sub("[`*~]+", "", text)).split())

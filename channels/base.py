@@ -106,7 +106,10 @@ class ChannelLimits:
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """One message of a reply: `id` is the platform's message id, None after `posts` attempts of unknown outcome."""
+    """One message of a reply: `id` is the platform's message id, None after `posts` attempts of unknown outcome.
+
+    With an id, it is the last of `posts` attempts: of more than one, an earlier one may be visible, too.
+    """
 
     index: int
     id: str | None

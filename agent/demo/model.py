@@ -33,6 +33,7 @@ from agent.demo.scenes import (
     fail_scene,
     plan_scene,
     plot_scene,
+    schedule_scene,
     skill_scene,
     slow_scene,
     subtask_scene,
@@ -44,6 +45,7 @@ from catalogue import _, list_items
 DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
     (r"skills?", skill_scene),
     (r"demo-task", subtask_scene),
+    (r"remind(?:er)?|schedules?", schedule_scene),
     (r"delegate|sub-?agents?", delegate_scene),
     (r"plan|todo", plan_scene),
     (r"slow|long|sleep|wait", slow_scene),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from langchain_core.messages import ToolMessage
@@ -61,6 +62,7 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "- `fail`: a step fails, and I recover\n"
             "- `skill`: I read the instructions of an installed skill\n"
             "- `slow`: I work for a minute; write to me meanwhile, or stop me\n"
+            "- `remind`: I propose a reminder, which comes in a minute\n"
             "- `delegate`: two sub-agents work at the same time, and a third one uses their results\n\n"
             "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
             "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.yaml`. "
@@ -190,6 +192,26 @@ def subtask_scene(scene: DemoScene) -> DemoLine:
     if not scene.results:
         return DemoLine("", "write_file", {"path": f"{WORKSPACE}/{name}", "content": "one\ntwo\nthree\n"})
     return DemoLine(_("I wrote three lines to {file}.", file=name))
+
+
+def schedule_scene(scene: DemoScene) -> DemoLine:
+    """Propose a reminder in a minute."""
+    if "schedule" not in scene.tools:
+        return DemoLine(_("I would now propose a reminder, but this service has no schedules here."))
+    if not scene.results:
+        at = datetime.now(UTC) + timedelta(minutes=1)
+        args = {"action": "create", "kind": "reminder", "at": at.isoformat(timespec="seconds")}
+        text = _("(Demo) I propose a reminder. It becomes active only after you confirm it.")
+        return DemoLine(text, "schedule", {**args, "what": _("(Demo) This is the reminder that you confirmed.")})
+    if not str(scene.results[-1].content).startswith("Proposed"):
+        return DemoLine(_("The reminder was refused: {reason}", reason=scene.results[-1].content))
+    return DemoLine(
+        _(
+            "Press **Yes** in the question: the reminder comes a minute after my proposal, also if the service is "
+            "restarted before. `{schedule}` lists your schedules.",
+            schedule=command_hint("schedule"),
+        )
+    )
 
 
 def fail_scene(scene: DemoScene) -> DemoLine:

@@ -68,17 +68,19 @@ class _Form:
     message: str
     approval: str
 
-    def text(self, label: str = "", about: str = "") -> str:
+    def text(self, label: str = "", about: str = "", expected: str = "") -> str:
         """Return a question with the server that asks it, so that nobody takes it for the agent's."""
         lines = [_("The server “{server}” asks: {question}", server=self.server, question=self.message)]
         if label:
             lines.append(f"**{label}**" + (f": {about}" if about else ""))
+        if expected:
+            lines.append(_("Expected: {kind}.", kind=expected))
         return "\n".join(lines)
 
     async def ask(self, text: str, options: Sequence[str]) -> str:
         """Ask one question. Raises _EndedBy if the person declines, or does not answer in time."""
         offered = [*options, _(DECLINE)]
-        value = {"kind": "ask", "question": text, "options": offered, "approval": self.approval}
+        value = {"kind": "ask", "question": text, "options": offered, "approval": self.approval, "personal": True}
         words = (await ask_person(self.context, value)).strip()
         if words == NO_ANSWER:
             raise _EndedBy("cancel")
@@ -98,7 +100,9 @@ class _Form:
     async def ask_field(self, name: str, schema: Mapping[str, Any], required: bool) -> Any:
         """Ask for one field until the answer fits. Returns None if it is skipped."""
         label = clean_text(schema.get("title") or name, 80)
-        text = self.text(label, clean_text(schema.get("description"), 300))
+        about, expected = clean_text(schema.get("description"), 300), _kind(schema)
+        is_obvious = bool(_choices(schema)) or schema.get("type") not in ("array", "integer", "number")
+        text = self.text(label, about, "" if is_obvious else expected)
         options = [*_choices(schema), *([] if required else [_(SKIP)])]
         for _try in range(MAX_TRIES):
             words = await self.ask(text, options)
@@ -107,8 +111,8 @@ class _Form:
             try:
                 return _value(schema, words)
             except _Misfit:
-                hint = _("This answer does not fit. Expected: {kind}.", kind=_kind(schema))
-                text = f"{hint}\n{self.text(label, clean_text(schema.get('description'), 300))}"
+                misfit = _("This answer does not fit.")
+                text = f"{misfit}\n{self.text(label, about, expected)}"
         raise _EndedBy("cancel")
 
 
@@ -132,10 +136,34 @@ def _choices(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    if named := _named_values(schema.get("items") or schema):
-        return ", ".join(named)
-    kinds = {"boolean": _("yes or no"), "integer": _("a whole number"), "number": _("a number")}
-    return kinds.get(str(schema.get("type")), _("a text"))
+    named = ", ".join(_named_values(schema.get("items") or schema))
+    match schema.get("type"):
+        case "array" if named:
+            return _("one or more of these, with commas between them: {options}", options=named)
+        case "boolean":
+            return _("yes or no")
+        case "integer" if not named:
+            return _within(_("a whole number"), schema.get("minimum"), schema.get("maximum"))
+        case "number" if not named:
+            return _within(_("a number"), schema.get("minimum"), schema.get("maximum"))
+        case _other:
+            return named or _text_kind(schema.get("minLength") or 0, schema.get("maxLength"))
+
+
+def _text_kind(least: int, most: int | None) -> str:
+    if most is not None:
+        return _("a text of {least} to {most} characters", least=least, most=most)
+    return _("a text of at least {least} characters", least=least) if least else _("a text")
+
+
+def _within(kind: str, least: Any, most: Any) -> str:
+    if least is None and most is None:
+        return kind
+    if most is None:
+        return _("{kind}, at least {least}", kind=kind, least=least)
+    if least is None:
+        return _("{kind}, at most {most}", kind=kind, most=most)
+    return _("{kind}, from {least} to {most}", kind=kind, least=least, most=most)
 
 
 def _value(schema: Mapping[str, Any], words: str) -> Any:

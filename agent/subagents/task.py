@@ -110,7 +110,7 @@ async def _run_task(runtime: Runtime, description: str, prompt: str, kind_name: 
         problem = str(error)
     except GraphRecursionError:
         problem = "it used all the steps that it may take"
-    raise ToolException(f"The task did not finish: {problem}. Its last words: {task.words or '(none)'}")
+    raise ToolException(f"The task did not finish: {problem.rstrip('.')}. Its last words: {task.words or '(none)'}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from zoneinfo import ZoneInfo
 
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
+from agent.permissions.rules import parse_rules
+from bot.access import LOCAL_CHANNEL
 from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded, is_served
 from bot.admin.service_checks import (
     MCP_SERVER,
@@ -42,7 +44,7 @@ if TYPE_CHECKING:  # it imports the agent stack
 
 CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
-MCP_PREFIX = "mcp__"  # tools of servers, which only a running service knows
+FOREIGN_PREFIXES = ("mcp__", "acp__")  # tools of servers and external agents, which only a running service knows
 PROBE = "Answer with the single word: ready"
 MODEL, CHANNEL = N_("model {name}"), N_("channel {name}")
 _MARKS = {"ok": N_("ok"), "note": N_("note"), "fault": N_("FAULT")}
@@ -121,14 +123,25 @@ async def _check_base(config: Config) -> list[Finding]:
 
 
 def _check_rules(config: Config) -> list[Finding]:
-    """Name the permission rules that never match, because no tool has their name. Loads the tools: call in a thread."""
-    rules = [rule for rule in config.permissions.rules() if not rule.tool.lower().startswith(MCP_PREFIX)]
+    """Name the rules that never match, because no tool has their name, and the chats that cannot be asked for approval.
+
+    Loads the tools: call in a thread.
+    """
+    team, channels = config.team, [LOCAL_CHANNEL, *(entry.name for entry in config.channels)]
+    rules = [*config.permissions.rules(), *(rule for role in team.roles for rule in role.rules())]
+    rules += [rule for approval in team.approvals for rule in parse_rules(ask=approval.calls)]
+    rules = [rule for rule in rules if not rule.tool.lower().startswith(FOREIGN_PREFIXES)]
     known = importlib.import_module("agent.tools").all_tool_names() if rules else ()
-    text = N_("the rule {rule!r} never matches: no tool has that name")
+    never = N_("the rule {rule!r} never matches: no tool has that name")
+    unasked = N_("the chat {chat} can't be asked: its channel is not configured")
     return [
-        Finding("note", _("permissions"), _(text, rule=str(rule)), suggest(rule.tool, known))
+        Finding("note", _("permissions"), _(never, rule=str(rule)), suggest(rule.tool, known))
         for rule in rules
         if not any(map(rule.names, known))
+    ] + [
+        Finding("note", _("approvals"), _(unasked, chat=chat), suggest(name, channels))
+        for chat in filter(None, (approval.chat for approval in team.approvals))
+        if (name := chat.partition("/")[0]) not in channels
     ]
 
 

@@ -32,6 +32,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
 from bot.storage.forgetting import PersonKey
 from bot.storage.people import PersonRow
+from bot.storage.rows import parse_row_id
 from bot.storage.states import OutboxKind
 from catalogue import N_, _, current_language, default_language, list_items, match_language, use_language
 from sandbox.disk.folders import ConversationFolders
@@ -105,10 +106,10 @@ class Operations:
         return await self._change_dead(id, drop, AuditKind.DEAD_DROPPED)
 
     async def _change_dead(self, id: str, change: Callable[[Execute, int], bool], kind: AuditKind) -> Answer:
-        number = id.removeprefix(EVENT_PREFIX) if kind is AuditKind.DEAD_DROPPED else id
+        number = parse_row_id(id.removeprefix(EVENT_PREFIX) if kind is AuditKind.DEAD_DROPPED else id)
 
         def work(execute: Execute) -> bool:
-            changed = number.isdigit() and change(execute, int(number))
+            changed = number is not None and change(execute, number)
             if changed:
                 audit.record(execute, AuditEvent(kind, what=audit.COMMAND_LINE | {"id": id}))
             return changed

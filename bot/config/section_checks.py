@@ -45,10 +45,18 @@ def check_search(document: Document, web: object) -> None:
 
 
 def check_budgets(document: Document, entries: Any) -> None:
-    """Note a budget that limits nothing."""
+    """Note a budget that limits nothing, and one that another one would replace."""
+    found: dict[tuple[str, str, str], int] = {}
     for i, entry in enumerate(entries if isinstance(entries, list) else ()):
-        if isinstance(entry, dict) and entry.get("money") is None and entry.get("tokens") is None:
+        if not isinstance(entry, dict):
+            continue
+        if entry.get("money") is None and entry.get("tokens") is None:
             document.fault(("budgets", i), _("limits nothing"), _("add `money: 5 USD`, `tokens: 2M` or both"))
+        scope, which = str(entry.get("scope")), str(entry.get("which") or "")
+        period = "" if scope == "turn" else str(entry.get("period") or "month")
+        if (first := found.setdefault((scope, which, period), i)) != i:
+            wrong = _("has the same scope and period as `budgets[{number}]`", number=first)
+            document.fault(("budgets", i), wrong, _("write `money` and `tokens` into one entry"))
 
 
 def check_effort(document: Document, effort: str, known: Collection[str], at: Location) -> None:

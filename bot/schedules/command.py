@@ -13,6 +13,7 @@ from bot.schedules.firing import Fired, enqueue_check, fire, owner_of, record_ch
 from bot.schedules.timing import TimingError, find_zone, local_time, next_time
 from bot.schedules.words import describe_line, describe_next, format_times
 from bot.storage import conversations, inbox, languages, people, runs, schedules
+from bot.storage.rows import parse_row_id
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
 from bot.work_commands import busy_answer
@@ -59,7 +60,8 @@ def schedule_command(call: CommandCall) -> str:
         return _show(call)
     if act is None or asks_agent(call.words):
         return _ask_agent(call)
-    row = schedules.find_schedule(call.execute, int(number))
+    known = parse_row_id(number)
+    row = schedules.find_schedule(call.execute, known) if known is not None else None
     if row is None or row.state == ScheduleState.ENDED or not _may_see(call, row):
         return _("I don't know a schedule {number} here.", number=number)
     if not (_is_owner(call, row) or (call.is_operator and verb.lower() not in OWNER_ONLY)):

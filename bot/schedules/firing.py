@@ -6,6 +6,7 @@ has the owner's rights of that moment. Its key contains the time, so that each t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Fired:
 def fire_due(execute: Execute, access: AccessPolicy, now: float, grace_seconds: float) -> Fired:
     """Fire every schedule that is due, up to a limit."""
     fired = Fired()
+    _restore_times(execute, now)
     for row in schedules.due_schedules(execute, now, BATCH):
         try:
             with languages.speak_to(execute, row.place, owner_of(row)):
@@ -68,6 +70,15 @@ def fire_due(execute: Execute, access: AccessPolicy, now: float, grace_seconds: 
             fired.said = True
     fired.next_at = schedules.earliest_fire(execute, now)
     return fired
+
+
+def _restore_times(execute: Execute, now: float) -> None:
+    """Compute the next times anew that were computed before the clock was set back: they may be far away."""
+    for row in schedules.schedules_fired_after(execute, now + ON_TIME_SECONDS):
+        with contextlib.suppress(TimingError):  # it is paused when it is due
+            at = next_time(row.timing, now)
+            if at is not None and row.next_at is not None and at < row.next_at:
+                schedules.move_next(execute, row, at)
 
 
 def _fire_in_time(

@@ -25,6 +25,7 @@ from catalogue import N_, _, every_translation
 from channels.base import Receipt
 
 MAX_WHAT_CHARS = 1500  # which the question shows as a whole
+NO_ZONE = "UTC"
 YES, NO = N_("Yes"), N_("No")
 _QUESTION_PREFIX = "schedule:"  # of the id of a question, before the number of the proposal
 
@@ -126,7 +127,7 @@ def _choose_zone(
         find_zone(zone)
     elif request.cron or (request.at and not has_offset(request.at)):
         raise ProposalRefused("the person's time zone is unknown. Ask for it, then give it as `time_zone`.")
-    return zone or "UTC"
+    return zone or NO_ZONE
 
 
 def may_read_page(execute: Execute, current: Current, place: Thread, person: str, url: str) -> bool:
@@ -168,14 +169,15 @@ def decision_command(execute: Execute, click: Message) -> Message | Receipt:
 def confirm(execute: Execute, row: ScheduleRow, now: float) -> ScheduleRow | None:
     """Activate a proposal, or apply the change; return the schedule, None if its time has passed meanwhile.
 
-    `every` counts from now. The zone that its owner confirmed becomes theirs, if none is known.
+    `every` counts from now. The zone that its owner confirmed becomes theirs, if none is known. UTC does not: it also
+    stands for an unknown zone, of a time that needs none, such as "in an hour".
     """
     schedules.begin_counting(execute, row.id, now)
     timing = replace(row.timing, since=now)
     at = next_time(timing, now)
     if at is None:
         return None
-    if timing.form != TimingForm.EVERY and not people.zone_of(execute, row.channel, row.owner):
+    if timing.form != TimingForm.EVERY and row.zone != NO_ZONE and not people.zone_of(execute, row.channel, row.owner):
         people.set_zone(execute, row.channel, row.owner, row.name, row.zone)
     if row.changes:
         schedules.apply_change(execute, row)

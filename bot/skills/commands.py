@@ -14,7 +14,8 @@ from bot.config.team import Right, RoleConfig
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
 from bot.storage.states import ConversationState
-from catalogue import N_, _, localized
+from bot.work_commands import describe_waiting, start_over_hint
+from catalogue import N_, _, join_sentences, localized
 from channels.shared.texts import shorten
 
 if TYPE_CHECKING:
@@ -106,11 +107,8 @@ def request_skill(call: CommandCall, name: str) -> str | None:
         return localized(error)
     if not call.may(Right.TALK):
         return call.refuse(name)
-    if call.here.state == ConversationState.WAITING:
-        return _(
-            "I'm waiting for your answer to my question. Answer it first, or start over with `{new}`.",
-            new=command_hint("new"),
-        )
+    if call.here.state == ConversationState.WAITING and (waiting := describe_waiting(call)):
+        return join_sentences(waiting, start_over_hint())
     message = replace(
         call.message, key=f"skill:{call.message.key}", kind=Kind.CHAT, text=call.words, skill=skill.name, time=call.now
     )

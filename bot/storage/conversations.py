@@ -6,6 +6,7 @@ import heapq
 from dataclasses import dataclass
 
 from agent.messages import Thread
+from bot.storage.budgets import forget_sums
 from bot.storage.database import Execute, Row
 from bot.storage.inbox import OPEN
 from bot.storage.rows import insert_row, read_row, read_rows
@@ -106,7 +107,7 @@ def is_first_conversation(key: str) -> bool:
 
 
 def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
-    """Move the conversations, schedules, sent messages and undelivered replies of a chat to its new address."""
+    """Move what belongs to a chat to its new address: also its schedules, tasks, usage, roles and grants."""
     values = {"old": str(old), "new": str(new)}
     execute(
         "INSERT INTO addresses(thread, conversation, count)"
@@ -118,6 +119,14 @@ def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
     execute("UPDATE conversations SET thread=:new WHERE thread=:old", values)
     execute("UPDATE schedules SET thread=:new WHERE thread=:old", values)
     execute("UPDATE tasks SET thread=:new WHERE thread=:old", values)
+    execute("UPDATE permission_grants SET place=:new WHERE place=:old", values)
+    execute("UPDATE questions SET asked_in=:new WHERE asked_in=:old", values)
+    execute("UPDATE usage SET chat=:new WHERE chat=:old", values)
+    forget_sums(execute)
+    execute(
+        "UPDATE OR REPLACE person_roles SET subject=:to WHERE channel=:channel AND subject=:from",
+        {"channel": old.channel, "from": old.chat, "to": new.chat},
+    )
     execute(
         f"UPDATE outbox SET thread=:new WHERE thread=:old AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})",
         values,

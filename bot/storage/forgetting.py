@@ -19,6 +19,7 @@ from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.inbox import IGNORED_KIND, InboxRow
 from bot.storage.languages import reader_key
+from bot.storage.person_roles import OF_PERSON
 from bot.storage.rows import read_rows
 from bot.storage.states import (
     OPEN_RUN,
@@ -43,12 +44,10 @@ _FORGET_ROW = (
 _ACCOUNT = (
     "DELETE FROM tasks WHERE channel=:channel AND person=:person",
     "DELETE FROM held_pings WHERE channel=:channel AND person=:person",
-    """UPDATE people SET name='', thread='', message='', notify=NULL, notify_where='', zone=''
-    WHERE channel=:channel AND person=:person""",
-    "DELETE FROM languages WHERE reader=:reader",
-    "DELETE FROM agent_defaults WHERE reader=:reader",
+    """UPDATE people SET name='', thread='', message='', notify=NULL, notify_where='', quiet='', digest='', push_url='',
+    zone='' WHERE channel=:channel AND person=:person""",
     "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
-    "UPDATE person_roles SET name='' WHERE channel=:channel AND (subject=:person OR subject LIKE '%/' || :person)",
+    f"UPDATE person_roles SET name='' WHERE {OF_PERSON}",
     "UPDATE person_roles SET giver_name='' WHERE channel=:channel AND giver=:person",
     """DELETE FROM feedback WHERE person=:person AND run IN (SELECT r.id FROM runs r JOIN conversations c
     ON c.key=r.conversation WHERE c.thread>=:channel || '/' AND c.thread<:channel || '0')""",
@@ -239,7 +238,7 @@ def forget_deliveries(
         if is_own or (is_done and row["thread"] in traces.threads):
             state = row["state"] if is_done else OutboxState.DROPPED
             if row["kind"] == OutboxKind.FILE and not is_done:
-                copies += [str(file["path"]) for file in orjson.loads(row["payload"])]
+                copies += [str(file["path"]) for file in orjson.loads(row["payload"]) if file["path"]]
             blank = "UPDATE outbox SET payload='', person='', state=:state, error='' WHERE id=:id"
             execute(blank, {"id": row["id"], "state": state})
     return int(rows[-1]["id"]) if len(rows) == limit else None, copies
@@ -265,9 +264,12 @@ def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, since
     for number in traces.schedules:
         execute("DELETE FROM schedule_fires WHERE schedule=:id", {"id": number})
         execute("DELETE FROM schedules WHERE id=:id", {"id": number})
-    reader = reader_key(Thread(person.channel, "", ""), person.id)
     for statement in _ACCOUNT:
-        execute(statement, {**values, "reader": reader, "everywhere": grants.EVERYWHERE})
+        execute(statement, {**values, "everywhere": grants.EVERYWHERE})
+    readers = [reader_key(Thread(person.channel, "", ""), person.id), *(reader_key(chat, "") for chat in traces.chats)]
+    for reader in readers:
+        execute("DELETE FROM languages WHERE reader=:reader", {"reader": reader})
+        execute("DELETE FROM agent_defaults WHERE reader=:reader", {"reader": reader})
     execute(f"{_FORGET_ROW} WHERE author=:author", values)
     for row in execute("SELECT key, payload FROM jobs WHERE payload LIKE '%\"who\":%'", {}):  # pings to be pushed
         if orjson.loads(row["payload"]).get("who") == person.id:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import orjson
+
 from agent.blocks import Ask, Final
 from agent.messages import Thread
 from agent.stored_json import build_dataclass
@@ -56,18 +58,30 @@ def enqueue_notice(
     asks: tuple[Ask, ...] = (),
     conversation: str = "",
     mention: str = "",
+    run: int | None = None,
 ) -> None:
-    """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued."""
+    """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued.
+
+    `run` is the run that asks for an approval with it, in another chat.
+    """
     payload = Final(text, asks, mention).dump()
     values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": payload, "reply_to": reply_to}
     values["conversation"] = conversation
-    insert_row(execute, "outbox", "key", {"key": key, "created": now, "language": current_language()} | values)
+    rest = {"key": key, "created": now, "language": current_language(), "run": run}
+    insert_row(execute, "outbox", "key", values | rest)
 
 
 def enqueue_files(execute: Execute, thread: Thread, payload: bytes, *, key: str, now: float) -> None:
     """Enqueue files that no run made. `payload` is what `bot.outbox.files_payload` returns."""
     values = {"kind": OutboxKind.FILE, "thread": str(thread), "payload": payload, "language": current_language()}
     insert_row(execute, "outbox", "key", {"key": key, "created": now} | values)
+
+
+def enqueue_text_file(execute: Execute, thread: Thread, name: str, text: str, *, key: str, now: float) -> None:
+    """Enqueue a text as a file, which is written when it is delivered."""
+    data = text.encode("utf-8", "replace")
+    file = {"path": "", "name": name, "size": len(data), "caption": "", "text": data.decode()}
+    enqueue_files(execute, thread, orjson.dumps([file]), key=key, now=now)
 
 
 def latest_notice(execute: Execute, prefix: str) -> float:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent.messages import Thread
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey, Traces, messages_of
+from bot.storage.languages import reader_key
+from bot.storage.person_roles import OF_PERSON
 
 MAX_ROWS = 100_000  # of one kind
 _ACCOUNT = {
-    "person": "SELECT name, zone, memory, notify, allowed, operator FROM people"
-    " WHERE channel=:channel AND person=:person",
+    "person": "SELECT name, zone, memory, notify, notify_where, quiet, digest, push_url, allowed, operator"
+    " FROM people WHERE channel=:channel AND person=:person",
     "memory": "SELECT kind AS sort, subject, text, confidence, said, thread FROM memory WHERE owner=:person"
     " AND account>=:channel || '/' AND account<:channel || '0' ORDER BY id",
     "usage": "SELECT at, agent, model, kind AS sort, input, output, cached, reasoning, cost, chat FROM usage"
     " WHERE person=:author ORDER BY at",
-    "role": "SELECT subject, role, given FROM person_roles WHERE channel=:channel AND subject=:person",
+    "role": f"SELECT subject, role, given FROM person_roles WHERE {OF_PERSON}",
+    "task": "SELECT id, kind AS sort, state, title, what, thread, created, ended FROM tasks"
+    " WHERE channel=:channel AND person=:person ORDER BY id",
+    "language": "SELECT language FROM languages WHERE reader=:reader",
+    "agent": "SELECT agent FROM agent_defaults WHERE reader=:reader",
 }
 _SCHEDULE = (
     "SELECT id, kind AS sort, what, url, form, expression, zone, state, thread, created FROM schedules WHERE id=:id"
@@ -28,7 +35,8 @@ _GRANTS = (
 
 def describe_account(execute: Execute, person: PersonKey, traces: Traces) -> list[dict[str, Any]]:
     """Return what is stored of a person apart from conversations."""
-    values = {"channel": person.channel, "person": person.id, "author": person.key}
+    reader = reader_key(Thread(person.channel, "", ""), person.id)
+    values = {"channel": person.channel, "person": person.id, "author": person.key, "reader": reader}
     found = [
         {"kind": kind, **dict(row)}
         for kind, sql in _ACCOUNT.items()

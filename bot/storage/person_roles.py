@@ -11,6 +11,9 @@ from agent.messages import Author, Thread
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_rows
 
+OF_PERSON = "channel=:channel AND (subject=:person OR substr(subject, -length(:person)-1)='/' || :person)"
+"""The condition for the roles of a person, in any workspace."""
+
 
 @dataclass(frozen=True, slots=True)
 class PersonRoleRow:

@@ -9,6 +9,7 @@ from agent.stored_json import build_dataclass
 from bot.storage.database import Execute, Row
 
 T = TypeVar("T")
+MAX_ID_DIGITS = 18  # what SQLite can compare
 
 
 def read_rows(execute: Execute, kind: type[T], sql: str, **values: Any) -> list[T]:
@@ -35,3 +36,8 @@ def insert_row(
         f" ON CONFLICT({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'} RETURNING *",
         values,
     )
+
+
+def parse_row_id(text: str) -> int | None:
+    """Return the number of a row that a person wrote; None for what cannot be one."""
+    return int(text) if text.isdecimal() and len(text) <= MAX_ID_DIGITS else None

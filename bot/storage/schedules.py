@@ -128,6 +128,15 @@ def due_schedules(execute: Execute, now: float, limit: int) -> list[ScheduleRow]
     return read_rows(execute, ScheduleRow, sql, now=now, limit=limit)
 
 
+def schedules_fired_after(execute: Execute, then: float) -> list[ScheduleRow]:
+    """Return active schedules that have fired after a time: the clock was set back if that is in the future."""
+    sql = (
+        "SELECT * FROM schedules WHERE id IN (SELECT schedule FROM schedule_fires WHERE at>:then)"
+        f" AND state='{ScheduleState.ACTIVE}'"
+    )
+    return read_rows(execute, ScheduleRow, sql, then=then)
+
+
 def earliest_fire(execute: Execute, now: float) -> float | None:
     """Return when the next active schedule is due. One whose last fire still works does not count once it is due."""
     rows = execute(f"SELECT s.next_at {_DUE} ORDER BY s.next_at LIMIT 1", {"now": now}) or execute(

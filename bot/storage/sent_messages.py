@@ -37,7 +37,7 @@ class StoredSentMessages:
 
     async def sent(self, index: int, message_id: str) -> None:
         """Record the message id as soon as the platform returns it."""
-        await self._write(SentMessage(index, message_id))
+        await self._write(SentMessage(index, message_id, max(1, self._unknown(index))))
 
     async def unsent(self, index: int) -> None:
         """Forget a post that the platform refused."""
@@ -82,7 +82,7 @@ def known_messages(execute: Execute, key: str) -> list[SentMessage]:
 
 def reset_posts(execute: Execute, key: str) -> None:
     """Count the posts of a reply anew: it may be repeated as often as a new one."""
-    execute("UPDATE posts SET posts=1 WHERE reply=:key", {"key": key})
+    execute("UPDATE posts SET posts=1 WHERE reply=:key AND sent=0", {"key": key})
 
 
 def threads_of_message(execute: Execute, message_id: str) -> list[Thread]:

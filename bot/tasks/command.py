@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
+from bot.config.team import Right
 from bot.schedules.timing import local_time
 from bot.storage import people, tasks
+from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState, TaskKind, TaskState
 from bot.storage.tasks import TaskRow
 from bot.tasks.cancelling import cancel_task
@@ -59,9 +61,10 @@ def task_command(call: CommandCall) -> str:
             retry=command_hint("task 1 retry"),
             list=command_hint("tasks"),
         )
-    row = tasks.find_task(call.execute, int(word[:9]))
+    known = parse_row_id(word)
+    row = tasks.find_task(call.execute, known) if known is not None else None
     if row is None or not _may_see(call, row):
-        return _(UNKNOWN, number=word[:9], command=command_hint("tasks"))
+        return _(UNKNOWN, number=word, command=command_hint("tasks"))
     match verb:
         case "cancel":
             return _cancel(call, row)
@@ -79,21 +82,24 @@ def _rows(call: CommandCall) -> list[TaskRow]:
     person = call.message.author.id
     if not call.message.private:
         rows = tasks.list_of_chat(call.execute, call.thread)
-        return rows if call.is_operator else [row for row in rows if row.person == person]
-    if call.is_operator:
-        return tasks.list_of_channel(call.execute, call.thread.channel)
-    return tasks.list_of_person(call.execute, call.thread.channel, person)
+    elif call.is_operator:
+        rows = tasks.list_of_channel(call.execute, call.thread.channel)
+    else:
+        return tasks.list_of_person(call.execute, call.thread.channel, person)
+    return [row for row in rows if _may_see(call, row)]
 
 
 def _may_see(call: CommandCall, row: TaskRow) -> bool:
-    """Return whether the task is the person's, or they are an operator and it reports here or they ask in private."""
+    """Return whether the task is the person's, or it reports here or they ask in private, and they are an operator of
+    the chat where it reports."""
     there, here = row.place, call.thread
     if there.channel != here.channel:
         return False
     if row.person == call.message.author.id:
         return True
     same = (there.workspace, there.chat) == (here.workspace, here.chat)
-    return call.is_operator and (same or call.message.private)
+    is_operator = call.current.access.may(call.execute, there, call.message.author.id, Right.OPERATE)
+    return is_operator and (same or call.message.private)
 
 
 def _line(call: CommandCall, row: TaskRow) -> str:
@@ -130,7 +136,7 @@ def _retry(call: CommandCall, row: TaskRow) -> str:
         command = command_hint(f"schedule run {row.what}")
         return _("Task {number} belongs to a schedule. `{command}` runs that again.", number=row.id, command=command)
     try:
-        number = retry_task(call.execute, call.current, row, call.message.author, f"retry:{call.message.key}", call.now)
+        number = retry_task(call.execute, call.current, row, f"retry:{call.message.key}", call.now)
     except TaskRefused as error:
         return str(error)
     call.after.extend([call.service.wake_tasks, call.service.wake_scheduler])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Author, Message, Thread
@@ -95,9 +95,9 @@ def store_follow_up(execute: Execute, policy: AccessPolicy, row: TaskRow, text: 
     return True
 
 
-def retry_task(execute: Execute, current: Current, row: TaskRow, person: Author, key: str, now: float) -> int:
-    """Start the work of a task again, for the person who asks, and return the new number. Raises TaskRefused."""
-    who = replace(TaskPlace.of_task(row), person=person)
+def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: float) -> int:
+    """Start the work of a task again, for its person, and return the new number. Raises TaskRefused."""
+    who = TaskPlace.of_task(row)
     if row.kind == TaskKind.COMMAND:
         _check_rules(execute, current, who, row.what)
         return start_command(execute, current, who, key, row.title, row.what, row.follow_up, now)

@@ -108,7 +108,8 @@ class ReplyWriter(Generic[P]):
         self._changed = asyncio.Event()
         self._ids: dict[int, str] = {post.index: post.id for post in posts.known if post.id}
         self._shown: dict[int, P] = {}
-        self._marked: set[int] = set()
+        repeated = {post.index for post in posts.known if post.id and post.posts > 1}
+        self._marked: set[int] = set() if rate_limit.idempotent else repeated
         self._replaced: dict[int, str] = {}  # ids of messages that were deleted or cannot be edited
         self._has_content = False  # content of the reply was shown
         self._calling = False

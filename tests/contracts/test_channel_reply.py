@@ -277,3 +277,14 @@ async def test_a_post_of_unknown_outcome_is_repeated(rig: Rig) -> None:
         assert re.search("repeat|second time|seen this already", seen)
     else:
         assert seen.strip() == "Perhaps twice."
+
+
+@demanded("edits")
+async def test_a_possible_repeat_stays_marked_after_a_restart(rig: Rig) -> None:
+    posts = Memory(rows=Rows({0: None}))
+    await rig.channel.reply(rig.thread(), posts).finish(Final("Perhaps twice."))
+    marked = await settled(rig, "Perhaps twice.")
+    await rig.leave()
+    await rig.back()
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Perhaps twice."))
+    assert await settled(rig, "Perhaps twice.") == marked

@@ -97,7 +97,7 @@ async def test_a_used_up_budget_refuses_in_words_and_usage_shows_it(
     assert "main" in shown.text
     await until(lambda: "usage.png" in [each.file_name for each in telegram.visible(JANE)], what="the chart")
     telegram.send("/usage team")
-    await telegram.wait(JANE, "Only an operator")
+    await telegram.wait(JANE, "Only people with the right")
     await service.quiet()
 
 
@@ -113,6 +113,19 @@ async def test_the_team_s_usage_is_for_operators(telegram: FakeTelegram, model: 
     shown = await telegram.wait(JANE, "The usage of everybody")
     assert "2 calls" in shown.text
     assert "This month by person" in shown.text
+
+
+async def test_the_right_usage_decides_who_sees_the_team_s_usage(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    roles = [{"name": "auditor", "rights": ["usage"]}, {"name": "helper", "rights": ["talk", "operate"]}]
+    assigned = [{"role": "auditor", "who": [str(JANE)]}, {"role": "helper", "who": ["78"]}]
+    access = {"telegram": {"access": {"open": True, "roles": assigned}}}
+    service = await start(**priced(model, team={"roles": roles}, channels=access))
+    for chat, words in ((JANE, "The usage of everybody"), (78, "Only people with the right")):
+        telegram.send("/usage team", chat=chat)
+        await telegram.wait(chat, words)
+    await service.quiet()
 
 
 async def test_a_message_above_the_rate_is_refused_with_the_time(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.test_permissions import press
+from tests.e2e.test_permissions import press, toast
 from tests.e2e.test_subagents import task
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
@@ -20,6 +20,7 @@ from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import Shown
 from tests.support.service_process import Service, ask, bash, said
 
+GROUP = -1001
 FAKES = Path(__file__).parents[1] / "fakes"
 
 
@@ -68,6 +69,23 @@ async def test_a_tool_is_found_approved_and_asks_back_in_the_chat(
     assert "north dark green" in results(model)[-1]
     steps = [shown.text for shown in telegram.visible(JANE) if "painted" in shown.text]
     assert "Using paint of modern" in steps[-1]
+
+
+async def test_only_the_requester_answers_a_server_in_a_group(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    old = server("old", tmp_path, tools=["paint"])
+    service = await start(mcpServers={"old": old}, permissions={"allow": ["mcp__old__*"]})
+    telegram.send(f"@fawn_bot {ask(steps=[calls('mcp__old__paint')], text='painted')}", chat=GROUP)
+    shown = await telegram.wait(GROUP, "How shall I paint?", seconds=30)
+    await service.quiet()
+    assert "Only the person I asked" in await toast(telegram, press(telegram, shown, "red", user=78, chat=GROUP))
+    press(telegram, shown, "blue", chat=GROUP)
+    coats = await telegram.wait(GROUP, "coats")
+    assert "Expected: a whole number, from 1 to 3." in coats.text
+    press(telegram, coats, "Decline", chat=GROUP)
+    await telegram.wait(GROUP, "painted")
+    assert notes(tmp_path) == ['["decline", null]']
 
 
 async def test_after_a_kill_of_the_service_an_effect_before_a_question_does_not_happen_twice(

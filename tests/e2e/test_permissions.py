@@ -19,7 +19,7 @@ from tests.fakes.telegram_world import Shown
 from tests.support.service_process import Service, ask, said
 
 ASK: Mapping[str, Any] = {"ask": ["write_file"]}
-EVE = 78
+EVE, GROUP = 78, -1001
 QUESTION, IN_SLACK = "May I run write_file?", "May I run `write_file`?"
 ONCE, HERE = ["Approve", "Deny"], ["Approve", "Deny", "Allow in this conversation"]
 
@@ -63,6 +63,22 @@ async def toast(telegram: FakeTelegram, click: str) -> str:
 
 def press(telegram: FakeTelegram, shown: Shown, label: str, **more: Any) -> str:
     return telegram.click(next(data for name, data in shown.buttons if name == label), shown.id, **more)
+
+
+async def test_a_person_who_may_not_answer_is_not_told_that_it_is_their_answer(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(permissions=ASK)
+    telegram.send(f"@fawn_bot {asking('a')}", chat=GROUP)
+    shown = await telegram.wait(GROUP, QUESTION, seconds=30)
+    await service.quiet()
+    for command in ("/status", "/plan more", "/chart more"):
+        telegram.send(command, chat=GROUP, user=EVE)
+    words = "I'm waiting for somebody else's answer to “May I run write_file?”."
+    await until(lambda: str(said(telegram, GROUP)).count(words) == 3, 20, "the answers")
+    telegram.send("/status", chat=GROUP)
+    await telegram.wait(GROUP, "I'm waiting for your answer to “May I run write_file?”.")
+    press(telegram, shown, "Deny", chat=GROUP)
 
 
 # Case 91 of docs/cases.md

@@ -68,11 +68,21 @@ async def plant(telegram: FakeTelegram, model: FakeModel, service: Service) -> N
 
 
 async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    config = {**settings(model), "schedules": {"least_minutes": 0}, "budgets": [{"scope": "person", "tokens": 10**6}]}
+    config = {
+        **settings(model),
+        "schedules": {"least_minutes": 0},
+        "push": {"bark_servers": ["https://bark.test"]},
+        "budgets": [{"scope": "person", "tokens": 10**6}],
+    }
     service = await start(**config)
     await plant(telegram, model, service)
     telegram.send(ask(steps=[{"calls": [{"name": "ls", "args": {}}]}], text="kumquat", delay_ms=20_000))
     await until(lambda: "kumquat" in str(model.requests()[-1].messages), what="a running turn")
+    telegram.send("/zone Europe/Berlin")
+    telegram.send("/notify bark https://bark.test/BARKKEY")
+    telegram.send("/notify quiet 22:01-06:59")
+    telegram.send("/language en here")
+    await telegram.wait(JANE, "Quiet hours: 22:01-06:59.")
     used = f"SELECT coalesce(sum(input+output), 0), min(conversation) FROM usage WHERE person='telegram:{JANE}'"  # noqa: S608 — a number
     [spent] = service.rows(used)
     assert set(found_words(service.data)) >= {*WORDS} - {"walrus"}
@@ -88,8 +98,9 @@ async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, mod
     await service.stop()
     assert found_words(service.data) == {}
     tables = [name for (name,) in service.rows("SELECT name FROM sqlite_master WHERE type='table'")]
-    named = [name for name in tables if "Jane" in str(service.rows(f"SELECT * FROM {name}"))]  # noqa: S608 — own names
+    named = [name for name in tables if re.search("Jane|BARKKEY|22:01", str(service.rows(f"SELECT * FROM {name}")))]  # noqa: S608 — own names
     assert named == []
+    assert service.rows("SELECT * FROM languages") == []
     code, text = await service.fawn("audit", "verify")
     assert (code, "The audit is valid" in text) == (0, True), text
     [counted] = service.rows(used)
@@ -133,8 +144,12 @@ def lines_of(data: bytes) -> list[dict[str, Any]]:
 async def test_a_person_gets_their_own_data_in_their_direct_chat(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    service = await start(**settings(model), schedules={"least_minutes": 0})
+    access = {"telegram": {"access": {"open": True, "operators": [str(EVE)]}}}
+    service = await start(**settings(model), schedules={"least_minutes": 0}, channels=access)
     await plant(telegram, model, service)
+    telegram.send("/language en")
+    telegram.send(f"/access grant member {JANE}", chat=EVE)
+    await telegram.wait(EVE, "is member from now on.")
     telegram.send("/export me", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "in our direct chat only")
     telegram.send("/export me")
@@ -144,7 +159,18 @@ async def test_a_person_gets_their_own_data_in_their_direct_chat(
     assert shown.file is not None
     lines = lines_of(shown.file)
     kinds = {line["kind"] for line in lines}
-    assert {"message", "transcript", "memory", "usage", "schedule", "file", "person", "end"} >= kinds
+    assert kinds >= {
+        "message",
+        "transcript",
+        "memory",
+        "usage",
+        "schedule",
+        "file",
+        "person",
+        "role",
+        "language",
+        "end",
+    }
     assert lines[-1] == {"kind": "end", "complete": True}
     text = json.dumps(lines)
     assert all(word in text for word in ("quetzal", "marzipan", "ocelot", "tangerine.csv", "zeppelin"))

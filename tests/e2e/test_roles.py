@@ -9,11 +9,11 @@ from tests.e2e.test_permissions import asking, labels, press, results, toast, wr
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.fakes.telegram_world import BOT
+from tests.fakes.telegram_world import BOT, Shown
 from tests.support.service_process import ask, said
 
-EVE = 78
-OPS = -500
+EVE, BOB = 78, 79
+OPS, MOVED = -500, -1_001_000_000_500
 OPS_CHAT = f"telegram/{BOT['id']}/{OPS}"
 
 
@@ -101,3 +101,83 @@ async def test_a_group_in_another_chat_approves(telegram: FakeTelegram, model: F
     press(telegram, again, "Deny", user=77, chat=OPS)
     await telegram.wait(EVE, "not done")
     assert "did not approve" in results(model)[-1]
+
+
+async def test_a_role_of_one_chat_gives_no_role_beyond_it(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(**team(("owner", str(JANE))))
+    telegram.send("/access grant operator here", chat=OPS, user=JANE)
+    await telegram.wait(OPS, "Everybody in this chat without a role of their own is operator from now on.")
+    for words in ("grant operator 79", "grant operator 78", "grant viewer 79", "revoke 79"):
+        telegram.send(f"/access {words}", chat=OPS, user=EVE)
+    await until(lambda: str(said(telegram, OPS)).count("in this chat only") == 4, 20, "four refusals")
+    assert service.rows("SELECT subject, role FROM person_roles") == [(str(OPS), "operator")]
+    telegram.send("/access grant member here", chat=OPS, user=EVE)
+    await telegram.wait(OPS, "Everybody in this chat without a role of their own is member from now on.")
+    await service.quiet()
+
+
+async def test_who_asks_beside_the_requester_does_not_approve_what_they_ask_for(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    entry = {"calls": ["write_file(*/a)"], "roles": ["operator"]}
+    service = await start(**team(("operator", str(JANE)), ("operator", str(BOB)), team={"approvals": [entry]}))
+    await service.stop()
+    telegram.send("@fawn_bot look around", chat=OPS, user=EVE)
+    telegram.send(f"@fawn_bot {asking('a', text='all done')}", chat=OPS, user=JANE)
+    await service.start()
+    card = await telegram.wait(OPS, "May I run write_file?", seconds=30)
+    await service.quiet()
+    assert service.rows("SELECT requester, people FROM runs") == [(str(EVE), f"{EVE} {JANE}")]
+    assert "Only the person I asked" in await toast(telegram, press(telegram, card, "Approve", user=JANE, chat=OPS))
+    assert written(service) == []
+    press(telegram, card, "Approve", user=BOB, chat=OPS)
+    await telegram.wait(OPS, "all done")
+    assert written(service) == ["a"]
+
+
+async def test_a_chat_that_cannot_be_asked_is_named_where_the_call_was_requested(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    entry = {"calls": ["write_file(*/a)"], "roles": ["operator"], "chat": OPS_CHAT}
+    service = await start(**team(("operator", str(JANE)), team={"approvals": [entry]}))
+    telegram.block(OPS)
+    telegram.send(asking("a", text="all done"), chat=EVE)
+    card = await telegram.wait(EVE, "May I run write_file?", seconds=30)
+    await telegram.wait(EVE, f"I could not ask in the chat {OPS_CHAT}.")
+    press(telegram, card, "Approve", user=JANE, chat=EVE)
+    await telegram.wait(EVE, "all done")
+    await service.quiet()
+
+
+async def test_what_was_set_for_a_group_stays_when_it_becomes_a_supergroup(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(**team(("owner", str(JANE))))
+    telegram.send("/access grant viewer here", chat=OPS, user=JANE)
+    await telegram.wait(OPS, "Everybody in this chat without a role of their own is viewer from now on.")
+    telegram.migrate(OPS, MOVED)
+    telegram.send(f"@fawn_bot {ask(text='never')}", chat=MOVED, user=EVE)
+    await telegram.wait(MOVED, "Your role here is viewer, so I don't work for you.")
+    await service.quiet()
+
+
+async def test_the_other_chat_gets_the_whole_of_a_long_call(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    entry = {"calls": ["write_file(*/a)"], "roles": ["operator"], "chat": OPS_CHAT}
+    await start(**team(("operator", str(JANE)), team={"approvals": [entry]}))
+    long = write("a")
+    long["args"]["content"] = "x" * 3000
+    telegram.send(ask(steps=[{"calls": [long]}], text="all done"), chat=EVE)
+    card = await telegram.wait(OPS, "needs an approval in the chat", seconds=30)
+    assert "call.txt" in card.text
+    await until(lambda: all(files_in(telegram, chat) for chat in (OPS, EVE)), 20, "the files")
+    for chat in (OPS, EVE):
+        [file] = files_in(telegram, chat)
+        assert (file.file_name, file.file.count(b"x")) == ("call.txt", 3000)
+
+
+def files_in(telegram: FakeTelegram, chat: int) -> list[Shown]:
+    return [each for each in telegram.visible(chat) if each.file_name]

@@ -135,6 +135,26 @@ async def test_an_approval_inside_a_task_is_pressed_while_the_others_work(
 
 
 @pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("of_lead", [True, False])
+async def test_a_long_call_that_is_asked_while_others_work_comes_as_a_file(
+    telegram: FakeTelegram, model: FakeModel, start: Start, of_lead: bool
+) -> None:
+    service = await start(permissions={"ask": ["bash(touch *)"]})
+    long = bash(f"touch /mnt/user-data/workspace/go # {'x' * 3000}")
+    asking = long["calls"][0] if of_lead else task("careful", steps=[long], text="touched")
+    shown = await ask_beside_work(telegram, asking, "May I run bash?")
+    assert "call.txt" in shown.text
+    await until(lambda: [s for s in telegram.visible(JANE) if s.file_name], 20, "the file")
+    [file] = [each for each in telegram.visible(JANE) if each.file_name]
+    assert (file.file_name, file.file.count(b"x")) == ("call.txt", 3000)
+    telegram.click(shown.buttons[0][1], shown.id)
+    await telegram.wait(JANE, "all done")
+    await service.quiet()
+    assert len([each for each in telegram.visible(JANE) if each.file_name]) == 1
+    assert not list(service.data.glob("spool/*")), "the copy is deleted"
+
+
+@pytest.mark.usefixtures("bubblewrap")
 async def test_what_a_person_allows_inside_a_task_holds_for_its_later_calls(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -90,6 +90,50 @@ async def test_a_command_is_cancelled_by_its_person_or_an_operator_only(
     assert reports(telegram, GROUP) == []
 
 
+async def test_an_operator_repeats_a_task_for_its_person_and_with_their_rights(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    access = {"open": True, "operators": [str(JANE)]}
+    service = await start(channels={"telegram": {"access": access}})
+    telegram.send(background("exit 3", then=ask(text="a secret of Eve")), chat=EVE)
+    await telegram.wait(EVE, "a secret of Eve")
+    await service.quiet()
+    telegram.send("/task 1 retry")
+    await telegram.wait(JANE, "Trying again as task 2.")
+    await telegram.wait(EVE, "Background task 2 failed")
+    await until(lambda: said(telegram, EVE).count("a secret of Eve") == 2, 20, "the second answer")
+    await service.quiet()
+    assert service.rows("SELECT DISTINCT person FROM tasks") == [(str(EVE),)]
+    assert service.rows("SELECT DISTINCT requester FROM runs") == [(str(EVE),)]
+    telegram.send("/export me")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], 30, "the file")
+    [shown] = [each for each in telegram.visible(JANE) if each.file_name == "my-data.jsonl"]
+    assert b"secret of Eve" not in (shown.file or b"")
+    telegram.send("/access grant viewer 77")
+    await telegram.wait(JANE, "is viewer from now on.")
+    telegram.send("/task 1 retry")
+    await telegram.wait(JANE, "The role of the person does not allow work here.")
+    await service.quiet()
+
+
+async def test_an_operator_of_one_chat_sees_the_tasks_of_that_chat_only(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    roles = [{"role": "operator", "who": [f"{GROUP}/{JANE}", f"{JANE}/{JANE}"]}]
+    service = await start(channels={"telegram": {"access": {"open": True, "roles": roles}}})
+    for chat, words in ((EVE, "echo private"), (GROUP, "echo public")):
+        telegram.send(f"@fawn_bot {background(words)}", chat=chat, user=EVE)
+        await telegram.wait(chat, "is done after")
+        await service.quiet()
+    telegram.send("/tasks")
+    listed = await telegram.wait(JANE, "Background tasks, newest first")
+    assert "echo public" in listed.text
+    assert "private" not in listed.text
+    telegram.send("/task 1")
+    await telegram.wait(JANE, "I don't know a task 1 here.")
+    await service.quiet()
+
+
 async def test_the_agent_continues_after_a_command_and_lists_and_cancels_tasks(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -106,6 +106,12 @@ class FakeModel(LocalServer):
         self._log.append(entry)
         return entry, raw
 
+    def _keep(self, entry: Request, request: web.Request, body: Json, messages: str) -> None:
+        """Log what was sent, unless bodies are not kept. `messages` is the dialect's name of the messages."""
+        if self.keep_bodies:
+            entry.messages, entry.tools, entry.headers = body[messages], body.get("tools") or [], dict(request.headers)
+            entry.body = {name: value for name, value in body.items() if name not in (messages, "tools")}
+
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         entry, raw = await self._receive(request)
         if self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":
@@ -114,10 +120,7 @@ class FakeModel(LocalServer):
         entry.helper = not body.get("tools") and bool(helper_answer(body["messages"]))
         if not entry.helper:
             entry.id = str((directive_of(body["messages"])[0] or {}).get("id", ""))
-        if self.keep_bodies:
-            entry.messages, entry.tools = body["messages"], body.get("tools") or []
-            entry.headers = dict(request.headers)
-            entry.body = {name: value for name, value in body.items() if name not in ("messages", "tools")}
+        self._keep(entry, request, body, "messages")
         if self.dialect:
             known = [{k: v for k, v in m.items() if k not in REASONING_FIELDS} for m in body["messages"]]
             entry.rejected = self.dialect.refuses(body) or rejected(known)

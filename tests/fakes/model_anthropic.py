@@ -42,8 +42,7 @@ class FakeAnthropic(FakeModel):
     async def _messages(self, request: web.Request) -> web.StreamResponse:
         entry, raw = await self._receive(request)
         body: Json = orjson.loads(raw)
-        entry.messages, entry.tools, entry.headers = body["messages"], body.get("tools") or [], dict(request.headers)
-        entry.body = {name: value for name, value in body.items() if name not in ("messages", "tools")}
+        self._keep(entry, request, body, "messages")
         if not (request.headers.get("x-api-key") or request.headers.get("Authorization", "").startswith("Bearer ")):
             return self._fail(entry, 401, "authentication_error", "x-api-key header is required")
         if not request.headers.get("anthropic-version"):

@@ -40,8 +40,7 @@ class FakeResponses(FakeModel):
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         entry, raw = await self._receive(request)
         body: Json = orjson.loads(raw)
-        entry.messages, entry.tools, entry.headers = body["input"], body.get("tools") or [], dict(request.headers)
-        entry.body = {name: value for name, value in body.items() if name not in ("input", "tools")}
+        self._keep(entry, request, body, "input")
         entry.rejected = _refuses(body)
         code = "invalid_value"
         if self.window_bytes and len(raw) > self.window_bytes:

@@ -42,7 +42,8 @@ class Memory:
         self.rows[index], self.rows.posts[index] = None, before + 1
 
     async def sent(self, index: int, message_id: str) -> None:
-        self.rows[index], self.rows.posts[index] = message_id, 1
+        unknown = self.rows.posts[index] if self.rows.get(index, "") is None else 1
+        self.rows[index], self.rows.posts[index] = message_id, unknown
 
     async def unsent(self, index: int) -> None:
         self.rows.posts[index] -= 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from agent.demo.rules import DEMO_RULES
 from agent.factory import build_agent
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.permissions.rules import RulePermissions
+from agent.schedules import ScheduleRequest
 from agent.sections import AgentSettings
 from agent.turn import Agent
 from sandbox.base import Sandbox
@@ -24,6 +27,26 @@ from tests.support.turn_context import FolderMachine, ListSteering, make_turn_co
 from tests.unit.agent.conftest import view
 
 FAST = ModelSettings("demo", DEMO_CLASS_PATH, options={"word_seconds": 0.0})
+
+
+class RecordedSchedules:
+    """`agent.schedules.Schedules` that accepts every proposal."""
+
+    def __init__(self) -> None:
+        self.requests: list[ScheduleRequest] = []
+
+    async def propose(self, request: ScheduleRequest) -> str:
+        self.requests.append(request)
+        return "Proposed as schedule 1."
+
+    async def list_schedules(self) -> str:
+        return ""
+
+    async def pause(self, number: int) -> str:
+        return ""
+
+    async def delete(self, number: int) -> str:
+        return ""
 
 
 class ShelfMachine:
@@ -181,6 +204,17 @@ async def test_approve_asks_and_respects_the_decision(
     blocks = await play(agent, context, say(decision, "m2"), Answer(approve.id, decision, "m2"))
     assert said in view(blocks).final().text
     assert (tmp_path / "files/outputs/approved.txt").exists() == (decision == "Approve")
+
+
+async def test_remind_proposes_a_reminder_in_a_minute(database: SqliteDatabase, context: TurnContext) -> None:
+    agent = await build_agent((FAST,), AgentSettings(), database, replace(SERVICES, schedules=True))
+    schedules = context.schedules = RecordedSchedules()
+    text = view(await play(agent, context, say("remind me"))).final().text
+    assert "Press **Yes**" in text
+    [request] = schedules.requests
+    assert request.kind == "reminder"
+    assert 0 < (datetime.fromisoformat(request.at) - datetime.now(UTC)).total_seconds() <= 60
+    await agent.close()
 
 
 async def test_delegate_gives_parallel_tasks_to_sub_agents_and_joins_their_results(

@@ -64,7 +64,10 @@ def test_any_model_class_gets_the_settings_under_its_own_names() -> None:
         (ModelSettings("a", f"{HERE}:Keyed", options={"responses": ["x"], "top_q": 1}), "top_q: "),
         (ModelSettings("a", f"{HERE}:Keyed", api_key=Secret("s3cret")), "responses: Field required"),
         (ModelSettings("a", api_key=Secret("s3cret"), options={"temperatur": 1}), "mean 'temperature'?"),
-        (ModelSettings("a", api_key=Secret("s3cret"), options={"qqq": 1}), "qqq: langchain_openai:ChatOpenAI does not have"),
+        (
+            ModelSettings("a", api_key=Secret("s3cret"), options={"qqq": 1}),
+            "ChatOpenAI does not have such a setting",
+        ),
         (ModelSettings("a", api_key=Secret("s3cret"), options={"qqq": 1}), "extra_body"),
         (ModelSettings("a", "langchain_openai:ChatOpenAi"), "mean 'ChatOpenAI'?"),
         (ModelSettings("a", api_key=Secret("s3cret"), options={"temperature": "hot"}), "temperature"),

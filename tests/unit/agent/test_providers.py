@@ -85,6 +85,13 @@ async def test_text_and_usage_with_cached_tokens(provider: Provider, bench: Benc
     assert rejections(provider) == []
 
 
+async def test_a_double_keeps_bodies_only_if_they_are_wanted(provider: Provider, bench: Bench) -> None:
+    provider.server.forget(keep_bodies=False)
+    await bench.run(say("hello"))
+    [request] = provider.server.requests()
+    assert (request.messages, request.tools, request.body, request.headers) == ([], [], {}, {})
+
+
 async def test_tool_calls_with_their_reasoning_in_this_turn_and_after_a_restart(
     provider: Provider, bench: Bench, make: Workshop
 ) -> None:

@@ -90,6 +90,13 @@ async def test_a_question_waits_and_its_answer_resumes_the_turn(bench: Bench, mo
     assert len(model.requests()) == 2
 
 
+async def test_a_call_that_ended_before_a_question_keeps_its_step(bench: Bench) -> None:
+    first = await bench.run(say(ASKING))
+    blocks = await bench.run(say("x", "m2"), answers=(Answer(asks(first)[0].id, "x", "m2"),))
+    assert [step.detail for step in view(blocks).steps.values()] == ["look: a"]
+    assert view(blocks).steps == view(first).steps
+
+
 async def test_a_message_that_answers_nothing_closes_the_question(bench: Bench, model: FakeModel) -> None:
     await bench.run(say(ASKING))
     blocks = await bench.run(say("something else, please", "m2"))
@@ -225,6 +232,10 @@ async def test_the_same_message_resumes_an_interrupted_turn(bench: Bench, model:
     blocks = await bench.run(say(text))
     assert end(blocks) == "done"
     assert steps(blocks)[0][1] == "running"  # running steps are shown again
+    assert [(step.detail, step.state) for step in view(blocks).steps.values()] == [
+        ("look: a", "done"),
+        ("slow", "failed"),
+    ]
     assert len(model.requests()) == asked + 1  # the first call is not made again
 
 

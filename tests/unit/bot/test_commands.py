@@ -45,11 +45,11 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 @asynccontextmanager
-async def answering(store: Database, count: int) -> AsyncIterator[None]:
+async def answering(store: Database, count: int, service: CommandService = IDLE_SERVICE) -> AsyncIterator[None]:
     """Serve commands from the end of the block on, until `count` were answered."""
     done = asyncio.Semaphore(0)
     yield
-    serving = asyncio.create_task(CommandRunner(store, IDLE_SERVICE, done.release).serve())
+    serving = asyncio.create_task(CommandRunner(store, service, done.release).serve())
     async with asyncio.timeout(5):
         for _ in range(count):
             await done.acquire()
@@ -204,3 +204,22 @@ async def test_a_mode_needs_words_and_does_not_begin_while_work_goes_on(store: D
     assert again == usage
     rows = await store.run(lambda execute: execute("SELECT count(*) AS n FROM inbox WHERE kind='chat'", {}))
     assert rows[0]["n"] == 1
+
+
+async def test_a_command_of_a_person_who_lost_their_access_meanwhile_has_no_effect(store: Database) -> None:
+    closed = replace(IDLE_SERVICE, current=current_of(telegram=AccessConfig(operators=("boss",))))
+    async with answering(store, 2, closed):
+        await receive(store, HELP, replace(HELP, key="k2", text="whoami", author=Author("boss", "Boss")))
+    [words] = await said(store)
+    assert words.startswith("You are Boss")
+    rows = await store.run(lambda execute: execute("SELECT state, error FROM inbox ORDER BY id", {}))
+    assert [tuple(row) for row in rows] == [(1, "stranger"), (1, "")]
+
+
+async def test_a_number_that_no_row_can_have_is_unknown(store: Database) -> None:
+    huge = "9" * 30
+    words = (f"schedule pause {huge}", f"task {huge}", f"memory forget {huge}")
+    async with answering(store, len(words)):
+        await receive(store, *(replace(HELP, key=text, text=text) for text in words))
+    assert [f"{huge} here" in text for text in await said(store)] == [True, True, False]
+    assert not [text for text in await said(store) if "failed on my side" in text]

@@ -650,3 +650,11 @@ def test_a_preset_sets_what_the_entry_does_not_say() -> None:
 )
 def test_a_preset_that_cannot_be_used_is_a_fault(entry: str, fault: str) -> None:
     assert fault in "\n".join(faults(f"config_version: 1\nmodels: [{{name: a, {entry}}}]"))
+
+
+def test_a_budget_that_another_one_would_replace_is_a_fault() -> None:
+    first, other = "{scope: person, period: day, money: 2 USD}", "{scope: person, period: day, tokens: 1M}"
+    [fault] = faults(f"config_version: 1\nbudgets: [{first}, {other}]")
+    assert "budgets[1]: has the same scope and period as `budgets[0]`" in fault
+    others = "{scope: person, tokens: 1M}, {scope: person, period: day, which: '42', tokens: 1M}"
+    assert len(read(f"budgets: [{first}, {others}]").budgets) == 3

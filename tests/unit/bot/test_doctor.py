@@ -20,6 +20,7 @@ from agent.setting import Secret
 from bot.admin.doctor import render_finding, run_checks
 from bot.admin.local_checks import Finding, check_machine
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
+from bot.config.team import ApprovalRule, RoleConfig, TeamConfig
 from bot.model_discovery import name_models
 from bot.storage.database import DataLock
 from bot.storage.migrate import prepare_databases
@@ -321,9 +322,18 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path, words: tuple[str, .
 
 
 async def test_rules_that_never_match_are_noted(tmp_path: Path) -> None:
-    deny, allow = map(RuleText, ("bsh(rm *)", "mcp__github__*")), map(RuleText, ("expose", "Read_*", "bash(git *)"))
+    deny, allow = (
+        map(RuleText, ("bsh(rm *)", "mcp__github__*", "acp__a__edit")),
+        map(RuleText, ("expose", "Read_*", "bash(git *)")),
+    )
     rules = PermissionConfig(deny=tuple(deny), allow=tuple(allow))
-    found = await run_checks(Config(tmp_path, permissions=rules, sandbox=FILES_ONLY))
-    [note] = [each for each in found if each.subject == "permissions"]
+    approval = ApprovalRule((RuleText("bahs(make)"),), chat="slak/T1/C1")
+    team = TeamConfig(roles=(RoleConfig("a", deny=(RuleText("rm_file"),)),), approvals=(approval,))
+    found = await run_checks(Config(tmp_path, permissions=rules, sandbox=FILES_ONLY, team=team))
+    note, role, call = [each for each in found if each.subject == "permissions"]
+    assert ["'rm_file'" in role.text, "'bahs(make)'" in call.text] == [True, True]
+    assert [each.text for each in found if each.subject == "approvals"] == [
+        "the chat slak/T1/C1 can't be asked: its channel is not configured"
+    ]
     assert (note.state, note.text) == ("note", "the rule 'bsh(rm *)' never matches: no tool has that name")
     assert note.fix == "did you mean 'bash'?"

@@ -209,6 +209,13 @@ async def test_missed_times_follow_the_rule(
     assert await bench.fires() == expected
 
 
+@pytest.mark.parametrize(("zone", "known"), [("UTC", ""), (NEW_YORK, NEW_YORK)])
+async def test_a_time_that_needs_no_zone_does_not_set_that_of_its_owner(bench: Bench, zone: str, known: str) -> None:
+    row = await bench.add(form="at", expression=f"{NOON + HOUR:.3f}", zone=zone)
+    await bench.store.run(lambda execute: proposals.confirm(execute, row, NOON))
+    assert await bench.store.run(lambda execute: people.zone_of(execute, row.channel, row.owner)) == known
+
+
 async def test_all_missed_times_are_made_up_for_up_to_a_limit(bench: Bench) -> None:
     await bench.add(missed="all")
     for _ in range(40):
@@ -240,6 +247,17 @@ async def test_a_clock_that_is_set_back_fires_nothing_twice(bench: Bench) -> Non
     await bench.look(NOON - 5 * HOUR)
     await bench.look(NOON + HOUR)
     assert await bench.fires() == [(1.0, "sent")]
+
+
+async def test_a_clock_that_is_set_back_far_does_not_silence_a_schedule(bench: Bench) -> None:
+    row = await bench.add()
+    await bench.look(NOON + HOUR)
+    await bench.look(NOON + 365 * DAY)
+    assert ((await bench.again(row)).next_at or 0) > NOON + 365 * DAY
+    fired = await bench.look(NOON + 1.5 * HOUR)
+    assert fired.next_at == NOON + 2 * HOUR
+    await bench.look(NOON + 2 * HOUR)
+    assert (2.0, "sent") in await bench.fires()
 
 
 async def test_an_owner_without_access_fires_nothing_and_the_schedule_is_paused_and_said(bench: Bench) -> None:

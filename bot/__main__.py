@@ -194,7 +194,8 @@ def _add_people_and_letters(add: Callable[..., Any]) -> None:
         "words", nargs="*", metavar="CODE | CHANNEL PERSON", help=_("the code, or whose access to revoke")
     )
     forget = add("forget", _("delete what is stored of a person"), commands.run_operation, group="", action="forget")
-    forget.add_argument("words", nargs=2, metavar=("CHANNEL", "PERSON"), help=_("the channel and the platform id"))
+    for metavar, text in {"CHANNEL": _("the channel"), "PERSON": _("the platform id")}.items():
+        forget.add_argument("words", action="append", metavar=metavar, help=text)
 
 
 def _add_setup(add: Callable[..., Any]) -> None:

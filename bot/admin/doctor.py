@@ -76,7 +76,8 @@ async def _findings_of(subject: str, task: asyncio.Task[list[Finding]]) -> list[
 def render_finding(finding: Finding) -> str:
     """Return a finding as a line, with its fix on the next one."""
     fix = f"\n      → {finding.fix}" if finding.fix else ""
-    return f"{_(_MARKS[finding.state]):5} {finding.subject}: {finding.text}{fix}"
+    text = _("{name}: {reason}", name=finding.subject, reason=finding.text)
+    return f"{_(_MARKS[finding.state]):5} {text}{fix}"
 
 
 def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Finding]]]]:

@@ -24,17 +24,18 @@ from sandbox.docker.client import DockerEngine
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        ([], "缺少必需的参数：action"),
-        (["lst"], "参数 action：无效的值：'lst'（可选："),
-        (["list", "--config"], "参数 --config：需要一个参数"),
-        (["list", "--nope"], "无法识别的参数：--nope"),
+        (["dead"], "缺少必需的参数：action"),
+        (["forget", "telegram"], "缺少必需的参数：PERSON"),
+        (["dead", "lst"], "参数 action：无效的值：'lst'（可选："),
+        (["dead", "list", "--config"], "参数 --config：需要一个参数"),
+        (["dead", "list", "--nope"], "无法识别的参数：--nope"),
     ],
 )
 def test_a_wrong_command_line_is_explained_in_chinese(
     words: list[str], fault: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with use_language("zh"), pytest.raises(SystemExit, match="2"):
-        command_line_parser().parse_args(["dead", *words])
+        command_line_parser().parse_args(words)
     said = capsys.readouterr().err
     assert said.startswith("用法：fawn ")
     assert f"错误：{fault}" in said

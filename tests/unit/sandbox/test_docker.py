@@ -439,7 +439,7 @@ async def test_docker_failures_are_reported(settings: DockerSettings, tmp_path: 
             (replace(settings, host=f"unix://{deaf}"), r"does not answer .*`sudo systemctl start docker`"),
             (replace(settings, host="tcp://127.0.0.1:1"), r"does not answer .*refused"),
             (replace(settings, host="ssh://there"), "unix:// or tcp://"),
-            (replace(settings, runtime="none-such"), "no runtime none-such"),
+            (replace(settings, runtime="none-such"), "the runtime none-such"),
         ):
             with pytest.raises(SandboxUnavailable, match=words) as caught:
                 async with chosen("docker", changed):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agent.models.settings import AgentConfigError
 from agent.sections import PromptConfig
+from catalogue import N_, LazyText
 
 
 def join_parts(*parts: str) -> str:
@@ -24,9 +25,8 @@ def read_prompt(prompt: PromptConfig) -> str:
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        wrong = f"{prompt.file!r} cannot be read: {reason}"
-        raise AgentConfigError(
-            ("prompt", "file"), wrong, "check the path; it starts at the folder of the file"
-        ) from error
+        reason = error.strerror if isinstance(error, OSError) else LazyText(N_("it is not UTF-8 text"))
+        wrong = LazyText(N_("{file!r} cannot be read: {reason}"), file=prompt.file, reason=reason)
+        fix = LazyText(N_("check the path; it starts at the folder of the file"))
+        raise AgentConfigError(("prompt", "file"), wrong, fix) from error
     return join_parts(text, prompt.extend)

@@ -21,7 +21,7 @@ from agent.context import ToolServices, TransactionRunner, TurnContext
 from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
 from agent.models.loader import LoadedModel, load_model
-from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
+from agent.models.settings import DEMO_CLASS_PATH, NO_SUCH_MODEL, AgentConfigError, ModelSettings
 from agent.models.traffic import ModelTraffic
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
@@ -39,7 +39,7 @@ from agent.tools import make_tools
 from agent.tools.tool import ToolTraits, traits_of
 from agent.turn import Agent
 from agent.user_message import MessageFormatter
-from catalogue import N_
+from catalogue import N_, LazyText
 
 
 async def build_agent(
@@ -79,8 +79,7 @@ def _assemble_agent(
     for role, value in asdict(roles).items():
         for name in [value] if isinstance(value, str) else value:
             if name and name not in models:
-                wrong = f"there is no model {name!r}; configured are {', '.join(models)}"
-                raise AgentConfigError(("roles", role), wrong)
+                raise AgentConfigError(("roles", role), LazyText(NO_SUCH_MODEL, model=name, models=[*models]))
     lead = roles.lead or entries[0].name
     formatter = MessageFormatter(settings.time_zone, skills)
     summary_model = models[roles.summary] if roles.summary else None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from catalogue import _, list_items
+from catalogue import N_, LazyText, _, localized
+
+DID_YOU_MEAN = N_("did you mean {name!r}?")
 
 
 def closest_name(name: str, known: Iterable[str]) -> str:
@@ -29,12 +31,17 @@ def split_name(words: Sequence[str], known: Iterable[str]) -> tuple[str, list[st
 
 def did_you_mean(name: str) -> str:
     """Return the question whether this name was meant."""
-    return _("did you mean {name!r}?", name=name)
+    return _(DID_YOU_MEAN, name=name)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return "did you mean …?", or the list of what there is."""
-    names = {option.lower(): option for option in sorted(known)}
-    if close := closest_name(name, names.values()):
-        return did_you_mean(close)
-    return _("one of: {names}", names=list_items(names.values())) if names and len(names) <= 30 else ""
+    return localized(suggest_lazily(name, known))
+
+
+def suggest_lazily(name: str, known: Iterable[str]) -> LazyText | str:
+    """Return "did you mean …?", or the list of what there is, to be translated later."""
+    names = sorted(known)
+    if close := closest_name(name, names):
+        return LazyText(DID_YOU_MEAN, name=close)
+    return LazyText(N_("one of: {names}"), names=names) if 0 < len(names) <= 30 else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from langchain_core.tools import BaseTool
 
 from agent.brief import join_parts
-from agent.models.settings import AgentConfigError
+from agent.models.settings import NO_SUCH_MODEL, AgentConfigError
 from agent.resume import Graph
 from agent.sections import AgentSettings
 from agent.spending import LEAD
@@ -16,6 +16,7 @@ from agent.subagents.kinds import matching_tools
 from agent.subagents.settings import NamedAgentSettings
 from agent.subagents.task import make_task_tool
 from agent.tools.tool import TASK_TOOL
+from catalogue import N_, LazyText
 
 RESERVED_NAMES = ("default", LEAD)
 
@@ -36,11 +37,13 @@ def check_agents(settings: AgentSettings, models: Collection[str]) -> None:
     for number, entry in enumerate(settings.agents):
         at = ("agents", number)
         if entry.name in (*RESERVED_NAMES, *names) or " " in entry.name:
-            raise AgentConfigError(at, f"the name {entry.name!r} is taken or has a space", "choose another name")
+            wrong = LazyText(N_("the name {name!r} is taken or has a space"), name=entry.name)
+            raise AgentConfigError(at, wrong, LazyText(N_("choose another name")))
         if entry.model and entry.model not in models:
-            raise AgentConfigError(at, f"there is no model {entry.model!r}; configured are {', '.join(models)}")
+            raise AgentConfigError(at, LazyText(NO_SUCH_MODEL, model=entry.model, models=[*models]))
         if unknown := [kind for kind in entry.kinds if kind not in kinds]:
-            raise AgentConfigError(at, f"there is no kind {unknown[0]!r}; there are {', '.join(kinds)}")
+            text = N_("there is no kind {kind!r}; there are {kinds}")
+            raise AgentConfigError(at, LazyText(text, kind=unknown[0], kinds=[*kinds]))
         names.add(entry.name)
 
 

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 import channels
 from agent.models.settings import AgentConfigError
 from bot.admin import commands, subparsers
+from bot.admin.command_parser import CommandParser
 from bot.admin.commands import CONFIG, FAULT, OK, TAKEN, fail
 from bot.config.loader import ConfigError, load_config, secret_texts, terminal_language
 from bot.config.schema import Config
 from bot.config.source import ConfigSource
 from bot.version import VERSION
-from catalogue import N_, _, set_language, use_language
+from catalogue import N_, _, current_language, set_language, use_language
 from sandbox.base import SandboxUnavailable
 
 if TYPE_CHECKING:  # not before they are needed: a command must start at once
@@ -67,10 +68,10 @@ def _run_command(argv: list[str] | None) -> int:
     return code
 
 
-def command_line_parser() -> argparse.ArgumentParser:
+def command_line_parser() -> CommandParser:
     """Return the parser of the command line."""
-    top = argparse.ArgumentParser(prog="fawn", description=_("An agent service for a team's chats."))
-    top.add_argument("-V", "--version", action="version", version=f"fawn {VERSION}")
+    top = CommandParser(prog="fawn", description=_("An agent service for a team's chats."))
+    top.add_argument("-V", "--version", action="version", version=f"fawn {VERSION}", help=_("print the version"))
     top.set_defaults(do=None, print="help")
     parsers = top.add_subparsers(metavar="COMMAND")
 
@@ -171,7 +172,8 @@ def _add_people_and_letters(add: Callable[..., Any]) -> None:
         "words", nargs="*", metavar="CODE | CHANNEL PERSON", help=_("the code, or whose access to revoke")
     )
     forget = add("forget", _("delete what is stored of a person"), commands.run_operation, group="", action="forget")
-    forget.add_argument("words", nargs=2, metavar=("CHANNEL", "PERSON"), help=_("the channel and the platform id"))
+    for metavar, text in {"CHANNEL": _("the channel"), "PERSON": _("the platform id")}.items():
+        forget.add_argument("words", action="append", metavar=metavar, help=text)
 
 
 def _add_setup(add: Callable[..., Any]) -> None:
@@ -328,13 +330,13 @@ async def _render_banner(config: Config) -> str:
     """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
     from bot.app import folders, sandbox_settings
     from bot.current import Current
-    from sandbox.select import select_provider
+    from sandbox.select import SANDBOX, select_provider
 
     provider, sandbox = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     await provider.close()
     model = next(iter(Current(config).models.values()))
     head = _("Fawn {version} · model: {model} · {source}", version=VERSION, model=model, source=config.source)
-    return f"{head}\n{sandbox}"
+    return f"{head}\n{_(SANDBOX, description=sandbox)}"
 
 
 def _channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -362,7 +364,8 @@ def _print_text(name: str) -> int:
     elif name in ("bash", "zsh", "man"):
         from bot.admin import shell
 
-        parser = command_line_parser()
+        with use_language("en" if name == "man" else current_language()):  # the manual page is English
+            parser = command_line_parser()
         print(shell.manual_page(parser) if name == "man" else shell.completion_script(parser, name), end="")
     elif name == "version":
         print(f"fawn {VERSION}")

@@ -271,7 +271,7 @@ class App:
             select_provider(config.sandbox.provider, sandbox_settings(config), self._folders),
             asyncio.to_thread(import_agent, self._supervisor.names),
         )
-        log.info(self._status.sandbox)
+        log.info("sandbox.chosen description=%s", self._status.sandbox)
         provider = QuotaProvider(engine, self._folders)
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:

@@ -11,13 +11,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent.blocks import CALL_FILE_NAME, Approve, Ask, File, Final, View
-from catalogue import _, list_items, ngettext
+from catalogue import LazyText, _, list_items, localized, ngettext
 from channels.base import OutgoingFile
 from sandbox import base
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
-from sandbox.inside.search import WalkBounds
+from sandbox.inside.search import SkipReason, WalkBounds
 
 MAX_FILES_PER_TURN, MOST_BYTES = 20, 100 << 20  # of one turn; the rest stays in outputs/ and is named
 NOTES = 3  # lines about files that cannot be sent
@@ -129,11 +129,11 @@ class _Refused:
         self._lines: list[str] = []
         self._skipped: list[str] = []
 
-    def add(self, path: str, why: str) -> None:
+    def add(self, path: str, why: object) -> None:
         self._lines.append(_not_sent(path, why))
 
-    def skip(self, path: str, why: str) -> None:
-        self._skipped.append(_not_sent(path, why))
+    def skip(self, path: str, why: SkipReason) -> None:
+        self._skipped.append(_not_sent(path, LazyText(why.sentence, n=why.n)))
 
     def _said(self) -> str:
         return f"!{hashlib.sha256(repr(self._skipped).encode()).hexdigest()}" if self._skipped else ""
@@ -170,10 +170,10 @@ def _refusal_reason(error: Exception, size: int, limit: int) -> str:
     if size > limit:
         size, limit = round(size / (1 << 20)), limit >> 20
         return _("{size} MB, over this chat's limit of {limit} MB", size=size, limit=limit)
-    return str(error) if isinstance(error, base.SandboxError) else _("could not be read")
+    return localized(error) if isinstance(error, base.SandboxError) else _("could not be read")
 
 
-def _not_sent(path: str, why: str) -> str:
+def _not_sent(path: str, why: object) -> str:
     return _("Not sent: {path} ({reason}).", path=_shown_path(path), reason=why)
 
 

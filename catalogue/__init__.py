@@ -7,10 +7,11 @@ documentation are English.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, reduce
 from importlib.resources import files
 
 from catalogue.po_file import read_po
@@ -23,7 +24,7 @@ _configured: ContextVar[str] = ContextVar("configured_language", default="")
 def _(sentence: str, /, **values: object) -> str:
     """Return a sentence in the current language, with `values` in place of its named placeholders."""
     text = _translations(current_language()).get(sentence, sentence)
-    return text.format(**values) if values else text
+    return text.format(**{name: _localized_value(value) for name, value in values.items()}) if values else text
 
 
 def ngettext(one: str, many: str, n: int, /, **values: object) -> str:
@@ -47,9 +48,9 @@ def list_items(items: Iterable[str]) -> str:
     return _(", ").join(items)
 
 
-def join_sentences(*sentences: str) -> str:
+def join_sentences(*sentences: LazyText | str) -> str:
     """Return the sentences that are not empty as one text. Chinese has no space between them."""
-    return ("" if current_language() == "zh" else " ").join(filter(None, sentences))
+    return localized(join_lazily(*sentences))
 
 
 def format_duration(seconds: float) -> str:
@@ -61,6 +62,55 @@ def format_duration(seconds: float) -> str:
     if minutes:
         return _("{minutes} min {seconds} s", minutes=minutes, seconds=rest) if rest else _("{n} min", n=minutes)
     return _("{n} s", n=rest)
+
+
+# ------------------------------------------------------------ sentences whose reader is not known yet
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class LazyText:
+    """A marked sentence (`N_`) and its values. `localized` and `_` translate it where a person will read it; `str` is
+    English, for logs and the model. Values may be lazy texts or errors themselves, or lists of items."""
+
+    sentence: str
+    values: Mapping[str, object]
+
+    def __init__(self, sentence: str, /, **values: object) -> None:
+        object.__setattr__(self, "sentence", sentence)
+        object.__setattr__(self, "values", values)
+
+    def __str__(self) -> str:
+        with use_language("en"):
+            return _(self.sentence, **self.values)
+
+
+class LocalizedError(Exception):
+    """An error that people read, in their language: a marked sentence and its values, as in LazyText, or one."""
+
+    def __init__(self, sentence: LazyText | str, /, **values: object) -> None:
+        super().__init__(sentence, values)
+        self.text = LazyText(sentence, **values) if isinstance(sentence, str) else sentence
+
+    def __str__(self) -> str:
+        return str(self.text)
+
+
+def localized(text: object) -> str:
+    """Return a lazy text or an error in the current language, and anything else as its `str`."""
+    lazy = text.text if isinstance(text, LocalizedError) else text
+    return _(lazy.sentence, **lazy.values) if isinstance(lazy, LazyText) else str(lazy)
+
+
+def join_lazily(*sentences: LazyText | str) -> LazyText:
+    """Return the sentences that are not empty, lazy or not, as one lazy text."""
+    given = [LazyText("{text}", text=sentence) for sentence in sentences if sentence] or [LazyText("")]
+    return reduce(lambda first, more: LazyText(N_("{first} {more}"), first=first, more=more), given)
+
+
+def _localized_value(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return list_items(map(localized, value))
+    return localized(value) if isinstance(value, LazyText | LocalizedError) else value
 
 
 # ------------------------------------------------------------ the current language

@@ -14,18 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from catalogue import N_, LocalizedError
+
 ROOT = "/mnt/user-data"
 WORKSPACE, UPLOADS, OUTPUTS = f"{ROOT}/workspace", f"{ROOT}/uploads", f"{ROOT}/outputs"
 SKILLS = "/mnt/skills"
 FOLDERS = ("workspace", "uploads", "outputs")
+NO_REASON = N_("no reason given")
 
 
-class SandboxError(Exception):
-    """A sandbox operation failed."""
+class SandboxError(LocalizedError):
+    """A sandbox operation failed. The texts that only the model reads are plain English."""
 
 
 class SandboxUnavailable(SandboxError):
-    """This provider does not work here. The text is one sentence with the fix."""
+    """This provider does not work here. The text, for operators, is one sentence with the fix."""
 
 
 class SandboxGone(SandboxError):

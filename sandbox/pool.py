@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from catalogue import N_
 from sandbox.base import SandboxError, SandboxGone
 from sandbox.wire.client import StreamSandbox
 
@@ -85,7 +86,7 @@ class SandboxPool(Generic[S]):
                 await asyncio.shield(task)  # one cancelled caller must not cancel the start for others
             except asyncio.CancelledError:
                 if task.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]  # this runs in a task
-                    raise SandboxGone("The sandbox was stopped while it started.") from None
+                    raise SandboxGone(N_("The sandbox was stopped while it started.")) from None
                 raise
 
     def _started(self, key: str, task: asyncio.Task[_PooledSandbox[S]]) -> None:
@@ -118,9 +119,8 @@ class SandboxPool(Generic[S]):
                         self._released.clear()
                         await self._released.wait()
         except TimeoutError:
-            raise SandboxError(
-                f"All {self._capacity} sandboxes are in use by other conversations (`sandbox.live`): try again later."
-            ) from None
+            text = N_("All {n} sandboxes are in use by other conversations (`sandbox.live`): try again later.")
+            raise SandboxError(text, n=self._capacity) from None
 
     async def reap(self, idle: float) -> list[str]:
         before = time.monotonic() - idle

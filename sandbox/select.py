@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Literal
 
+from catalogue import N_, LazyText, join_lazily
 from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
@@ -15,29 +16,35 @@ from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
 from sandbox.network.rules import NetworkRules
 
+SANDBOX = N_("Sandbox: {description}")
+DOCKER = N_("Docker, one isolated container of {image} per conversation, {network}, {disk}.")
+DOCKER_RUNTIME = N_("Docker, one {runtime} container of {image} per conversation, {network}, {disk}.")
+BUBBLEWRAP = N_("bubblewrap, one isolated sandbox per conversation, {network}, {disk}.")
+
 
 async def select_provider(
     provider: Literal["auto", "docker", "local", "none"],
     settings: DockerSettings,
     folders: ConversationFolders,
-) -> tuple[SandboxProvider, str]:
-    """Return the provider and a sentence about the choice. "docker" and "local" raise SandboxUnavailable with the fix
+) -> tuple[SandboxProvider, LazyText]:
+    """Return the provider and a description of the choice. "docker" and "local" raise SandboxUnavailable with the fix
     if theirs does not work; "auto" takes the best that works and says why the others do not."""
     only = FilesOnlyProvider(settings.skills)
     if provider == "none":
         await folders.check(only)
-        return only, "Sandbox: files only, as configured; commands are off."
-    why: list[str] = []
+        return only, LazyText(N_("files only, as configured; commands are off."))
+    facts = {"network": describe_network(settings.network), "disk": folders.description}
+    why: list[LazyText] = []
     if provider in ("auto", "docker"):
         made: DockerProvider | BubblewrapProvider = DockerProvider(settings)
         try:
             await _checked_provider(made, folders)
-            words = f"Docker, one {settings.runtime or 'isolated'} container of {settings.image} per conversation"
-            return made, f"Sandbox: {words}, {describe_network(settings.network)}, {folders.description}."
+            container = {"image": settings.image, "runtime": settings.runtime}
+            return made, LazyText(DOCKER_RUNTIME if settings.runtime else DOCKER, **container, **facts)
         except SandboxUnavailable as error:
             if provider == "docker":
                 raise
-            why.append(f"Docker is not used: {error}")
+            why.append(LazyText(N_("Docker is not used: {error}"), error=error))
     made = BubblewrapProvider(settings)
     try:
         await _checked_provider(made, folders)
@@ -45,10 +52,8 @@ async def select_provider(
         if provider == "local":
             raise
         await folders.check(only)
-        return only, " ".join(["Sandbox: files only, commands are off.", str(error), *why])
-    network = describe_network(settings.network)
-    words = f"Sandbox: bubblewrap, one isolated sandbox per conversation, {network}, {folders.description}."
-    return made, " ".join([words, *why])
+        return only, join_lazily(LazyText(N_("files only, commands are off.")), error.text, *why)
+    return made, join_lazily(LazyText(BUBBLEWRAP, **facts), *why)
 
 
 async def _checked_provider(provider: SandboxProvider, folders: ConversationFolders) -> None:
@@ -61,11 +66,11 @@ async def _checked_provider(provider: SandboxProvider, folders: ConversationFold
         raise
 
 
-def describe_network(rules: NetworkRules) -> str:
+def describe_network(rules: NetworkRules) -> LazyText:
     """Describe in a few words what sandboxes can reach."""
     if rules.mode == "allowlist":
-        return "with network access to named hosts"
-    return "with network access to public hosts" if rules.mode == "on" else "without network"
+        return LazyText(N_("with network access to named hosts"))
+    return LazyText(N_("with network access to public hosts") if rules.mode == "on" else N_("without network"))
 
 
 class LazySandbox:

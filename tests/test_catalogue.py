@@ -98,18 +98,9 @@ ENGLISH_PHRASES = (
     "found character",
     "found unexpected end",
     "mapping values are",
-    *(
-        "mcp server {}",
-        "web search {}",
-        "push target {}",
-        "external agent",
-        "check agents",
-        "this machine",
-    ),  # what `fawn check` tests
+    "check agents",  # the key of a sandbox
     "quoted scalar",
-    "sandbox limits",
     "that cannot start",
-    "time zone",
     "unknown operation",  # of another version
 )
 # Single sentences that stay English, by their beginning.
@@ -136,6 +127,12 @@ ERRORS_TO_PEOPLE = {
     *("AccountRefused", "AskError", "AuditCommandFailed", "ChatGone", "NotFound", "NotRunning", "OperationFailed"),
     *("Refused", "SetupStopped", "SkillCommandFailed", "Unconfirmed"),
 }
+# Calls whose texts people read wherever they are made: each is a marked sentence, also in the files above.
+LOCALIZED_CALLS = {
+    *("AcpError", "AgentConfigError", "DatabaseFault", "EmbeddingsFailed", "LazyText", "LocalizedError"),
+    *("McpUnavailable", "SandboxUnavailable", "SkillError", "SkipReason"),
+}
+SETTINGS_AS_SUBJECTS = {"data_dir", "Python"}  # findings whose subject has one name in every language
 
 
 @cache
@@ -225,6 +222,49 @@ def test_a_sentence_outside_the_catalogue_is_found(source: str, found: bool) -> 
 )
 def test_a_phrase_outside_the_catalogue_is_found(source: str, found: bool) -> None:
     assert bool([*loose_sentences(ast.parse(source), is_phrase)]) is found
+
+
+def plain_errors(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each literal of LOCALIZED_CALLS, direct or by a local name, that is not marked, and of
+    each subject of a finding."""
+    texts: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            texts.setdefault(node.targets[0].id, []).append(node.value)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func).partition(".")[0]
+        if name == "Finding" and (text := literal_text(node.args[1])) and text not in SETTINGS_AS_SUBJECTS:
+            yield node.lineno, text
+        for argument in node.args if name in LOCALIZED_CALLS else ():
+            for value in texts.get(argument.id, []) if isinstance(argument, ast.Name) else [argument]:
+                text = literal_text(value)
+                if text and is_phrase(text.replace("{}", "")):
+                    yield node.lineno, text
+
+
+def test_errors_to_people_are_in_the_catalogue() -> None:
+    found = [f"{path}:{line}: {text[:100]!r}" for path, tree in python_files() for line, text in plain_errors(tree)]
+    assert found == [], f"these errors are outside the catalogue. {HOW_TO}"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('raise SandboxUnavailable("Docker is not here.")', True),
+        ('raise SandboxUnavailable(f"Docker says {error} now")', True),
+        ('text = "no such thing"\nraise SkillError(text, name=name)', True),
+        ('AgentConfigError(at, LazyText("no such thing"))', True),
+        ('Finding("ok", "time zone", text)', True),
+        ('Finding("ok", "data_dir", text)', False),
+        ('raise SandboxUnavailable(N_("Docker says {error}"), error=error)', False),
+        ('text = N_("no such thing")\nraise SkillError(text, name=name)', False),
+        ('raise SandboxFileError("no such file")', False),
+    ],
+)
+def test_an_error_outside_the_catalogue_is_found(source: str, found: bool) -> None:
+    assert bool([*plain_errors(ast.parse(source))]) is found
 
 
 def test_no_function_that_translates_names_something_else_underscore() -> None:

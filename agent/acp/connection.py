@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from catalogue import N_, LazyText, LocalizedError
 from sandbox.base import Sandbox, SandboxError, ShellCommand
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ AnswerRequest = Callable[[str, Json], Awaitable[Any]]
 """Return the result of a request of the program. Raises AcpError, or SandboxError, which it gets as the error."""
 
 
-class AcpError(Exception):
+class AcpError(LocalizedError):
     """The program did not do its work. The text says why, in a part of a sentence."""
 
 
@@ -76,13 +77,15 @@ class AcpConnection:
         try:
             result = await sandbox.run(shell)
             self._noise += f"\n{self._line}"
-            self._fail(f"it ended with exit code {result.exit_code}")
+            self._fail(LazyText(N_("it ended with exit code {code}"), code=result.exit_code))
         except (AcpError, SandboxError) as error:
-            self._fail(str(error))
+            self._fail(error.text)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: LazyText) -> None:
         noise = self._noise.strip()[-MAX_NOISE_CHARS:]
-        self._failure = AcpError(f"{why}. Its last output:\n{noise}" if noise else why)
+        self._failure = (
+            AcpError(N_("{why}. Its last output:\n{noise}"), why=why, noise=noise) if noise else AcpError(why)
+        )
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(self._failure)
@@ -97,7 +100,7 @@ class AcpConnection:
     async def _receive(self, text: str) -> None:
         self._received += len(text.encode())
         if self._received >= MAX_TRAFFIC_BYTES:
-            raise AcpError(f"it wrote more than {MAX_TRAFFIC_BYTES >> 20} MB")
+            raise AcpError(N_("it wrote more than {size} MB"), size=MAX_TRAFFIC_BYTES >> 20)
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             self._handle_line(line)
@@ -117,8 +120,8 @@ class AcpConnection:
             case {"id": int(id), "error": error} if id in self._waiting:
                 why = error.get("message") if isinstance(error, dict) else error
                 detail = error.get("data") if isinstance(error, dict) else None
-                words = f"it answered: {str(why)[:MAX_NOISE_CHARS]}" + (f" ({detail!s:.500})" if detail else "")
-                _settle(self._waiting.pop(id), AcpError(words))
+                words = str(why)[:MAX_NOISE_CHARS] + (f" ({detail!s:.500})" if detail else "")
+                _settle(self._waiting.pop(id), AcpError(N_("it answered: {words}"), words=words))
             case _:
                 self._noise = f"{self._noise}\n{line}"[-MAX_NOISE_CHARS:]
 

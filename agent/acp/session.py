@@ -20,7 +20,7 @@ from agent.blocks import APPROVAL_OPTIONS, DENY
 from agent.context import TurnContext
 from agent.event_mapper import interrupt_question
 from agent.permissions.rules import ToolUse, permission_question
-from catalogue import _
+from catalogue import N_, _
 from sandbox.base import WORKSPACE, Sandbox, SandboxFileError
 
 PROTOCOL_VERSION = 1
@@ -51,7 +51,8 @@ async def _initialize(connection: AcpConnection) -> Json:
     hello = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": CAPABILITIES}
     welcome = await connection.request("initialize", hello)
     if welcome.get("protocolVersion") != PROTOCOL_VERSION:
-        raise AcpError(f"it speaks version {welcome.get('protocolVersion')!r} of the protocol, not 1")
+        text = N_("it speaks version {version!r} of the protocol, not {wanted}")
+        raise AcpError(text, version=welcome.get("protocolVersion"), wanted=PROTOCOL_VERSION)
     return welcome
 
 
@@ -94,7 +95,7 @@ class AcpSession:
                 self._connection.start(self._sandbox, self._settings.command, env)
                 return await self._converse(prompt)
         except TimeoutError:
-            raise AcpError(f"it took longer than {self._settings.seconds:g} s and was stopped") from None
+            raise AcpError(N_("it took longer than {n:g} s and was stopped"), n=self._settings.seconds) from None
         finally:
             await self._connection.close()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable, Outcome
 from agent.mcp.elicitation import Elicitation
+from catalogue import N_
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
@@ -100,12 +101,14 @@ class McpCall:
                 responses = {}
                 for key, request in (outcome.needed.input_requests or {}).items():
                     if not isinstance(request, types.ElicitRequest):
-                        raise McpUnavailable(f"it asks for {request.method}, which this service does not offer")
+                        raise McpUnavailable(
+                            N_("it asks for {method}, which this service does not offer"), method=request.method
+                        )
                     responses[key] = await self.ask(request.params)
                 more = {"input_responses": responses or None, "request_state": outcome.needed.request_state}
                 if not responses:
                     await asyncio.sleep(ROUND_SECONDS)
-        raise McpUnavailable("it asks one question after the other")
+        raise McpUnavailable(N_("it asks one question after the other"))
 
     async def _send(self, more: Mapping[str, Any]) -> Outcome:
         try:

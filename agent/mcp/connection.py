@@ -22,6 +22,7 @@ from agent.mcp.http import http_client, stored_token_auth
 from agent.mcp.process import stdio_parameters
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import TokenFile
+from catalogue import N_, LazyText, LocalizedError
 
 if TYPE_CHECKING:
     from mcp.client import Client
@@ -44,7 +45,7 @@ SESSION_TERMINATED = "Session terminated"  # the HTTP server does not know the s
 Elicit = Callable[["ElicitRequestParams"], Awaitable["ElicitResult"]]
 
 
-class McpUnavailable(Exception):
+class McpUnavailable(LocalizedError):
     """The server cannot be used; the text is for the model and the operator."""
 
 
@@ -76,7 +77,7 @@ class McpConnection:
         self.tools: tuple[Tool, ...] = ()
         self.version = 0  # changes with the list of tools
         self.starts = 0
-        self.problem = ""  # why the latest start failed
+        self.problem: LazyText | None = None  # why the latest start failed
         self.needs_sign_in = False  # that was the problem
         self._data_dir = data_dir
         self._auth: StoredTokenAuth | None = None  # of the present client
@@ -104,7 +105,7 @@ class McpConnection:
             try:
                 await self._list_tools(client)
             except Exception as error:
-                raise McpUnavailable(f"it does not list its tools: {_reason(error)}") from error
+                raise McpUnavailable(N_("it does not list its tools: {reason}"), reason=_reason(error)) from error
 
     async def request(self, tool: str, arguments: dict[str, Any], **more: Any) -> Outcome:
         """Send one `tools/call`. Raises McpUnavailable if it has not run, McpCallLost if that is unknown, and
@@ -127,7 +128,7 @@ class McpConnection:
                 await self._end(client)
                 raise McpCallLost from error
             return Outcome(needed=found) if isinstance(found, types.InputRequiredResult) else Outcome(result=found)
-        raise McpUnavailable("it ends every session at once")
+        raise McpUnavailable(N_("it ends every session at once"))
 
     async def close(self) -> None:
         """End the connection for good."""
@@ -139,12 +140,13 @@ class McpConnection:
 
     async def _connected(self) -> Client:
         if self._closed:
-            raise McpUnavailable("the configuration has changed")
+            raise McpUnavailable(N_("the configuration has changed"))
         if self._client is None:
             if self._owner is None or self._owner.done():
                 self._forget_failures_before_sign_in()
                 if len(self._failures) == MAX_FAILURES and time.monotonic() - self._failures[0] < FAILURE_SECONDS:
-                    raise McpUnavailable(f"it failed {MAX_FAILURES} times within a minute ({self.problem})")
+                    text = N_("it failed {n} times within a minute ({reason})")
+                    raise McpUnavailable(text, n=MAX_FAILURES, reason=self.problem)
                 self._stop, self._ready = asyncio.Event(), asyncio.Event()
                 self._owner = asyncio.create_task(self._own(), name=f"mcp {self.settings.name}")
             waiting = asyncio.create_task(self._ready.wait(), name=f"mcp {self.settings.name} ready")
@@ -153,7 +155,7 @@ class McpConnection:
             finally:
                 waiting.cancel()
         if self._client is None:
-            raise McpUnavailable(self.problem or "it ended at once")
+            raise McpUnavailable(self.problem or LazyText(N_("it ended at once")))
         return self._client
 
     async def _own(self) -> None:
@@ -166,15 +168,15 @@ class McpConnection:
                 client = await stack.enter_async_context(await self._make_client(stack))
                 await self._list_tools(client)
                 limit.reschedule(None)
-                self._client, self.problem, self.needs_sign_in = client, "", False
+                self._client, self.problem, self.needs_sign_in = client, None, False
                 log.info("mcp.ready server=%s protocol=%s tools=%d", self.settings.name, self.protocol, len(self.tools))
                 self._ready.set()
                 await self._stop.wait()
         except Exception as error:  # noqa: BLE001  whatever a transport raises
             if self._client is None:
                 late = isinstance(error, TimeoutError)
-                refused = self._note_refusal()
-                self.problem = refused or (f"it did not start within {seconds:g} s" if late else _reason(error))
+                too_late = LazyText(N_("it did not start within {n:g} s"), n=seconds)
+                self.problem = self._note_refusal() or (too_late if late else LazyText(_reason(error)))
                 self._fail()
             problem = self.problem or _reason(error)
             log.warning(
@@ -186,9 +188,9 @@ class McpConnection:
     def _fail(self) -> None:
         self._failures.append(time.monotonic())
 
-    def _note_refusal(self) -> str:
-        """Return why the server refuses the tokens of a sign-in, "" if it does not."""
-        problem = self._auth.problem if self._auth else ""
+    def _note_refusal(self) -> LazyText | None:
+        """Return why the server refuses the tokens of a sign-in, None if it does not."""
+        problem = self._auth.problem if self._auth else None
         self.needs_sign_in = bool(self._auth and self._auth.needs_sign_in)
         self._tokens_at_failure = self._tokens_version()
         return problem

@@ -30,7 +30,7 @@ from agent.mcp.settings import McpConfig, McpServerSettings
 from agent.mcp.tools import SEARCH_TRAITS, TOOL_SEARCH, DynamicTool, make_dynamic_tool
 from agent.questions import count_recorded_answers
 from agent.tools.tool import ToolTraits, describe_as
-from catalogue import N_
+from catalogue import N_, LazyText
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, Tool
@@ -61,13 +61,13 @@ class McpServer:
         self._listed = _Listed(0, {})
         self._calls: dict[str, McpCall] = {}
 
-    async def refresh(self) -> str:
-        """Start the server if necessary. Returns why it is not available, or ""."""
+    async def refresh(self) -> LazyText | None:
+        """Start the server if necessary. Returns why it is not available."""
         try:
             await self.connection.refresh()
         except McpUnavailable as error:
-            return str(error)
-        return ""
+            return error.text
+        return None
 
     @property
     def tools(self) -> dict[str, DynamicTool]:
@@ -185,7 +185,9 @@ class McpServers:
         problems = await asyncio.gather(*(server.refresh() for server in self.servers))
         self.traits.update({name: tool.traits for name, tool in self.tools().items()})
         return {
-            server.settings.name: problem for server, problem in zip(self.servers, problems, strict=True) if problem
+            server.settings.name: str(problem)
+            for server, problem in zip(self.servers, problems, strict=True)
+            if problem
         }
 
     @property

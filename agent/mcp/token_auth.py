@@ -16,13 +16,15 @@ from pydantic import ValidationError
 
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import StoredTokens, TokenFile
+from catalogue import N_, LazyText
 
 log = logging.getLogger(__name__)
 
 RENEW_SECONDS = 20.0
 UNAUTHORIZED = 401
 REFUSALS = {"invalid_grant", "invalid_client", "unauthorized_client", "bad_refresh_token"}  # the last one: GitHub's
-SIGN_IN = "it needs a sign-in: run `fawn mcp login {server}` where the service runs"
+SIGN_IN = N_("it needs a sign-in: run `fawn mcp login {server}` where the service runs")
+NOT_RENEWED = N_("its token could not be renewed, because {url} did not answer with one")
 
 
 class StoredTokenAuth(httpx2.Auth):
@@ -32,7 +34,7 @@ class StoredTokenAuth(httpx2.Auth):
     """
 
     def __init__(self, server: McpServerSettings, file: TokenFile) -> None:
-        self.problem = ""
+        self.problem: LazyText | None = None
         self.needs_sign_in = False
         self._server = server
         self._file = file
@@ -48,7 +50,7 @@ class StoredTokenAuth(httpx2.Auth):
                 _authorize(request, token)
                 response = yield request
         if response.status_code != UNAUTHORIZED:
-            self.problem, self.needs_sign_in = "", False
+            self.problem, self.needs_sign_in = None, False
         elif not self.problem:
             self._ask_for_sign_in()
 
@@ -87,7 +89,7 @@ class StoredTokenAuth(httpx2.Auth):
         except (httpx2.HTTPError, TimeoutError, ValidationError, ValueError) as error:
             log.warning("mcp.token_not_renewed server=%s problem=%s", self._server.name, type(error).__name__)
             self.needs_sign_in = False
-            self.problem = f"its token could not be renewed, because {tokens.token_endpoint} did not answer with one"
+            self.problem = LazyText(NOT_RENEWED, url=tokens.token_endpoint)
             return None
         return replace(
             tokens,
@@ -113,7 +115,7 @@ class StoredTokenAuth(httpx2.Auth):
         return context.prepare_token_auth(form, {"Accept": "application/json"})
 
     def _ask_for_sign_in(self) -> None:
-        self.problem, self.needs_sign_in = SIGN_IN.format(server=self._server.name), True
+        self.problem, self.needs_sign_in = LazyText(SIGN_IN, server=self._server.name), True
 
 
 class MemoryTokens:

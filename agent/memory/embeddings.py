@@ -17,6 +17,7 @@ import orjson
 from agent.context import Meter, ModelCall
 from agent.sections import EmbeddingsConfig
 from agent.spending import CHARS_PER_TOKEN, EMBEDDING, LEAD, PlannedCall, Refusal, count_call, reserve_call
+from catalogue import N_, LocalizedError
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ Vector: TypeAlias = "array[float]"
 """Of the type "f", with the length 1."""
 
 
-class EmbeddingsFailed(Exception):
+class EmbeddingsFailed(LocalizedError):
     """The endpoint does not answer as it should."""
 
 
@@ -43,7 +44,7 @@ async def embed_texts(config: EmbeddingsConfig, texts: Sequence[str], seconds: f
         async with asyncio.timeout(seconds):
             return await _embed_and_count(config, texts, meter)
     except TimeoutError as error:
-        raise EmbeddingsFailed(f"it did not answer in {seconds:g} s") from error
+        raise EmbeddingsFailed(N_("it did not answer in {n:g} s"), n=seconds) from error
     except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, OverflowError) as error:
         raise EmbeddingsFailed(f"{type(error).__name__}: {error}") from error
 
@@ -60,7 +61,7 @@ async def _embed_and_count(config: EmbeddingsConfig, texts: Sequence[str], meter
         rows = sorted(reply["data"], key=lambda row: row["index"])
         vectors = [_unit(row["embedding"]) for row in rows]
         if len(vectors) != len(texts):
-            raise EmbeddingsFailed(f"it answers {len(vectors)} vectors for {len(texts)} texts")
+            raise EmbeddingsFailed(N_("it answers {n} vectors for {texts} texts"), n=len(vectors), texts=len(texts))
         tokens = int((reply.get("usage") or {}).get("prompt_tokens") or estimate)
         took = time.monotonic() - began
         return vectors, ModelCall(LEAD, config.model, EMBEDDING, tokens, 0, 0, 0, took, time.time())
@@ -74,7 +75,7 @@ async def _post(config: EmbeddingsConfig, texts: Sequence[str]) -> dict[str, Any
     url = f"{config.base_url.rstrip('/')}/embeddings"
     async with aiohttp.ClientSession() as session, session.post(url, json=body, headers=headers) as response:
         if response.status >= 400:
-            raise EmbeddingsFailed(f"it answers with status {response.status}")
+            raise EmbeddingsFailed(N_("it answers with status {status}"), status=response.status)
         reply: dict[str, Any] = orjson.loads(await response.read())
         return reply
 

@@ -22,7 +22,8 @@ from agent.models.presets import (
 )
 from agent.models.settings import AgentConfigError, Effort, ModelSettings
 from agent.models.traffic import Endpoint, ModelTraffic
-from agent.near_misses import suggest
+from agent.near_misses import DID_YOU_MEAN, closest_name, suggest_lazily
+from catalogue import N_, LazyText
 
 if TYPE_CHECKING:
     from agent.models.anthropic import ThinkingAnthropic  # its package is an extra
@@ -111,7 +112,8 @@ def load_model(settings: ModelSettings) -> BaseChatModel:
             if settings.use == CHAT_ANTHROPIC_CLASS_PATH:
                 cast("ThinkingAnthropic", model).connect(settings)
     except Exception as error:  # noqa: BLE001  # a third-party class may raise anything
-        wrong = f"{settings.use} refused its settings: {_refusal_reason(error)}"
+        text = N_("{use} refused its settings: {reason}")
+        wrong = LazyText(text, use=settings.use, reason=_refusal_reason(error))
         raise AgentConfigError(("models", settings.name), wrong) from None
     model.name = settings.name  # the usage of its calls is recorded under this name
     return model
@@ -121,8 +123,11 @@ def _model_arguments(settings: ModelSettings) -> dict[str, Any]:
     """Return the arguments of preset, options and effort. Raises AgentConfigError for an effort it does not take."""
     preset = preset_of(settings.preset, settings.use)
     if settings.effort and settings.effort not in preset.efforts:
-        wrong = f"{settings.preset or settings.use} does not take the effort {settings.effort!r}"
-        fix = f"choose one of {', '.join(preset.efforts)}" if preset.efforts else "set it in `options`"
+        given = {"preset": settings.preset or settings.use, "effort": settings.effort}
+        wrong = LazyText(N_("{preset} does not take the effort {effort!r}"), **given)
+        fix = LazyText(N_("set it in `options`"))
+        if preset.efforts:
+            fix = LazyText(N_("choose one of {efforts}"), efforts=[*preset.efforts])
         raise AgentConfigError(("models", settings.name, "effort"), wrong, fix)
     effort = preset.efforts[settings.effort] if settings.effort else {}
     shown = preset.shown if settings.show_thinking else {}
@@ -133,19 +138,22 @@ def _import_class(settings: ModelSettings) -> type[BaseChatModel]:
     place = ("models", settings.name, "use")
     module_name, colon, class_name = settings.use.partition(":")
     if not (module_name and colon and class_name):
-        raise AgentConfigError(place, f'{settings.use!r} is not of the form "package.module:Class"')
+        raise AgentConfigError(
+            place, LazyText(N_('{use!r} is not of the form "package.module:Class"'), use=settings.use)
+        )
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        wrong = f"{settings.use!r} cannot be imported: {error}"
-        raise AgentConfigError(place, wrong, "install the package it belongs to") from error
+        wrong = LazyText(N_("{use!r} cannot be imported: {error}"), use=settings.use, error=str(error))
+        raise AgentConfigError(place, wrong, LazyText(N_("install the package it belongs to"))) from error
     if settings.use == CHAT_ANTHROPIC_CLASS_PATH:
         module = importlib.import_module("agent.models.anthropic")
         class_name = "ThinkingAnthropic"
     cls = getattr(module, class_name, None)
     if not (isinstance(cls, type) and issubclass(cls, BaseChatModel)):
-        wrong = f"{settings.use!r}: {module_name} has no chat model of that name"
-        raise AgentConfigError(place, wrong, suggest(class_name, _chat_models(module)))
+        text = N_("{use!r}: {module} does not have a chat model of that name")
+        wrong = LazyText(text, use=settings.use, module=module_name)
+        raise AgentConfigError(place, wrong, suggest_lazily(class_name, _chat_models(module)))
     return cls
 
 
@@ -173,16 +181,17 @@ def _class_arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[
         if name:
             arguments[name] = value
         elif argument not in OPTIONAL_ARGUMENTS:
-            wrong = f"{settings.use} has no setting {argument!r}"
+            wrong = LazyText(N_("{use} does not have the setting {name!r}"), use=settings.use, name=argument)
             raise AgentConfigError(("models", settings.name, argument), wrong)
     for name in settings.options:
         if name not in known:
-            near = suggest(name, known)
-            server = "put a parameter of the server itself below `extra_body`" if "extra_body" in known else ""
-            fix = near if near.startswith("did") else server
-            raise AgentConfigError(
-                ("models", settings.name, "options", name), f"{settings.use} has no such setting", fix
-            )
+            fix: LazyText | str = ""
+            if near := closest_name(name, known):
+                fix = LazyText(DID_YOU_MEAN, name=near)
+            elif "extra_body" in known:
+                fix = LazyText(N_("put a parameter of the server itself below `extra_body`"))
+            wrong = LazyText(N_("{use} does not have such a setting"), use=settings.use)
+            raise AgentConfigError(("models", settings.name, "options", name), wrong, fix)
     return {**arguments, **settings.options}
 
 

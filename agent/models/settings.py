@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent.setting import Secret, setting
+from catalogue import N_, LazyText
 
 DEMO_CLASS_PATH = "agent.demo.model:DemoModel"
+NO_SUCH_MODEL = N_("there is no model {model!r}; configured are {models}")
 
 PresetName = Literal[
     "",
@@ -94,7 +96,7 @@ class CallLimits:
 class AgentConfigError(Exception):
     """The agent cannot use its configuration: the place (model entries by name), what is wrong, and how to fix it."""
 
-    def __init__(self, place: tuple[str | int, ...], wrong: str, fix: str = "") -> None:
+    def __init__(self, place: tuple[str | int, ...], wrong: LazyText, fix: LazyText | str = "") -> None:
         where = "".join(f"[{part}]" if isinstance(part, int) else f": {part}" for part in place).removeprefix(": ")
         super().__init__(f"{where}: {wrong}" + (f" → {fix}" if fix else ""))
         self.place, self.wrong, self.fix = place, wrong, fix

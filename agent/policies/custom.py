@@ -10,6 +10,7 @@ from typing import Any
 from agent.models.settings import AgentConfigError
 from agent.policies.base import ModelPolicy, PolicyChain, ToolPolicy
 from agent.sections import PolicySettings
+from catalogue import N_, LazyText
 
 FIXED_FIRST = "permission"  # nothing may see or change a call before it is judged
 
@@ -29,11 +30,13 @@ def place_policies(chain: PolicyChain, entries: Sequence[PolicySettings]) -> Pol
             chain for chain, method in ((model, "wrap_model_call"), (tool, "wrap_tool_call")) if hasattr(policy, method)
         ]
         if not wraps:
-            raise AgentConfigError(at, f"{entry.use} has neither wrap_model_call nor wrap_tool_call")
+            wrong = LazyText(N_("{use} has neither wrap_model_call nor wrap_tool_call"), use=entry.use)
+            raise AgentConfigError(at, wrong)
         for policies in wraps:
             _insert(policies, policy, entry, at)
         if tool and policy_name(tool[0]) != FIXED_FIRST:
-            raise AgentConfigError(at, f"a policy around the tools must come after `{FIXED_FIRST}`")
+            wrong = LazyText(N_("a policy around the tools must come after `{name}`"), name=FIXED_FIRST)
+            raise AgentConfigError(at, wrong)
     return PolicyChain(model, tool)
 
 
@@ -41,15 +44,14 @@ def _insert(policies: list[Any], policy: ModelPolicy | ToolPolicy, entry: Policy
     names = [policy_name(each) for each in policies]
     for name in filter(None, (entry.before, entry.after)):
         if name not in names:
-            raise AgentConfigError(at, f"there is no policy {name!r} here; there are {', '.join(names)}")
+            text = N_("there is no policy {name!r} here; there are {names}")
+            raise AgentConfigError(at, LazyText(text, name=name, names=names))
     first = names.index(entry.after) + 1 if entry.after else 0
     last = names.index(entry.before) if entry.before else len(names)
     if first > last:
-        raise AgentConfigError(
-            at,
-            f"{entry.use} cannot come after `{entry.after}` and before `{entry.before}`:"
-            f" the order is {', '.join(names)}",
-        )
+        text = N_("{use} cannot come after `{after}` and before `{before}`: the order is {names}")
+        wrong = LazyText(text, use=entry.use, after=entry.after, before=entry.before, names=names)
+        raise AgentConfigError(at, wrong)
     policies.insert(first if entry.after else last, policy)
 
 
@@ -58,4 +60,5 @@ def _load_policy(entry: PolicySettings, at: tuple[str, int]) -> Any:
     try:
         return getattr(importlib.import_module(module), name)(**entry.options)
     except Exception as error:  # noqa: BLE001  # the operator's code may raise anything
-        raise AgentConfigError(at, f"{entry.use} cannot be made: {type(error).__name__}: {error}") from None
+        wrong = LazyText(N_("{use} cannot be made: {error}"), use=entry.use, error=f"{type(error).__name__}: {error}")
+        raise AgentConfigError(at, wrong) from None

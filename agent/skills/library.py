@@ -18,9 +18,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from agent.skills.records import SkillRecords, read_records
-from agent.skills.skill import SKILL_FILES, Skill, SkillError, SkillFinding, read_skill
+from agent.skills.skill import SKILL_FILES, Skill, SkillError, read_skill
 from agent.skills.tree import LEFT_OUT, Tree, copy_tree, hash_tree, is_changed, list_tree, stamp
-from catalogue import N_
+from catalogue import N_, LazyText
 from sandbox.base import SKILLS
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class SkillSet:
     """All skills at one moment: by name, and why others cannot be used, by folder."""
 
     skills: Mapping[str, InstalledSkill] = field(default_factory=dict)
-    faults: Mapping[str, SkillFinding] = field(default_factory=dict)
+    faults: Mapping[str, LazyText] = field(default_factory=dict)
 
     def find(self, name: str) -> InstalledSkill | None:
         """Return the skill with this name; `_` stands for `-` where a platform's commands have no hyphens."""
@@ -222,21 +222,21 @@ class SkillLibrary:
         watched: dict[str, tuple[int, ...]] = {}
         records = read_records(self.data, watched)
         skills: dict[str, InstalledSkill] = {}
-        faults: dict[str, SkillFinding] = {}
+        faults: dict[str, LazyText] = {}
         for origin, root in self.folders.roots():
             seen: set[str] = set()
             for folder in _find_folders(root, watched):
                 try:
                     found = self._read_one(folder, origin, records, watched)
                 except SkillError as error:
-                    faults[f"{origin}/{folder.relative_to(root)}"] = error.finding
+                    faults[f"{origin}/{folder.relative_to(root)}"] = error.text
                     continue
                 except OSError as error:
-                    reason = SkillFinding(N_("it cannot be read: {reason}"), {"reason": error.strerror})
+                    reason = LazyText(N_("it cannot be read: {reason}"), reason=error.strerror)
                     faults[f"{origin}/{folder.relative_to(root)}"] = reason
                     continue
                 if found.skill.name in seen:
-                    twice = SkillFinding(N_("another skill has the same name, {name}"), {"name": found.skill.name})
+                    twice = LazyText(N_("another skill has the same name, {name}"), name=found.skill.name)
                     faults[f"{origin}/{folder.relative_to(root)}"] = twice
                     continue
                 seen.add(found.skill.name)

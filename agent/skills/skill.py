@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from catalogue import N_, _
+from catalogue import N_, LazyText, LocalizedError
 
 MAX_SKILL_FILE_BYTES = 256 << 10  # of a SKILL.md; the specification advises 500 lines
 MAX_NAME_CHARS, MAX_DESCRIPTION_CHARS, MAX_COMPATIBILITY_CHARS = 64, 1024, 500
@@ -29,26 +29,8 @@ _FOLDER_NAME = re.compile(r"[^\W_][\w-]{0,63}")
 _Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays a string, as for the reference validator
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFinding:
-    """A sentence of the catalogue with its values, translated where it is shown."""
-
-    sentence: str
-    values: Mapping[str, object]
-
-    def __str__(self) -> str:
-        return _(self.sentence, **self.values)
-
-
-class SkillError(Exception):
-    """A skill cannot be used or changed; the text, translated where it is shown, says why."""
-
-    def __init__(self, sentence: str, **values: object) -> None:
-        super().__init__(sentence, values)
-        self.finding = SkillFinding(sentence, values)
-
-    def __str__(self) -> str:
-        return str(self.finding)
+class SkillError(LocalizedError):
+    """A skill cannot be used or changed; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +45,7 @@ class Skill:
     body: str
     allowed_tools: tuple[str, ...] = ()
     entry: str = ""
-    warnings: tuple[SkillFinding, ...] = ()
+    warnings: tuple[LazyText, ...] = ()
 
 
 def read_skill(folder: Path) -> Skill:
@@ -103,36 +85,36 @@ def read_skill(folder: Path) -> Skill:
     )
 
 
-def validate_fields(fields: Mapping[str, Any], folder: str) -> list[SkillFinding]:
+def validate_fields(fields: Mapping[str, Any], folder: str) -> list[LazyText]:
     """Return what the specification forbids."""
     return [*_validate_name(fields.get("name"), folder), *_validate_others(fields)]
 
 
-def _validate_name(value: object, folder: str) -> Iterator[SkillFinding]:
+def _validate_name(value: object, folder: str) -> Iterator[LazyText]:
     if not isinstance(value, str) or not value.strip():
-        yield SkillFinding(N_("it has no name"), {})
+        yield LazyText(N_("it has no name"))
         return
     name = unicodedata.normalize("NFKC", value.strip())
     if len(name) > MAX_NAME_CHARS:
-        yield SkillFinding(N_("its name is longer than {limit} characters"), {"limit": MAX_NAME_CHARS})
+        yield LazyText(N_("its name is longer than {limit} characters"), limit=MAX_NAME_CHARS)
     if name != name.lower() or not all(char.isalnum() or char == "-" for char in name):
-        yield SkillFinding(N_("its name has other characters than lower-case letters, digits and hyphens"), {})
+        yield LazyText(N_("its name has other characters than lower-case letters, digits and hyphens"))
     if name.startswith("-") or name.endswith("-") or "--" in name:
-        yield SkillFinding(N_("its name has a hyphen that is not between two words"), {})
+        yield LazyText(N_("its name has a hyphen that is not between two words"))
     if name != unicodedata.normalize("NFKC", folder):
-        yield SkillFinding(N_("its name is not the name of its folder, {folder}"), {"folder": folder})
+        yield LazyText(N_("its name is not the name of its folder, {folder}"), folder=folder)
 
 
-def _validate_others(fields: Mapping[str, Any]) -> Iterator[SkillFinding]:
+def _validate_others(fields: Mapping[str, Any]) -> Iterator[LazyText]:
     description = fields.get("description")
     if not isinstance(description, str) or len(description) > MAX_DESCRIPTION_CHARS:
-        yield SkillFinding(N_("its description is longer than {limit} characters"), {"limit": MAX_DESCRIPTION_CHARS})
+        yield LazyText(N_("its description is longer than {limit} characters"), limit=MAX_DESCRIPTION_CHARS)
     compatibility = fields.get("compatibility", "")
     if not isinstance(compatibility, str) or len(compatibility) > MAX_COMPATIBILITY_CHARS:
-        limit = {"limit": MAX_COMPATIBILITY_CHARS}
-        yield SkillFinding(N_("its compatibility is not a text of at most {limit} characters"), limit)
+        text = N_("its compatibility is not a text of at most {limit} characters")
+        yield LazyText(text, limit=MAX_COMPATIBILITY_CHARS)
     if unknown := sorted(set(fields) - FIELDS):
-        yield SkillFinding(N_("the format does not have its fields {fields}"), {"fields": ", ".join(unknown)})
+        yield LazyText(N_("the format does not have its fields {fields}"), fields=unknown)
 
 
 def split_allowed_tools(value: object) -> tuple[str, ...]:
@@ -142,22 +124,22 @@ def split_allowed_tools(value: object) -> tuple[str, ...]:
     return tuple(re.findall(r"[^\s,(]+(?:\([^)]*\))?", str(value or "")))
 
 
-def _parse_fields(front: str) -> tuple[dict[str, Any], list[SkillFinding]]:
+def _parse_fields(front: str) -> tuple[dict[str, Any], list[LazyText]]:
     """Parse the YAML; a second try quotes the texts that contain a colon, which many skills forget."""
-    warnings: list[SkillFinding] = []
+    warnings: list[LazyText] = []
     try:
         node, fields = _load_yaml(front)
     except yaml.YAMLError:
-        warnings.append(SkillFinding(N_("a text with a colon or # lacks quotes"), {}))
+        warnings.append(LazyText(N_("a text with a colon or # lacks quotes")))
         quoted = _UNQUOTED.sub(lambda found: f"{found[1]}: '{found[2].replace(chr(39), chr(39) * 2)}'", front)
         try:
             node, fields = _load_yaml(quoted)
         except yaml.YAMLError as error:
             raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason=_one_line(error)) from None
     if not isinstance(fields, dict):
-        raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason="no mapping")
+        raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason=LazyText(N_("no mapping")))
     if _is_beyond_strict(node):
-        warnings.append(SkillFinding(N_("its fields use YAML that the format's validator refuses, such as [a, b]"), {}))
+        warnings.append(LazyText(N_("its fields use YAML that the format's validator refuses, such as [a, b]")))
     return {str(key): value for key, value in fields.items()}, warnings
 
 

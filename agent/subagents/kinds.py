@@ -15,7 +15,7 @@ from langgraph.graph.state import CompiledStateGraph
 from agent.context import TurnContext
 from agent.mcp.servers import McpServers
 from agent.models.loader import LoadedModel
-from agent.models.settings import AgentConfigError
+from agent.models.settings import NO_SUCH_MODEL, AgentConfigError
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import worker_policies
 from agent.policies.mcp import McpPolicy, ToolState
@@ -24,6 +24,7 @@ from agent.subagents.settings import KindSettings
 from agent.subagents.slots import TaskSlots
 from agent.subagents.structured import StructuredAnswerPolicy
 from agent.tools.tool import TASK_TOOL
+from catalogue import N_, LazyText
 
 WorkerGraph = CompiledStateGraph[Any, TurnContext, Any, Any]
 
@@ -51,9 +52,10 @@ class SubagentKinds:
         for number, kind in enumerate(self.settings.kinds):
             at = ("subagents", "kinds", number)
             if kind.model and kind.model not in models:
-                raise AgentConfigError(at, f"there is no model {kind.model!r}; configured are {', '.join(models)}")
+                raise AgentConfigError(at, LazyText(NO_SUCH_MODEL, model=kind.model, models=[*models]))
             if TASK_TOOL in kind.tools:
-                raise AgentConfigError(at, f"a sub-agent cannot use {TASK_TOOL!r}", "remove it from `tools`")
+                wrong = LazyText(N_("a sub-agent cannot use {tool!r}"), tool=TASK_TOOL)
+                raise AgentConfigError(at, wrong, LazyText(N_("remove it from `tools`")))
 
     def find(self, name: str) -> KindSettings | None:
         """Return the kind of this name."""

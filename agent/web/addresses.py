@@ -11,13 +11,14 @@ from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from catalogue import LocalizedError
 from sandbox.network.rules import WEB_PORTS, is_local, is_public, unwrap_ipv4
 
 MAX_URL_CHARS = 4000
 
 
-class WebError(Exception):
-    """A page or a search is not available. The text is for the model."""
+class WebError(LocalizedError):
+    """A page or a search is not available. The text is for the model; `fawn check` shows those of searches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import orjson
 
 from agent.web.addresses import WebError
 from agent.web.settings import SearchSettings
-from catalogue import _
+from catalogue import N_, _
 
 log = logging.getLogger(__name__)
 
@@ -119,15 +119,15 @@ class HttpSearch:
                 session.request("POST" if "json" in request else "GET", self._url, **request) as response,
             ):
                 if response.status >= 400:
-                    raise WebError(_status_reason(self._api.label, response.status))
+                    raise WebError(_status_reason(self._api.label, response.status), status=response.status)
                 data = orjson.loads(await response.read())
             return [self._hit(raw) for raw in self._api.results(data)[:count]]
         except TimeoutError:
-            raise WebError(f"no answer within {TIMEOUT_SECONDS:.0f} s") from None
+            raise WebError(N_("no answer within {n:.0f} s"), n=TIMEOUT_SECONDS) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise WebError(f"the connection failed ({type(error).__name__})") from error
+            raise WebError(N_("the connection failed ({error})"), error=type(error).__name__) from error
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise WebError("its answer has an unknown form") from error
+            raise WebError(N_("its answer has an unknown form")) from error
 
     def _hit(self, raw: Mapping[str, Any]) -> SearchHit:
         return SearchHit(str(raw["url"]), str(raw.get("title") or ""), str(raw.get(self._api.snippet) or ""))
@@ -135,14 +135,14 @@ class HttpSearch:
 
 def _status_reason(label: str, status: int) -> str:
     if status in (401, 403) and label == "SearXNG":
-        return "it refuses JSON: an operator must add `json` to `search.formats` in its settings.yml"
+        return N_("it refuses JSON: an operator must add `json` to `search.formats` in its settings.yml")
     reasons = {
-        401: "its key is wrong",
-        403: "its key is wrong",
-        402: "its quota is used up",
-        429: "its limit is reached",
+        401: N_("its key is wrong"),
+        403: N_("its key is wrong"),
+        402: N_("its quota is used up"),
+        429: N_("its limit is reached"),
     }
-    return reasons.get(status, f"status {status}")
+    return reasons.get(status, N_("it answers with status {status}"))
 
 
 class ScrapedSearch:
@@ -157,14 +157,14 @@ class ScrapedSearch:
         try:
             return await asyncio.to_thread(self._scrape, query, count)
         except ImportError as error:
-            raise WebError("the package ddgs is not installed") from error
+            raise WebError(N_("the package ddgs is not installed")) from error
 
     def _scrape(self, query: str, count: int) -> Sequence[SearchHit]:
         ddgs = importlib.import_module("ddgs")
         try:
             found = ddgs.DDGS(proxy=self._proxy or None, timeout=10).text(query, max_results=count)
         except ddgs.exceptions.DDGSException as error:  # it does not tell a refusal from an empty result
-            raise WebError("no results, or the search engines refuse automatic queries") from error
+            raise WebError(N_("no results, or the search engines refuse automatic queries")) from error
         return [SearchHit(hit["href"], hit["title"], hit["body"]) for hit in found]
 
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from catalogue import _
+from catalogue import _, localized
 from sandbox.base import SandboxError
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
@@ -29,7 +29,7 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
                 async with folders.open_folder(folder, writes=False):
                     left_out += await run_file_work(archive.add_folder, folder, name)
             except SandboxError as error:
-                left_out.append(f"{name}: {error}")
+                left_out.append(f"{name}: {localized(error)}")
             await folders.release_folder(folder)
         for folder, name in ((data_dir / "skills", "skills"), (custom_skills, CUSTOM_SKILLS)):
             if folder.is_dir():

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bot.admin.command_parser import USAGE
 from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_service
 from bot.admin.transcript_format import render_entry
 from bot.config.schema import Config
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
-from catalogue import _
+from catalogue import _, localized
 from sandbox.disk.loop_images import conversation_folders
 
 OPERATION_ARGUMENTS = {
@@ -32,8 +33,8 @@ async def run_operation(config: Config, group: str, action: str, words: Sequence
     operation = f"{group}.{action}" if group else action
     names = OPERATION_ARGUMENTS.get(operation, ())
     if len(words) != len(names):
-        usage = " ".join([_("usage: fawn"), group, action, *map(str.upper, names)])
-        print(usage, file=sys.stderr)
+        command = " ".join(filter(None, ["fawn", group, action, *map(str.upper, names)]))
+        print(_(USAGE, command=command), file=sys.stderr)
         return 2
     try:
         answer = await _ask(config, operation, dict(zip(names, words, strict=True)))
@@ -71,7 +72,7 @@ async def _ask(config: Config, operation: str, arguments: dict[str, Any]) -> Ans
         except NotRunning:
             answer = await _run_directly(config, operation, arguments)
     except (DataDirLocked, DatabaseFault, NotFound) as error:
-        raise OperationFailed(error) from error
+        raise OperationFailed(localized(error)) from error
     if "error" in answer:
         raise OperationFailed(answer["error"])
     return answer

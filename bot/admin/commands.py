@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from bot.config.schema import Config
-from catalogue import _, current_language, list_items, use_language
+from catalogue import _, current_language, list_items, localized, use_language
 
 OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4  # exit codes
 
 
 def fail(error: object, code: int) -> int:
     """Print an error and return the exit code."""
-    print(f"fawn: {error}", file=sys.stderr)
+    print(f"fawn: {localized(error)}", file=sys.stderr)
     return code
 
 

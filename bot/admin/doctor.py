@@ -20,6 +20,9 @@ from agent.permissions.rules import parse_rules
 from bot.access import LOCAL_CHANNEL
 from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded, is_served
 from bot.admin.service_checks import (
+    MCP_SERVER,
+    PUSH_TARGET,
+    WEB_SEARCH,
     check_embeddings,
     check_external_agents,
     check_mcp_server,
@@ -33,7 +36,7 @@ from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
 from bot.log import Redactor
 from bot.model_discovery import name_models
-from catalogue import N_, _, join_sentences, list_items
+from catalogue import N_, _, join_sentences, list_items, localized
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
 from sandbox.bubblewrap.provider import supplementary_groups
@@ -46,7 +49,8 @@ CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
 FOREIGN_PREFIXES = ("mcp__", "acp__")  # tools of servers and external agents, which only a running service knows
 PROBE = "Answer with the single word: ready"
-_MARKS = {"ok": N_("ok   "), "note": N_("note "), "fault": N_("FAULT")}
+MODEL, CHANNEL = N_("model {name}"), N_("channel {name}")
+_MARKS = {"ok": N_("ok"), "note": N_("note"), "fault": N_("FAULT")}
 
 
 async def run_checks(config: Config, report: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
@@ -75,23 +79,27 @@ async def _findings_of(subject: str, task: asyncio.Task[list[Finding]]) -> list[
 def render_finding(finding: Finding) -> str:
     """Return a finding as a line, with its fix on the next one."""
     fix = f"\n      → {finding.fix}" if finding.fix else ""
-    return f"{_(_MARKS[finding.state])} {finding.subject}: {finding.text}{fix}"
+    text = _("{name}: {reason}", name=finding.subject, reason=finding.text)
+    return f"{_(_MARKS[finding.state]):5} {text}{fix}"
 
 
 def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Finding]]]]:
     """Return subject → check, in the order of the report."""
     return [
-        ("this machine", _check_base(config)),
-        *((f"model {each.name}", _one(_check_model(config, each))) for each in config.models),
-        *((f"mcp server {each.name}", _one(check_mcp_server(each, config.data_dir))) for each in config.mcp.servers),
-        *((f"web search {each.provider}", _one(check_search(each))) for each in config.web.search),
-        ("voice", check_voice(config.voice)),
-        ("embeddings", check_embeddings(config.memory.embeddings)),
-        *((f"push target {each.name}", _one(check_push_target(each, config.push))) for each in config.push.targets),
-        ("external agents", check_external_agents(config)),
-        ("budgets", asyncio.to_thread(check_prices, config)),
-        ("permissions", asyncio.to_thread(_check_rules, config)),
-        *((f"channel {each.name}", _one(check_channel(each))) for each in config.channels),
+        (_("this machine"), _check_base(config)),
+        *((_(MODEL, name=each.name), _one(_check_model(config, each))) for each in config.models),
+        *(
+            (_(MCP_SERVER, name=each.name), _one(check_mcp_server(each, config.data_dir)))
+            for each in config.mcp.servers
+        ),
+        *((_(WEB_SEARCH, provider=each.provider), _one(check_search(each))) for each in config.web.search),
+        (_("voice"), check_voice(config.voice)),
+        (_("embeddings"), check_embeddings(config.memory.embeddings)),
+        *((_(PUSH_TARGET, name=each.name), _one(check_push_target(each, config.push))) for each in config.push.targets),
+        (_("external agents"), check_external_agents(config)),
+        (_("budgets"), asyncio.to_thread(check_prices, config)),
+        (_("permissions"), asyncio.to_thread(_check_rules, config)),
+        *((_(CHANNEL, name=each.name), _one(check_channel(each))) for each in config.channels),
     ]
 
 
@@ -104,23 +112,23 @@ async def _check_base(config: Config) -> list[Finding]:
     served = is_served(config.data_dir)
     data_dir = await asyncio.to_thread(guarded, "data_dir", partial(check_data_dir, config.data_dir, served=served))
     found = [
-        Finding("ok", "configuration", config.source),
-        Finding("ok", "python", f"{platform.python_version()} on {platform.system()}"),
+        Finding("ok", _("configuration"), config.source),
+        Finding("ok", "Python", f"{platform.python_version()} ({platform.system()})"),
         _check_clock(config),
         data_dir,
         *await asyncio.to_thread(lambda: list(check_machine(config, served=served))),
         await _check_sandbox(config)
         if data_dir.ok
-        else Finding("note", "sandbox", _("not tested, because data_dir cannot be used")),
+        else Finding("note", _("sandbox"), _("not tested, because data_dir cannot be used")),
     ]
     if not config.models:
         text = _("not configured: the built-in demo model answers")
-        found.append(Finding("note", "model", text, _("set OPENAI_API_KEY or `models:`")))
+        found.append(Finding("note", _("model"), text, _("set OPENAI_API_KEY or `models:`")))
     if not config.channels:
         fix = _("set the token of a platform (see docs/configuration.md) or `channels:`")
-        found.append(Finding("note", "channels", _("not configured: only the console is available"), fix))
+        found.append(Finding("note", _("channels"), _("not configured: only the console is available"), fix))
     fix = _("set the variable, or remove the other one")
-    return found + [Finding("note", "environment", hint, fix) for hint in config.hints]
+    return found + [Finding("note", _("environment"), hint, fix) for hint in config.hints]
 
 
 def _check_rules(config: Config) -> list[Finding]:
@@ -133,42 +141,38 @@ def _check_rules(config: Config) -> list[Finding]:
     rules += [rule for approval in team.approvals for rule in parse_rules(ask=approval.calls)]
     rules = [rule for rule in rules if not rule.tool.lower().startswith(FOREIGN_PREFIXES)]
     known = importlib.import_module("agent.tools").all_tool_names() if rules else ()
+    never = N_("the rule {rule!r} never matches: no tool has that name")
+    unasked = N_("the chat {chat} can't be asked: its channel is not configured")
     return [
-        Finding("note", "permissions", _("the rule {rule!r} never matches: no tool has that name", rule=str(rule)), fix)
+        Finding("note", _("permissions"), _(never, rule=str(rule)), suggest(rule.tool, known))
         for rule in rules
         if not any(map(rule.names, known))
-        for fix in [suggest(rule.tool, known)]
     ] + [
-        Finding("note", "approvals", _("the chat {chat} can't be asked: its channel is not configured", chat=chat), fix)
+        Finding("note", _("approvals"), _(unasked, chat=chat), suggest(name, channels))
         for chat in filter(None, (approval.chat for approval in team.approvals))
         if (name := chat.partition("/")[0]) not in channels
-        for fix in [suggest(name, channels)]
     ]
 
 
 def _check_clock(config: Config) -> Finding:
     now = datetime.now(ZoneInfo(config.time_zone)) if config.time_zone else datetime.now().astimezone()
     zone, local = config.time_zone or now.tzname(), f"{now:%Y-%m-%d %H:%M}"
-    return Finding("ok", "time zone", _("{zone}, local time {local}", zone=zone, local=local))
+    return Finding("ok", _("time zone"), _("{zone}, local time {local}", zone=zone, local=local))
 
 
 async def _check_sandbox(config: Config) -> Finding:
+    subject, settings = _("sandbox"), sandbox_settings(config)
     try:
-        provider, sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
+        provider, description = await select_provider(config.sandbox.provider, settings, folders(config))
     except (SandboxUnavailable, OSError) as error:
-        return Finding(
-            "fault",
-            "sandbox",
-            str(error),
-            _("or set `sandbox: {provider: auto}`: bubblewrap if it is installed, otherwise no commands"),
-        )
+        fix = _("or set `sandbox: {provider: auto}`: bubblewrap if it is installed, otherwise no commands")
+        return Finding("fault", subject, localized(error), fix)
     await provider.close()
-    sentence = sentence.removeprefix("Sandbox: ")
     if provider.name == "bubblewrap" and (groups := supplementary_groups()):
         more = _("Its commands can read the files of the groups {groups}.", groups=list_items(groups))
-        text = join_sentences(sentence, more)
-        return Finding("note", "sandbox", text, _("run Fawn as a user without supplementary groups (docs/sandbox.md)"))
-    return Finding("ok" if provider.runs_commands else "note", "sandbox", sentence)
+        fix = _("run Fawn as a user without supplementary groups (docs/sandbox.md)")
+        return Finding("note", subject, join_sentences(description, more), fix)
+    return Finding("ok" if provider.runs_commands else "note", subject, localized(description))
 
 
 # ---------------------------------------------------------------- models
@@ -176,14 +180,15 @@ async def _check_sandbox(config: Config) -> Finding:
 
 async def _check_model(config: Config, settings: ModelSettings) -> Finding:
     """Send a real, tiny request through the class that the service uses."""
-    subject, roles = f"model {settings.name}", _roles_of(config, settings.name)
+    subject, roles = _(MODEL, name=settings.name), _roles_of(config, settings.name)
     try:
         module = await asyncio.to_thread(importlib.import_module, "agent.models.loader")
         model: LoadedModel = module.LoadedModel(settings, module.load_model(settings))
         text = await _call_model(model)
     except AgentConfigError as error:
         fault = config.locate(error.place, error.wrong, "")
-        return Finding("fault", subject, fault.render(), error.fix or _("see `models:` in the configuration"))
+        fix = localized(error.fix) or _("see `models:` in the configuration")
+        return Finding("fault", subject, fault.render(), fix)
     except Exception as error:  # noqa: BLE001  # any class can be configured: whatever it raises is the finding
         what, fix = _explain_model_error(error, settings)
         return Finding("fault", subject, what, fix)
@@ -260,7 +265,7 @@ def _innermost_error(error: BaseException) -> BaseException:
 
 async def check_channel(entry: ChannelConfig) -> Finding:
     """Probe the account through the channel's own `probe`."""
-    subject = f"channel {entry.name}"
+    subject = _(CHANNEL, name=entry.name)
     if entry.name == "console":
         return Finding("ok", subject, _("a terminal") if sys.stdin and sys.stdin.isatty() else _("configured"))
     try:

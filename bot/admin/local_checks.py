@@ -21,7 +21,7 @@ from bot.config.schema import Config
 from bot.data_dir import open_to_others
 from bot.storage.database import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, check_revisions
-from catalogue import _, join_sentences
+from catalogue import _, join_sentences, localized
 
 MIN_FREE_BYTES = 200_000_000
 
@@ -59,9 +59,9 @@ def guarded(subject: str, check: Callable[[], Finding]) -> Finding:
 
 def check_machine(config: Config, *, served: bool = False) -> Iterator[Finding]:
     """Check all that can be checked before the service starts. `served`: another process runs it at the moment."""
-    yield guarded("prompt", lambda: _check_prompt(config))
-    yield guarded("sandbox limits", lambda: _check_limits(config))
-    yield guarded("preview", lambda: _check_preview(config, served=served))
+    yield guarded(_("prompt"), lambda: _check_prompt(config))
+    yield guarded(_("sandbox limits"), lambda: _check_limits(config))
+    yield guarded(_("preview"), lambda: _check_preview(config, served=served))
 
 
 def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
@@ -97,7 +97,7 @@ def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
     try:
         check_revisions(data_dir)
     except DatabaseFault as error:
-        return Finding("fault", "data_dir", str(error))
+        return Finding("fault", "data_dir", localized(error))
     running = _("A service is running on it.") if served else ""
     if open_to_others(data_dir):
         fix = _("chmod 700 {data_dir} (the service does this at start if it owns the folder)", data_dir=data_dir)
@@ -125,8 +125,8 @@ def _check_prompt(config: Config) -> Finding:
     try:
         read_prompt(config.prompt)
     except AgentConfigError as error:
-        return Finding("fault", "prompt", error.wrong, error.fix)
-    return Finding("ok", "prompt", config.prompt.file or _("the built-in one"))
+        return Finding("fault", _("prompt"), localized(error.wrong), localized(error.fix))
+    return Finding("ok", _("prompt"), config.prompt.file or _("the built-in one"))
 
 
 def _check_limits(config: Config) -> Finding:
@@ -138,25 +138,27 @@ def _check_limits(config: Config) -> Finding:
         for n, (given, there) in limits.items()
         if given > there
     ]:
-        return Finding("note", "sandbox limits", "; ".join(wrong), _("set them below what the machine has"))
+        return Finding("note", _("sandbox limits"), _("; ").join(wrong), _("set them below what the machine has"))
     cpus_text = _("{cpus:g} processors, {memory} MB", cpus=config.sandbox.cpus, memory=config.sandbox.memory_mb)
-    return Finding("ok", "sandbox limits", cpus_text)
+    return Finding("ok", _("sandbox limits"), cpus_text)
 
 
 def _check_preview(config: Config, *, served: bool) -> Finding:
     preview = config.sandbox.preview
     if not preview.enabled:
-        return Finding("ok", "preview", _("disabled"))
+        return Finding("ok", _("preview"), _("disabled"))
     host, _colon, port = preview.listen.rpartition(":")
     fix = _("stop what listens there, or set `sandbox: {preview: {listen: HOST:PORT}}`")
     if served:
-        return Finding("ok", "preview", _("{listen} belongs to the running service", listen=preview.listen))
+        return Finding("ok", _("preview"), _("{listen} belongs to the running service", listen=preview.listen))
     try:
         with socket.create_server((host.strip("[]"), int(port)), family=_family(host)):
-            return Finding("ok", "preview", _("{listen} is free", listen=preview.listen))
+            return Finding("ok", _("preview"), _("{listen} is free", listen=preview.listen))
     except (OSError, ValueError, OverflowError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else _("it is not HOST:PORT")
-        return Finding("fault", "preview", _("cannot listen on {listen}: {why}", listen=preview.listen, why=why), fix)
+        return Finding(
+            "fault", _("preview"), _("cannot listen on {listen}: {why}", listen=preview.listen, why=why), fix
+        )
 
 
 def _family(host: str) -> socket.AddressFamily:

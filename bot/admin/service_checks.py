@@ -29,7 +29,7 @@ from bot.budget_texts import unknown_price
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
 from bot.push import PushFailed, PushRefused, probe_target
-from catalogue import _
+from catalogue import N_, _, list_items, localized
 from sandbox.base import Sandbox, SandboxError
 from sandbox.select import select_provider
 
@@ -37,12 +37,13 @@ if TYPE_CHECKING:  # it imports the agent stack
     from agent.mcp.servers import McpServer
 
 SERVICE_TIMEOUT_SECONDS = 30.0
+MCP_SERVER, WEB_SEARCH, PUSH_TARGET = N_("MCP server {name}"), N_("web search {provider}"), N_("push target {name}")
 SILENCE_SECONDS, SAMPLE_RATE_HERTZ = 1, 16_000
 
 
 async def check_mcp_server(settings: McpServerSettings, data_dir: Path) -> Finding:
     """Start the server as the service does, and count its tools."""
-    subject = f"mcp server {settings.name}"
+    subject = _(MCP_SERVER, name=settings.name)
     if not settings.enabled:
         return Finding("ok", subject, _("disabled"))
     module = await asyncio.to_thread(importlib.import_module, "agent.mcp.servers")
@@ -53,12 +54,14 @@ async def check_mcp_server(settings: McpServerSettings, data_dir: Path) -> Findi
             if server.connection.needs_sign_in:
                 text = _("{url}: it needs a sign-in", url=where)
                 return Finding("fault", subject, text, _("run `fawn mcp login {name}`", name=settings.name))
-            return Finding("fault", subject, f"{where}: {problem}", _("start it by hand to see why (docs/mcp.md)"))
+            return Finding(
+                "fault", subject, f"{where}: {localized(problem)}", _("start it by hand to see why (docs/mcp.md)")
+            )
         all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
     finally:
         await server.close()
     if not tools:
-        names = ", ".join(tool.name for tool in all_tools[:20]) or _("none")
+        names = list_items(tool.name for tool in all_tools[:20]) or _("none")
         return Finding(
             "note", subject, _("it offers no allowed tool; its tools: {names}", names=names), _("correct `tools`")
         )
@@ -69,11 +72,11 @@ async def check_mcp_server(settings: McpServerSettings, data_dir: Path) -> Findi
 
 async def check_search(settings: SearchSettings) -> Finding:
     """Send one query."""
-    subject = f"web search {settings.provider}"
+    subject = _(WEB_SEARCH, provider=settings.provider)
     try:
         found = await make_provider(settings).find("weather", 3)
     except WebError as error:
-        return Finding("fault", subject, str(error), _("correct `web: {search: …}` (docs/web.md)"))
+        return Finding("fault", subject, localized(error), _("correct `web: {search: …}` (docs/web.md)"))
     if not found:
         return Finding("note", subject, _("it answers without results"), _("see which engines it asks"))
     return Finding("ok", subject, _("it answers: {url}", url=found[0].url))
@@ -93,8 +96,8 @@ async def check_voice(config: VoiceConfig) -> list[Finding]:
     except (NotTranscribed, TimeoutError) as error:
         why = error.reason if isinstance(error, NotTranscribed) else _no_answer()
         fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `voice:`")
-        return [Finding("fault", "voice", f"{config.base_url}: {why}", fix)]
-    return [Finding("ok", "voice", _("{model} transcribes", model=config.model))]
+        return [Finding("fault", _("voice"), f"{config.base_url}: {why}", fix)]
+    return [Finding("ok", _("voice"), _("{model} transcribes", model=config.model))]
 
 
 async def check_embeddings(config: EmbeddingsConfig) -> list[Finding]:
@@ -107,14 +110,14 @@ async def check_embeddings(config: EmbeddingsConfig) -> list[Finding]:
         [vector] = await embed_texts(config, ["Fawn"], SERVICE_TIMEOUT_SECONDS, Meter())
     except EmbeddingsFailed as error:
         fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `memory: {embeddings: …}`")
-        return [Finding("fault", "embeddings", f"{config.base_url}: {error}", fix)]
+        return [Finding("fault", _("embeddings"), f"{config.base_url}: {localized(error)}", fix)]
     took = loop.time() - began
     values = {"model": config.model, "n": len(vector), "took": took, "limit": config.seconds}
     if took > config.seconds:
         text = _("{model} answers with {n} dimensions in {took:.2f} s; a turn waits {limit:g} s", **values)
         fix = _("raise `seconds`, or choose a faster server: a slower answer is not used")
-        return [Finding("note", "embeddings", text, fix)]
-    return [Finding("ok", "embeddings", _("{model} answers with {n} dimensions in {took:.2f} s", **values))]
+        return [Finding("note", _("embeddings"), text, fix)]
+    return [Finding("ok", _("embeddings"), _("{model} answers with {n} dimensions in {took:.2f} s", **values))]
 
 
 def check_prices(config: Config) -> list[Finding]:
@@ -130,19 +133,19 @@ def check_prices(config: Config) -> list[Finding]:
         call = ModelCall(LEAD, name, kind, 1000, 1000, 0, 0, 1.0, 0.0, audio_seconds=60.0 * (kind == VOICE))
         if price_call(settings, call)[0] is None:
             refusal = unknown_price(kind, name)
-            findings.append(Finding("note", "budgets", refusal.what, refusal.what_to_do))
+            findings.append(Finding("note", _("budgets"), refusal.what, refusal.what_to_do))
     return findings
 
 
 async def check_push_target(target: PushTarget, config: PushConfig) -> Finding:
     """Ask a target whether it is there, in a way that notifies nobody, under the rules of a push."""
-    subject = f"push target {target.name}"
+    subject = _(PUSH_TARGET, name=target.name)
     guard = None if config.private_addresses else AddressGuard()
     fix = _("correct its `url`; a server in your own network needs `push: {private_addresses: true}`")
     try:
         status = await probe_target(target.kind, target.url.reveal(), guard)
     except (PushRefused, PushFailed, WebError, ValueError) as error:
-        return Finding("fault", subject, str(error), fix)
+        return Finding("fault", subject, localized(error), fix)
     if status >= 500 or (target.kind == "bark" and status != 200):
         return Finding("fault", subject, _("it answers with status {status}", status=status), fix)
     if target.kind == "bark":
@@ -158,7 +161,7 @@ async def check_external_agents(config: Config) -> list[Finding]:
         provider, _sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
         if not provider.runs_commands:
             fix = _("configure a sandbox that runs commands (docs/sandbox.md)")
-            return [Finding("note", "external agents", _("not available: the sandbox runs no commands"), fix)]
+            return [Finding("note", _("external agents"), _("not available: the sandbox runs no commands"), fix)]
         try:
             with tempfile.TemporaryDirectory(dir=config.data_dir, prefix=".check-") as folder:
                 async with provider.acquire("check agents", Path(folder)) as sandbox:
@@ -166,17 +169,17 @@ async def check_external_agents(config: Config) -> list[Finding]:
         finally:
             await provider.close()
     except (SandboxError, OSError) as error:
-        return [Finding("fault", "external agents", str(error), _("see the finding about the sandbox"))]
+        return [Finding("fault", _("external agents"), localized(error), _("see the finding about the sandbox"))]
 
 
 async def _check_external_agent(settings: ExternalAgentSettings, sandbox: Sandbox) -> Finding:
-    subject = f"external agent {settings.name}"
+    subject = _("external agent {name}", name=settings.name)
     try:
         async with asyncio.timeout(SERVICE_TIMEOUT_SECONDS):
             session = await asyncio.to_thread(importlib.import_module, "agent.acp.session")  # and the agent stack
             name = await session.greet(settings, sandbox)
     except (TimeoutError, AcpError, SandboxError) as error:
-        why = _no_answer() if isinstance(error, TimeoutError) else str(error)
+        why = _no_answer() if isinstance(error, TimeoutError) else localized(error)
         fix = _("install it in the sandbox and allow its hosts (docs/external-agents.md)")
         return Finding("fault", subject, f"{settings.command}: {why}", fix)
     return Finding("ok", subject, _("it answers as {name}", name=name))

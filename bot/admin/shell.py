@@ -66,8 +66,8 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argpa
 
 
 def _arguments(command: argparse.ArgumentParser) -> list[argparse.Action]:
-    hidden = (argparse.SUPPRESS, "show this help message and exit")
-    return [action for action in command._actions if action.help not in hidden]  # noqa: SLF001  see _commands
+    actions = command._actions  # noqa: SLF001  see _commands
+    return [each for each in actions if each.help != argparse.SUPPRESS and "--help" not in each.option_strings]
 
 
 def _usage(command: argparse.ArgumentParser) -> list[str]:

@@ -14,7 +14,7 @@ from agent.skills.git_source import clone_skill
 from agent.skills.library import SkillLibrary
 from agent.skills.skill import SkillError
 from agent.skills.tree import copy_tree
-from catalogue import _
+from catalogue import _, localized
 from channels.shared.texts import shorten
 
 MAX_DESCRIPTION_CHARS = 80
@@ -32,7 +32,7 @@ def run_skill_command(library: SkillLibrary, action: str, word: str) -> str:
         library.reload()
         return ACTIONS[action](library, word)
     except SkillError as error:
-        raise SkillCommandFailed(error) from error
+        raise SkillCommandFailed(localized(error)) from error
 
 
 def _list_skills(library: SkillLibrary, word: str) -> str:

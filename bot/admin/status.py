@@ -16,8 +16,9 @@ from bot.storage.feedback import FEEDBACK_DAYS, count_feedback
 from bot.storage.jobs import count_jobs
 from bot.storage.states import OutboxState
 from bot.version import VERSION
-from catalogue import N_, _, list_items, ngettext
+from catalogue import N_, LazyText, _, list_items, ngettext
 from channels.base import Channel, Health
+from sandbox.select import SANDBOX
 
 if TYPE_CHECKING:  # it imports the agent stack
     from agent.models.traffic import EndpointState
@@ -47,7 +48,7 @@ class ServiceStatus:
         self._current = current
         self._started = time.monotonic()
         self.is_ready = False
-        self.sandbox = _("Sandbox: being chosen.")
+        self.sandbox = LazyText(N_("being chosen."))
 
     def describe(self) -> str:
         """Return a few lines for a chat."""
@@ -60,7 +61,7 @@ class ServiceStatus:
             _("Model: {model}.", model=model),
             *self._describe_traffic(),
             *self._describe_sign_ins(),
-            self.sandbox,
+            _(SANDBOX, description=self.sandbox),
         ]
         return "\n".join(lines)
 
@@ -123,7 +124,7 @@ class ServiceStatus:
             "model_error": self._last_model_error(),
             "model_servers": [asdict(state) for state in self._model_servers()],
             "mcp_sign_ins": self._describe_sign_ins(),
-            "sandbox": self.sandbox,
+            "sandbox": _(SANDBOX, description=self.sandbox),
             "channels": channels,
             "live": len(self._scheduler.running_turns),
             **counts,

@@ -18,7 +18,7 @@ import yaml
 
 from bot.config.excerpt import HIDDEN, VARIABLE, Location, Mark, may_be_shown, render_excerpt, split_lines
 from bot.config.syntax import explain_syntax_error
-from catalogue import N_, _
+from catalogue import N_, LazyText, _, localized
 
 URL_FIX = N_("write it with its scheme, such as https://host:port/path")
 _URL_SCHEMES = ("http", "https", "ws", "wss", "socks5")
@@ -34,15 +34,15 @@ class ConfigFault:
     file: str
     line: int  # 0 where there is none
     place: str
-    wrong: str
-    fix: str = ""
+    wrong: LazyText | str
+    fix: LazyText | str = ""
     mark: Mark | None = None
     excerpt: str = ""
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line else self.file
         head = ": ".join(part for part in (where, self.place) if part) or _("configuration")
-        return f"{head}: {self.wrong}" + (f" → {self.fix}" if self.fix else "")
+        return f"{head}: {localized(self.wrong)}" + (f" → {localized(self.fix)}" if self.fix else "")
 
     def render(self) -> str:
         """Return the fault with its excerpt."""

@@ -28,6 +28,7 @@ from bot.config.excerpt import Location
 from bot.config.push import PushConfig
 from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
+from catalogue import LazyText
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
 
@@ -283,7 +284,7 @@ class Config(FileConfig):
     systemd: SystemdConfig = SystemdConfig()
     places: Mapping[Location, ConfigFault] = field(default_factory=dict)
 
-    def locate(self, place: Location, wrong: str, fix: str) -> ConfigFault:
+    def locate(self, place: Location, wrong: LazyText | str, fix: LazyText | str) -> ConfigFault:
         """Return a fault of the agent at its line. `place` has the names of models, the file their numbers."""
         numbers = {model.name: i for i, model in enumerate(self.models)}
         at = place

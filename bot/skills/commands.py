@@ -15,7 +15,7 @@ from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
 from bot.storage.states import ConversationState
 from bot.work_commands import describe_waiting, start_over_hint
-from catalogue import N_, _, join_sentences
+from catalogue import N_, _, join_sentences, localized
 from channels.shared.texts import shorten
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _describe_problems(shown: list[InstalledSkill], current: SkillSet) -> list[s
     ]
     for each in shown:
         if each.skill.warnings:
-            warnings = _("; ").join(map(str, each.skill.warnings))
+            warnings = _("; ").join(map(localized, each.skill.warnings))
             lines.append(_("- `{name}` has a warning: {warnings}.", name=each.skill.name, warnings=warnings))
     return lines
 
@@ -104,7 +104,7 @@ def request_skill(call: CommandCall, name: str) -> str | None:
     try:
         skill = library.current.require(name, allowed_skills(call.current.config, call.here.agent, call.role))
     except SkillError as error:
-        return str(error)
+        return localized(error)
     if not call.may(Right.TALK):
         return call.refuse(name)
     if call.here.state == ConversationState.WAITING and (waiting := describe_waiting(call)):

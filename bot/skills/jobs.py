@@ -73,7 +73,8 @@ class SkillJobs:
         try:
             outcome, result = await self._change(job.arguments, message), "done"
         except (SkillError, Refused) as error:
-            outcome, result = partial(_, FAILED, reason=str(error).rstrip(".")), "failed"
+            reason = error if isinstance(error, SkillError) else str(error).rstrip(".")
+            outcome, result = partial(_, FAILED, reason=reason), "failed"
         if isinstance(outcome, SkillChange):
             result = "asked"
         action, word = job.arguments["action"], job.arguments["word"]

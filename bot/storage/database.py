@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import aiosqlite
 
 from agent.context import Execute
+from catalogue import N_, LocalizedError
 
 __all__ = ["DataDirLocked", "DataLock", "Database", "Execute", "Row", "StatementError", "StorageError"]
 
@@ -50,8 +51,13 @@ class StatementError(Exception):
     """The database refuses this statement or its values. Every retry would fail: the fault is the caller's."""
 
 
-class DataDirLocked(Exception):
-    """Another process already works on this data_dir. Stop it first, or give this one its own data_dir."""
+class DataDirLocked(LocalizedError):
+    """Another process already works on this data_dir."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            N_("Another process already works on this data_dir. Stop it first, or give this one its own data_dir.")
+        )
 
 
 class Database:
@@ -256,7 +262,7 @@ class DataLock:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):  # POSIX allows both
             os.close(self._fd)
-            raise DataDirLocked(DataDirLocked.__doc__) from None
+            raise DataDirLocked from None
         return self
 
     def __exit__(

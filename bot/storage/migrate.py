@@ -15,6 +15,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+from catalogue import N_, LocalizedError
 from sandbox.disk.removal import remove_tree
 
 CHECKPOINTS_VERSION = 1  # of the tables in agent/checkpointer.py and of their serialized values
@@ -22,20 +23,28 @@ SCHEMA_FILE = Path(__file__).parent / "schema.sql"
 VERSIONS_DIR = Path(__file__).parent / "migrations" / "versions"
 
 
-class DatabaseFault(Exception):
+class DatabaseFault(LocalizedError):
     """A database cannot be used; the text says which one and why."""
 
     @classmethod
     def from_error(cls, error: Exception) -> DatabaseFault:
         """Return the fault for an error of the system or of SQLite."""
-        return cls(
-            f"the databases in data_dir cannot be used: {error}. Nothing was deleted. Check the free disk space and the"
+        text = N_(
+            "the databases in data_dir cannot be used: {error}. Nothing was deleted. Check the free disk space and the"
             " owner of the files; if a file is damaged, restore a backup"
         )
+        return cls(text, error=str(error))
 
 
 class NewerSchema(DatabaseFault):
-    """A newer version of Fawn wrote this database: install that version again, or restore a backup."""
+    """A newer version of Fawn wrote this database."""
+
+    def __init__(self, file: str, version: object, known: object) -> None:
+        text = N_(
+            "A newer version of Fawn wrote this database: install that version again, or restore a backup"
+            " ({file} has version {version}, this Fawn knows {known})"
+        )
+        super().__init__(text, file=file, version=version, known=known)
 
 
 def prepare_databases(data_dir: Path) -> Path | None:
@@ -66,9 +75,7 @@ def _stamp_checkpoints(path: Path, *, write: bool = True) -> None:
     try:
         [(version,)] = connection.execute("PRAGMA user_version")
         if version > CHECKPOINTS_VERSION:
-            raise NewerSchema(
-                f"{NewerSchema.__doc__} ({path.name} {version}, this version knows {CHECKPOINTS_VERSION})"
-            )
+            raise NewerSchema(path.name, version, CHECKPOINTS_VERSION)
         if write and version < CHECKPOINTS_VERSION:
             connection.execute(f"PRAGMA user_version={CHECKPOINTS_VERSION}")
     finally:
@@ -102,8 +109,7 @@ def _revisions(versions: Path) -> set[str]:
 
 def _check_revision(current: str, versions: Path) -> None:
     if current and current not in _revisions(versions):
-        known = head_revision(versions)
-        raise NewerSchema(f"{NewerSchema.__doc__} (revision {current}, this version knows {known})")
+        raise NewerSchema("fawn.db", current, head_revision(versions))
 
 
 def migrate_database(path: Path, versions: Path = VERSIONS_DIR) -> Path | None:

@@ -13,7 +13,7 @@ from bot.storage.database import Execute
 from bot.storage.states import TaskState
 from bot.storage.tasks import TaskRow
 from bot.tasks.starting import store_follow_up
-from catalogue import N_, _, format_duration
+from catalogue import N_, LazyText, _, format_duration, localized
 from sandbox.base import WORKSPACE, SandboxFileError
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
@@ -23,7 +23,7 @@ LOG_FOLDER = ".tasks"  # in the workspace
 MAX_TAIL_BYTES, MAX_TAIL_LINES = 1500, 15
 MAX_REASON_CHARS = 300
 FENCE_INSIDE = "ˋˋˋ"  # in place of what would end a block of code
-RESTARTED = N_("I was restarted while it ran.")
+RESTARTED = LazyText(N_("I was restarted while it ran."))
 REPORTS = {
     TaskState.DONE: N_("✅ Background task {number} is done after {time}: {title}"),
     TaskState.FAILED: N_("❌ Background task {number} failed after {time}: {title}"),
@@ -40,7 +40,7 @@ class TaskEnd:
 
     state: TaskState
     exit_code: int | None = None
-    reason: str = ""
+    reason: LazyText | str = ""
     tail: str = ""
 
 
@@ -84,7 +84,7 @@ def report_lost(execute: Execute, config: Config, now: float) -> None:
 
 def _report_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float) -> bool:
     """Record the end of a task and enqueue its report. Return False if its end is recorded already."""
-    if not tasks.end_task(execute, row.id, end.state, now, end.exit_code, end.reason[:MAX_REASON_CHARS]):
+    if not tasks.end_task(execute, row.id, end.state, now, end.exit_code, str(end.reason)[:MAX_REASON_CHARS]):
         return False
     with languages.speak_to(execute, row.place, row.author):
         words = _describe_end(row, end, now)
@@ -106,7 +106,7 @@ def _describe_end(row: TaskRow, end: TaskEnd, now: float) -> str:
     if end.exit_code:
         parts.append(_(EXIT_CODE, code=end.exit_code))
     if end.reason:
-        parts.append(_(end.reason)[:MAX_REASON_CHARS])
+        parts.append(localized(end.reason)[:MAX_REASON_CHARS])
     if end.state is TaskState.LOST:
         parts.append(_(LOST_HINT, command=command_hint(f"task {row.id} retry")))
     return "\n".join([*parts, *([fence(end.tail)] if end.tail else [])])

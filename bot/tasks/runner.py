@@ -27,7 +27,7 @@ from bot.storage.tasks import TaskRow
 from bot.tasks import reports
 from bot.tasks.reports import TaskEnd, log_path
 from bot.tasks.starting import is_forbidden
-from catalogue import N_, _
+from catalogue import N_, LazyText, _
 from channels.shared.background import BackgroundTasks
 from sandbox.base import SandboxError, SandboxGone, SandboxProvider, ShellCommand
 from sandbox.disk.folders import ConversationFolders
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 TAIL_JOB = "task-tail"
 MAX_NOTE_BYTES = 2000  # of what the sandbox says beside the output, which goes to a file
 SCRIPT = "mkdir -p {folder} && exec >{log} 2>&1 && eval {command}"
-TOO_LONG = N_("It was stopped because it took too long.")
-FORBIDDEN = N_("I have not started it: the rules here, or your role, do not allow it any more.")
-FAULT = N_("Something broke on my side. It's logged.")
+TOO_LONG = LazyText(N_("It was stopped because it took too long."))
+FORBIDDEN = LazyText(N_("I have not started it: the rules here, or your role, do not allow it any more."))
+FAULT = LazyText(N_("Something broke on my side. It's logged."))
 NO_OUTPUT = N_("It has no output yet.")
 
 
@@ -101,9 +101,9 @@ class CommandTasks:
         try:
             end = await self._store.run(partial(self._refuse, row=row)) or await self._execute(provider, row)
         except SandboxGone as error:
-            end = TaskEnd(TaskState.LOST, reason=str(error))
+            end = TaskEnd(TaskState.LOST, reason=error.text)
         except SandboxError as error:
-            end = TaskEnd(TaskState.FAILED, reason=str(error))
+            end = TaskEnd(TaskState.FAILED, reason=error.text)
         except Exception:  # the boundary: a fault fails this task only
             log.exception("task.fault id=%d", row.id)
             end = TaskEnd(TaskState.FAILED, reason=FAULT)

@@ -23,8 +23,9 @@ from pathlib import Path
 
 import orjson
 
+from catalogue import N_, LazyText
 from sandbox import system_calls
-from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, SandboxGone, SandboxUnavailable, ShellCommand
+from sandbox.base import FOLDERS, NO_REASON, ROOT, SKILLS, WORKSPACE, SandboxGone, SandboxUnavailable, ShellCommand
 from sandbox.bubblewrap.cgroup import ControlGroup, make_control_group
 from sandbox.bubblewrap.socket_dir import make_socket_dir
 from sandbox.disk.removal import remove_tree
@@ -45,6 +46,7 @@ INSIDE_UID = 1000  # user and group inside
 MAX_PARALLEL_STARTS = 8
 SPARE_PROCESSES = 24  # of a control group, for bubblewrap and the command server
 START_SECONDS = 30.0
+NO_NAMESPACES = N_("bubblewrap may not make namespaces: `sudo sysctl -w {setting}`.")
 HOST_FILES = ("alternatives", "ssl", "ld.so.cache", "localtime", "mime.types", "fonts")  # in /etc; all are public
 OWN_FILES = {
     **account_files(INSIDE_UID, INSIDE_UID),
@@ -127,11 +129,13 @@ class BubblewrapProvider(SandboxPool[BubblewrapSandbox]):
                 async with self.acquire("check", Path(folder)) as sandbox:
                     result = await sandbox.run(ShellCommand("true", timeout_seconds=20))
             except SandboxGone as error:
-                raise SandboxUnavailable(f"A sandbox of bubblewrap stops at once: {error}") from error
+                raise SandboxUnavailable(N_("A sandbox of bubblewrap stops at once: {error}"), error=error) from error
             finally:
                 await self.destroy("check")
         if result.exit_code != 0:
-            raise SandboxUnavailable(f"bubblewrap starts but cannot run `true`: {result.output[:200]}")
+            raise SandboxUnavailable(
+                N_("bubblewrap starts but cannot run `true`: {output}"), output=result.output[:200]
+            )
 
     async def _start_sandbox(self, key: str, folder: Path) -> BubblewrapSandbox:
         async with self._starts:
@@ -162,7 +166,7 @@ class BubblewrapProvider(SandboxPool[BubblewrapSandbox]):
                 await sandbox.start(settings.processes if _counts_per_sandbox() else 0)
         except (SandboxGone, OSError) as error:  # includes TimeoutError
             await sandbox.close()
-            raise SandboxUnavailable(_explain_failure(pipes.stderr)) from error
+            raise _explain_failure(pipes.stderr) from error
         except asyncio.CancelledError:
             await sandbox.close()
             raise
@@ -237,10 +241,10 @@ async def _machine_options() -> list[str]:
     program = await asyncio.to_thread(shutil.which, "bwrap")
     if not program:
         raise SandboxUnavailable(
-            "bubblewrap is not installed: `sudo apt install bubblewrap` (or your system's package manager)."
+            N_("bubblewrap is not installed: `sudo apt install bubblewrap` (or your system's package manager).")
         )
     if not await asyncio.to_thread(shutil.which, "python3", path=SYSTEM_PATH):
-        raise SandboxUnavailable("The sandbox needs Python below /usr: `sudo apt install python3`.")
+        raise SandboxUnavailable(N_("The sandbox needs Python below /usr: `sudo apt install python3`."))
     process = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     version = tuple(map(int, re.findall(rb"\d+", said)[:2]))
@@ -284,33 +288,39 @@ def _counts_per_sandbox() -> bool:
     return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 14)
 
 
-def _explain_failure(complaint: str) -> str:
-    """Say in one sentence why bubblewrap did not start and how to fix that."""
+def _explain_failure(complaint: str) -> SandboxUnavailable:
+    """Return the error that says why bubblewrap did not start and how to fix that."""
+    reason = _last_line(complaint)
     if not complaint.startswith("bwrap:"):
-        return f"bubblewrap could not be started: {_last_line(complaint)}."
+        return SandboxUnavailable(N_("bubblewrap could not be started: {reason}."), reason=reason)
     if _file_contains("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
-        return (
-            "bubblewrap may not make namespaces because AppArmor forbids it (Ubuntu since 23.10): give /usr/bin/bwrap "
-            "a profile with `userns,` as docs/security.md shows, or "
-            "`sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`."
+        return SandboxUnavailable(
+            N_(
+                "bubblewrap may not make namespaces because AppArmor forbids it (Ubuntu since 23.10): give"
+                " /usr/bin/bwrap a profile with `userns,` as docs/security.md shows, or"
+                " `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`."
+            )
         )
     if _file_contains("/proc/sys/kernel/unprivileged_userns_clone", "0"):
-        return "bubblewrap may not make namespaces: `sudo sysctl -w kernel.unprivileged_userns_clone=1`."
+        return SandboxUnavailable(NO_NAMESPACES, setting="kernel.unprivileged_userns_clone=1")
     if _file_contains("/proc/sys/user/max_user_namespaces", "0"):
-        return "bubblewrap may not make namespaces: `sudo sysctl -w user.max_user_namespaces=10000`."
+        return SandboxUnavailable(NO_NAMESPACES, setting="user.max_user_namespaces=10000")
     if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
-        return (
-            "bubblewrap may not make namespaces in this container: start it with "
-            "`--security-opt seccomp=unconfined --security-opt systempaths=unconfined` (on Ubuntu hosts also "
-            "`--security-opt apparmor=unconfined`)."
+        return SandboxUnavailable(
+            N_(
+                "bubblewrap may not make namespaces in this container: start it with"
+                " `--security-opt seccomp=unconfined --security-opt systempaths=unconfined` (on Ubuntu hosts also"
+                " `--security-opt apparmor=unconfined`)."
+            )
         )
-    return f"bubblewrap does not start here ({_last_line(complaint)}): try `bwrap --unshare-all --ro-bind / / true`."
+    text = N_("bubblewrap does not start here ({reason}): try `bwrap --unshare-all --ro-bind / / true`.")
+    return SandboxUnavailable(text, reason=reason)
 
 
-def _last_line(complaint: str) -> str:
+def _last_line(complaint: str) -> LazyText | str:
     """Return the last line, without host paths."""
-    lines = complaint.strip().splitlines() or ["no reason given"]
-    return re.sub(r"/\S+", "…", lines[-1])[:200]
+    lines = complaint.strip().splitlines()
+    return re.sub(r"/\S+", "…", lines[-1])[:200] if lines else LazyText(NO_REASON)
 
 
 def _file_contains(path: str, text: str) -> bool:

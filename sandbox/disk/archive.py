@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from catalogue import N_, LazyText, LocalizedError, _, localized
 from sandbox.disk.safe_files import open_below, shown_path
 from sandbox.inside import search
 
@@ -23,14 +24,14 @@ ARCHIVE_BOUNDS = search.WalkBounds(entries=1_000_000, depth=128, path_bytes=3_00
 MAX_SPARSE_BYTES = 8 << 30  # per folder: holes of sparse files
 MAX_LINES_PER_FOLDER = 3  # about entries that are left out
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
-_REASONS = {errno.EAGAIN: "is held by a program (a lease)", errno.ELOOP: "became a link while it was looked at"}
+_REASONS = {errno.EAGAIN: N_("is held by a program (a lease)"), errno.ELOOP: N_("became a link while it was read")}
 
 
 class ArchiveAbandoned(Exception):
     """The archive was abandoned while something was added to it."""
 
 
-class _Refused(Exception):
+class _Refused(LocalizedError):
     """An entry is left out; the text says why."""
 
 
@@ -44,9 +45,10 @@ class _FolderNotes:
     lines: list[str] = field(default_factory=list)
     omitted: int = 0
 
-    def leave_out(self, rel: str, why: str) -> None:
+    def leave_out(self, rel: str, why: search.SkipReason | LocalizedError) -> None:
         if len(self.lines) < MAX_LINES_PER_FOLDER:
-            self.lines.append(f"{self.name}/{shown_path(rel)}: {why}")
+            text = LazyText(why.sentence, n=why.n) if isinstance(why, search.SkipReason) else why
+            self.lines.append(f"{self.name}/{shown_path(rel)}: {localized(text)}")
         else:
             self.omitted += 1
 
@@ -79,8 +81,8 @@ class Archive:
                 try:
                     self._add_entry(folder, rel, status, parent)
                 except _Refused as refused:
-                    folder.leave_out(rel, str(refused))
-        return [*folder.lines, f"{name}: {folder.omitted:,} more"] if folder.omitted else folder.lines
+                    folder.leave_out(rel, refused)
+        return [*folder.lines, _("{name}: {n:,} more", name=name, n=folder.omitted)] if folder.omitted else folder.lines
 
     def finish(self) -> int:
         """Put the archive in place. Returns its bytes. Raises OSError."""
@@ -118,19 +120,20 @@ class Archive:
             finally:
                 os.close(fd)
         else:
-            raise _Refused(f"is a {kind}")
+            raise _Refused(N_("is a {kind}"), kind=LazyText(kind))
 
     def _add_file(self, folder: _FolderNotes, name: str, fd: int) -> None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise _Refused(f"became a {search.entry_kind(status)} while it was looked at")
+            kind = LazyText(search.entry_kind(status))
+            raise _Refused(N_("became a {kind} while it was read"), kind=kind)
         same = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if status.st_nlink > 1 and same in folder.names:
             self._add_member(_make_member(name, tarfile.LNKTYPE, status, folder.names[same]))
             return
         holes = max(0, status.st_size - status.st_blocks * 512)
         if folder.hole_bytes + holes > MAX_SPARSE_BYTES:
-            raise _Refused(f"has more than {MAX_SPARSE_BYTES >> 20:,} MB of holes")
+            raise _Refused(N_("has more than {size:,} MB of holes"), size=MAX_SPARSE_BYTES >> 20)
         folder.hole_bytes += holes
         if status.st_nlink > 1:
             folder.names[same] = name
@@ -143,7 +146,7 @@ class Archive:
         source = _FixedSizeSource(fd, self._raise_if_abandoned)
         self._add_member(member, source)
         if source.short:
-            raise _Refused("became shorter while it was copied; zeros stand for the rest")
+            raise _Refused(N_("became shorter while it was copied; zeros stand for the rest"))
 
     def _add_member(self, member: tarfile.TarInfo, source: _FixedSizeSource | None = None) -> None:
         self._raise_if_abandoned()
@@ -186,4 +189,4 @@ def _refuse_unreadable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _Refused(_REASONS.get(error.errno or 0) or error.strerror) from error
+        raise _Refused(_REASONS.get(error.errno or 0) or str(error.strerror)) from error

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
+from catalogue import N_
 from sandbox.base import (
     FOLDERS,
     ROOT,
@@ -36,7 +37,7 @@ from sandbox.inside import search
 P = ParamSpec("P")
 T = TypeVar("T")
 
-NO_COMMANDS = "Commands cannot be run here: bubblewrap is not available. Only files can be read and written."
+NO_COMMANDS = N_("Commands cannot be run here: bubblewrap is not available. Only files can be read and written.")
 SEARCH_SECONDS = 30.0
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from catalogue import N_, LazyText
 from sandbox.base import SandboxProvider
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
@@ -21,9 +22,9 @@ class ConversationFolders:
         self.root, self.size = root, size_mb << 20
 
     @property
-    def description(self) -> str:
+    def description(self) -> LazyText:
         """Describe the bound and how it is enforced, for people."""
-        return f"{self.size >> 20} MB of files each (measured)"
+        return LazyText(N_("{size} MB of files each (measured)"), size=self.size >> 20)
 
     @asynccontextmanager
     async def open_folder(self, folder: Path, *, writes: bool = True) -> AsyncIterator[bool]:

@@ -23,6 +23,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from catalogue import N_, LazyText
 from sandbox.base import OUTPUTS, SandboxError, SandboxProvider, SandboxUnavailable
 from sandbox.disk.file_threads import run_mount_work
 from sandbox.disk.folders import LINGER_SECONDS, ConversationFolders
@@ -38,7 +39,7 @@ SUFFIX, DRAFT = ".img", ".draft"
 MKFS_OPTIONS = ("-q", "-F", "-m", "0", "-i", "8192", "-J", "size=4")
 FSCK_OPTIONS = ("-f", "-E", "discard")
 MOUNT_OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
-DISK_UNAVAILABLE = (
+DISK_UNAVAILABLE = N_(
     "The disk of this conversation cannot be mounted. Nothing was deleted; the operator finds the reason in the log."
 )
 
@@ -61,8 +62,10 @@ class LoopImageFolders(ConversationFolders):
         self._space_lock = threading.Lock()
 
     @property
-    def description(self) -> str:
-        return f"{self.size >> 20} MB of files each ({'in an image' if self.make else 'measured'})"
+    def description(self) -> LazyText:
+        if not self.make:
+            return super().description
+        return LazyText(N_("{size} MB of files each (in an image)"), size=self.size >> 20)
 
     @asynccontextmanager
     async def open_folder(self, folder: Path, *, writes: bool = True) -> AsyncIterator[bool]:
@@ -103,9 +106,10 @@ class LoopImageFolders(ConversationFolders):
     async def check(self, provider: SandboxProvider) -> None:
         if not self.make:
             return
-        other = "or set `sandbox: {disk: measured}`"
+        other = "`sandbox: {disk: measured}`"
         if os.geteuid() != 0:
-            raise SandboxUnavailable(f"Disk images need root (`sandbox.disk: images`): run Fawn as root, {other}.")
+            text = N_("Disk images need root (`sandbox.disk: images`): run Fawn as root, or set {other}.")
+            raise SandboxUnavailable(text, other=other)
         key = f"check-{secrets.token_hex(8)}"
         folder = self.root / key
         probe = LoopImageFolders(self.root, PROBE_MB, make=True)
@@ -116,13 +120,14 @@ class LoopImageFolders(ConversationFolders):
         except SandboxError as error:
             cause = error.__cause__
             reason = str(cause.strerror if isinstance(cause, OSError) else error).partition("\n")[0]
-            reason = reason.replace(str(folder), "the folder").removesuffix(".")
-            raise SandboxUnavailable(f"Disk images do not work here ({reason}): {other}.") from error
+            text = N_("Disk images do not work here ({reason}). Fix that, or set {other}.")
+            reason = reason.replace(str(folder), "…").removesuffix(".")
+            raise SandboxUnavailable(text, reason=reason, other=other) from error
         finally:
             await provider.destroy(key)
             await probe.remove_folder(folder)
         if not seen:
-            raise SandboxUnavailable(f"Sandboxes do not see the disks that Fawn mounts: {other}.")
+            raise SandboxUnavailable(N_("Sandboxes do not see the disks that Fawn mounts: set {other}."), other=other)
 
     def _mount_image(self, folder: Path, writes: bool) -> bool:
         plain = folder.exists()  # checked first: an image is made before its folder
@@ -141,8 +146,11 @@ class LoopImageFolders(ConversationFolders):
         except OSError as error:
             log.error("disk.closed image=%s reason=%s", image, error)  # noqa: TRY400  the reason is enough
             if error.errno == errno.ENOSPC:
-                words = f"This machine does not have {self.size >> 20} MB of free disk space for this conversation."
-                raise SandboxError(f"{words} Nothing was deleted; the operator has to free some.") from error
+                text = N_(
+                    "This machine does not have {size} MB of free disk space for this conversation. Nothing was"
+                    " deleted; the operator has to free some."
+                )
+                raise SandboxError(text, size=self.size >> 20) from error
             raise SandboxError(DISK_UNAVAILABLE) from error
 
     def _create_image(self, image: Path) -> None:

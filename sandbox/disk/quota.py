@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from catalogue import N_
 from sandbox.base import (
     FOLDERS,
     CommandResult,
@@ -152,7 +153,7 @@ class QuotaProvider:
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[StreamPair]:
         if not isinstance(self._inner, PortDialer):
-            raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
+            raise SandboxUnavailable(N_("This kind of sandbox cannot show its ports."))
         async with self._folders.open_folder(folder), self._inner.dial(key, folder, port) as ends:
             yield ends
 

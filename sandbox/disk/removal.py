@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.disk.safe_files import shown_path
-from sandbox.inside.search import WalkBounds, walk_folder
+from sandbox.inside.search import SkipReason, WalkBounds, walk_folder
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class _Sweep:
         except OSError as error:
             self._stays(rel, str(error.strerror))
 
-    def _stays(self, rel: str, why: str) -> None:
+    def _stays(self, rel: str, why: SkipReason | str) -> None:
         if len(self.left) < MAX_REPORTED:
             self.left.append(f"{shown_path(rel)}: {why}")
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from catalogue import N_, LazyText
 from sandbox.base import FOLDERS, SandboxFileError
 from sandbox.inside import search
 
@@ -31,17 +32,19 @@ BENEATH, NO_SYMLINKS, NO_XDEV = 8, 4, 1  # RESOLVE_… of openat2(2)
 CHUNK_BYTES = 1 << 20
 MAX_NAME_CHARS = 120  # of an upload's name
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
+NOT_A_NAME = N_("not a file name")
+NOT_REGULAR = N_("is a {kind}, not a regular file")
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Equal stamps mean an unchanged file. `problem` says why the file cannot be sent, or is ""."""
+    """Equal stamps mean an unchanged file. `problem` says why the file cannot be sent."""
 
     mtime_ns: int
     ctime_ns: int
     size: int
     ino: int
-    problem: str = ""
+    problem: LazyText | None = None
 
 
 def _openat2(folder: int, rel: str, flags: int) -> int:
@@ -89,14 +92,18 @@ def _map_errors(rel: str) -> Iterator[None]:
         yield
     except OSError as error:
         reasons = {
-            errno.ELOOP: "is or passes through a link",
-            errno.EXDEV: "leads outside",
-            errno.EAGAIN: "is held by a program (a lease)",
+            errno.ELOOP: N_("is or passes through a link"),
+            errno.EXDEV: N_("leads outside"),
+            errno.EAGAIN: N_("is held by a program (a lease)"),
         }
-        reason = reasons.get(error.errno or 0) or error.strerror or "cannot be opened"
-        raise SandboxFileError(f"{shown_path(rel)}: {reason}") from error
+        reason = reasons.get(error.errno or 0) or error.strerror or N_("cannot be opened")
+        raise _file_error(rel, reason) from error
     except ValueError as error:
-        raise SandboxFileError(f"{shown_path(rel)}: not a file name") from error
+        raise _file_error(rel, NOT_A_NAME) from error
+
+
+def _file_error(rel: str, reason: str, **values: object) -> SandboxFileError:
+    return SandboxFileError(N_("{path}: {reason}"), path=shown_path(rel), reason=LazyText(reason, **values))
 
 
 @contextlib.contextmanager
@@ -119,7 +126,7 @@ def open_regular(root: Path, rel: str) -> Iterator[int]:
     """Open the regular file `rel` for reading. Raises SandboxFileError for anything else."""
     with open_below(root, rel, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
         if (kind := search.entry_kind(os.fstat(fd))) != "file":
-            raise SandboxFileError(f"{shown_path(rel)}: is a {kind}, not a regular file")
+            raise _file_error(rel, NOT_REGULAR, kind=LazyText(kind))
         yield fd
 
 
@@ -141,7 +148,7 @@ def copy_out(root: Path, rel: str, target: Path, limit: int) -> int:
     """Copy a regular file to the new host file `target`. Returns its bytes. Raises SandboxFileError, and removes
     `target`, if it has more than `limit` bytes."""
     with open_regular(root, rel) as fd:
-        too_big = SandboxFileError(f"{shown_path(rel)}: is bigger than {limit / (1 << 20):,.1f} MB")
+        too_big = _file_error(rel, N_("is bigger than {limit:,.1f} MB"), limit=limit / (1 << 20))
         if os.fstat(fd).st_size > limit:
             raise too_big
         done = 0
@@ -168,7 +175,7 @@ def append_file(root: Path, rel: str, data: bytes) -> None:
     try:
         with open_below(root, rel, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY) as fd, _map_errors(rel):
             if (kind := search.entry_kind(os.fstat(fd))) != "file":
-                raise SandboxFileError(f"{shown_path(rel)}: is a {kind}, not a regular file")
+                raise _file_error(rel, NOT_REGULAR, kind=LazyText(kind))
             with open(fd, "ab", closefd=False) as file:
                 file.write(data)
     except SandboxFileError as fault:
@@ -191,7 +198,7 @@ def _make_draft(root: Path, rel: str) -> Iterator[int]:
     """Open a draft in the folder of `rel`. It is renamed to `rel` if the block succeeds, else deleted."""
     parent, _, name = rel.rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
-        raise SandboxFileError(f"{shown_path(rel)}: not a file name")
+        raise _file_error(rel, NOT_A_NAME)
     _make_parents(root, parent)
     with open_below(root, parent or ".") as folder, _map_errors(rel):
         draft = f".{os.urandom(8).hex()}.draft"
@@ -233,7 +240,9 @@ def _same_owner(fd: int, folder: int) -> None:
         os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
-def list_files(root: Path, bounds: search.WalkBounds, skip: Callable[[str, str], None]) -> dict[str, Stamp]:
+def list_files(
+    root: Path, bounds: search.WalkBounds, skip: Callable[[str, search.SkipReason], None]
+) -> dict[str, Stamp]:
     """Map each entry below `root` that is not a folder to its stamp; a missing `root` is empty. Entries that cannot be
     sent are included, with the reason. Calls `skip` with (path, reason) for what was not examined."""
     found: dict[str, Stamp] = {}
@@ -244,9 +253,9 @@ def list_files(root: Path, bounds: search.WalkBounds, skip: Callable[[str, str],
             if stat.S_ISDIR(status.st_mode):
                 continue
             kind = search.entry_kind(status)
-            problem = "" if kind == "file" else f"is a {kind}, not a regular file"
+            problem = None if kind == "file" else LazyText(NOT_REGULAR, kind=LazyText(kind))
             if not problem and not rel.isprintable():
-                problem = "has a line break, a control character or invalid UTF-8 in its name"
+                problem = LazyText(N_("has a line break, a control character or invalid UTF-8 in its name"))
             found[rel] = Stamp(status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, problem)
     return found
 

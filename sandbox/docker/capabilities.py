@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from catalogue import N_
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.client import DockerEngine
 from sandbox.docker.spec import DockerSettings, EngineSite
@@ -19,12 +20,13 @@ async def probe_engine(engine: DockerEngine, settings: DockerSettings) -> Engine
     """Ask the engine what it supports. Raises SandboxUnavailable with the fix."""
     info = await engine.engine_info()
     if settings.runtime and settings.runtime not in info.get("Runtimes", {}):
-        raise SandboxUnavailable(
-            f"The Docker engine has no runtime {settings.runtime}: docs/sandbox.md shows how to add it, or leave "
-            "`sandbox.runtime` empty."
+        text = N_(
+            "The Docker engine does not have the runtime {runtime}: add it as docs/sandbox.md shows, or leave"
+            " `sandbox.runtime` empty."
         )
+        raise SandboxUnavailable(text, runtime=settings.runtime)
     if info.get("OSType", "linux") != "linux":
-        raise SandboxUnavailable("The Docker engine runs Windows containers: switch it to Linux.")
+        raise SandboxUnavailable(N_("The Docker engine runs Windows containers: switch it to Linux."))
     return describe_site(info, Path(urlsplit(settings.host).path), os.geteuid(), os.getegid())
 
 
@@ -35,15 +37,19 @@ def describe_site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> Engin
     if "rootless" in options:
         # Its users belong to the person who started it, and root inside is that person outside.
         if uid != sock.stat().st_uid:
-            raise SandboxUnavailable("The Docker engine is rootless and belongs to another user: run Fawn as that one.")
+            raise SandboxUnavailable(
+                N_("The Docker engine is rootless and belongs to another user: run Fawn as that user.")
+            )
         user, group, shift = 0, 0, None
     elif "userns" in options:
         # The name of its root folder ends with the first uid and gid of the range (docs: "userns-remap").
         found = re.search(r"/(\d+)\.(\d+)$", info.get("DockerRootDir", ""))
         if uid != 0 or not found:
             raise SandboxUnavailable(
-                "The Docker engine remaps users (userns-remap), so files of a sandbox could not be read here: run Fawn "
-                "as root, or use an engine without it."
+                N_(
+                    "The Docker engine remaps users (userns-remap), so Fawn could not read the files of a sandbox: run"
+                    " Fawn as root, or use an engine without userns-remap."
+                )
             )
         shift = int(found[1])
     return EngineSite(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from catalogue import N_
 from sandbox.base import SandboxError, SandboxUnavailable
 
 log = logging.getLogger(__name__)
@@ -146,7 +147,8 @@ class DockerEngine:
             )  # fmt: skip
             for step in steps:
                 if "error" in step:
-                    raise SandboxError(f"The image was not built: {str(step['error']).strip().rstrip('.')}.")
+                    reason = str(step["error"]).strip().rstrip(".")
+                    raise SandboxError(N_("The image was not built: {reason}."), reason=reason)
                 if "stream" in step:
                     say(str(step["stream"]))
                 elif "progress" not in step and "status" in step:
@@ -185,15 +187,16 @@ class DockerEngine:
             if error.status_code == CONFLICT:
                 raise NameTaken(text) from error
             log.warning("docker: %s", error)
-            raise SandboxError(f"The Docker engine refused: {text}") from error
+            raise SandboxError(N_("The Docker engine refused: {reason}"), reason=text) from error
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            raise SandboxError("The Docker engine did not answer: try again.") from error
+            raise SandboxError(N_("The Docker engine did not answer: try again.")) from error
 
     def check_reachable(self) -> None:
         """Connect to the engine. Raises SandboxUnavailable with the fix."""
         url = urlsplit(self._host)
         if url.scheme not in ("unix", "tcp"):
-            raise SandboxUnavailable(f"sandbox.docker_host must begin with unix:// or tcp://, not {url.scheme}://.")
+            text = N_("`sandbox.docker_host` must begin with unix:// or tcp://, not {scheme}://.")
+            raise SandboxUnavailable(text, scheme=url.scheme)
         try:
             if url.scheme == "tcp":
                 socket.create_connection((url.hostname or "", url.port or 2375), timeout=5).close()
@@ -203,17 +206,18 @@ class DockerEngine:
                 probe.connect(url.path)
         except FileNotFoundError:
             raise SandboxUnavailable(
-                "There is no Docker engine here: `sudo systemctl start docker`, if it is installed (`sudo apt install "
-                "docker.io`), or set `sandbox.docker_host`."
+                N_(
+                    "There is no Docker engine here: `sudo systemctl start docker`, if it is installed"
+                    " (`sudo apt install docker.io`), or set `sandbox.docker_host`."
+                )
             ) from None
         except PermissionError:
             raise SandboxUnavailable(
-                "This user may not use the Docker engine: `sudo usermod -aG docker $USER`, then log in again."
+                N_("This user may not use the Docker engine: `sudo usermod -aG docker $USER`, then log in again.")
             ) from None
         except OSError as error:
-            raise SandboxUnavailable(
-                f"The Docker engine does not answer ({error.strerror or error}): `sudo systemctl start docker`."
-            ) from error
+            text = N_("The Docker engine does not answer ({reason}): `sudo systemctl start docker`.")
+            raise SandboxUnavailable(text, reason=error.strerror or str(error)) from error
 
 
 def plain_engine_text(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from catalogue import N_
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.client import DockerEngine, NotInEngine
 
@@ -28,7 +29,10 @@ class HostPaths:
             if real.is_relative_to(inside):
                 return str(PurePosixPath(outside) / real.relative_to(inside))
         raise SandboxUnavailable(
-            "Fawn runs in a container and the engine cannot see its data: give it a volume (`-v fawn:/var/lib/fawn`)."
+            N_(
+                "Fawn runs in a container, and the engine cannot see its data: give it a volume"
+                " (`-v fawn:/var/lib/fawn`)."
+            )
         )
 
     def share_folder(self, folder: Path, shelf: Path) -> Path | None:

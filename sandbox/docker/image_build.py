@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from catalogue import N_
 from sandbox.base import SandboxError
 from sandbox.docker.client import DockerEngine
 
@@ -39,8 +40,11 @@ async def build_image(host: str, image: str, base: str, *, libreoffice: bool = F
         await engine.build(packed, image, arguments | ({"LIBREOFFICE": "yes"} if libreoffice else {}), print_log)
     except SandboxError as error:
         if any(mark in str(error) for mark in ("registry", "pull access", "manifest", "dial tcp", "/v2/")):
-            words = "Where no registry can be reached, name a base image of your own: `fawn sandbox build --base IMAGE`"
-            raise SandboxError(f"{error} {words} (docs/sandbox.md).") from error
+            text = N_(
+                "{error} If no registry can be reached, name a base image of your own:"
+                " `fawn sandbox build --base IMAGE` (docs/sandbox.md)."
+            )
+            raise SandboxError(text, error=error) from error
         raise
     finally:
         await engine.close()

@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from catalogue import N_, LazyText
 from sandbox.base import (
     FOLDERS,
+    NO_REASON,
     OUTPUTS,
     UPLOADS,
     SandboxError,
@@ -108,20 +110,21 @@ class DockerProvider(SandboxPool[DockerSandbox]):
                 await sandbox.write(f"{OUTPUTS}/answer", await sandbox.read(f"{UPLOADS}/question"))
             answer = await asyncio.to_thread(safe_files.read_file, folder / "outputs", "answer", 100)
         except SandboxFileError as error:
-            raise SandboxUnavailable(
-                f"A container does not see Fawn's files ({error}): the Docker engine must run on this machine."
-            ) from error
+            text = N_("A container does not see Fawn's files ({error}): the Docker engine must run on this machine.")
+            raise SandboxUnavailable(text, error=error) from error
         except SandboxGone as error:
-            raise SandboxUnavailable(f"A container of {self._settings.image} stops at once: {error}") from error
+            text = N_("A container of {image} stops at once: {error}")
+            raise SandboxUnavailable(text, image=self._settings.image, error=error) from error
         except SandboxUnavailable:
             raise
         except SandboxError as error:
-            raise SandboxUnavailable(f"No container can be started: {error}") from error
+            raise SandboxUnavailable(N_("No container can be started: {error}"), error=error) from error
         finally:
             await self.destroy(key)
             await run_file_work(remove_tree, folder)
         if answer != b"seen":
-            raise SandboxUnavailable("A container reads other content than Fawn wrote: is its data on a local disk?")
+            text = N_("A container reads other content than Fawn wrote: is the data of Fawn on a local disk?")
+            raise SandboxUnavailable(text)
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[StreamPair]:
@@ -180,16 +183,15 @@ class DockerProvider(SandboxPool[DockerSandbox]):
         except BaseException as error:
             await self._stop_sandbox(key, None)
             if isinstance(error, TimeoutError):
-                raise SandboxError("The Docker engine takes too long to start a sandbox: try again.") from error
+                raise SandboxError(N_("The Docker engine takes too long to start a sandbox: try again.")) from error
             raise
 
     async def _container_config(self, known: _EngineFacts, key: str, folder: Path) -> dict[str, Any]:
         try:
             image, volumes = await self._engine.image_info(self._settings.image)
         except NotInEngine:
-            raise SandboxUnavailable(
-                f"The image {self._settings.image} does not exist: `fawn sandbox build` makes it."
-            ) from None
+            text = N_("The image {image} does not exist: `fawn sandbox build` builds it.")
+            raise SandboxUnavailable(text, image=self._settings.image) from None
         egress = await self._egress.open_proxy(key)
         site, paths = await asyncio.to_thread(self._prepare_folders, known, key, folder, egress)
         host_path = known.host_paths.host_path
@@ -236,7 +238,7 @@ class DockerProvider(SandboxPool[DockerSandbox]):
                 await self._engine.remove(container)
                 raise
             return container
-        raise SandboxError("The sandbox could not be started: its container is being removed. Try again.")
+        raise SandboxError(N_("The sandbox could not be started: its container is being removed. Try again."))
 
     async def _attach_server(self, container: str, key: str) -> DockerSandbox:
         """Start the command server. Raises SandboxUnavailable if it cannot run in this image."""
@@ -256,10 +258,10 @@ class DockerProvider(SandboxPool[DockerSandbox]):
         except SandboxError as error:  # perhaps because it is not running any more
             found = await self._engine.inspect_ended(container)
             if not found.running:
-                reason = f"its container stops at once ({found.error or 'no reason given'})."
-                raise SandboxUnavailable(f"The sandbox did not start: {reason}") from error
+                text = N_("The sandbox did not start: its container stops at once ({reason}).")
+                raise SandboxUnavailable(text, reason=found.error or LazyText(NO_REASON)) from error
             if program and await self._engine.exit_code(program) in CANNOT_RUN_CODES:
-                raise SandboxUnavailable(f"The image {self._settings.image} lacks python3.") from error
+                raise SandboxUnavailable(N_("The image {image} lacks python3."), image=self._settings.image) from error
             raise
         stream.removes = True
         return sandbox

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 
+from catalogue import N_, LazyText, join_lazily
 from sandbox.base import SandboxError, SandboxGone
 from sandbox.docker.client import DockerEngine, NotInEngine
 from sandbox.wire.connection import FILES_INTACT, SERVER_DIED, write_all
@@ -75,18 +76,18 @@ class ContainerStream(ExecStream):
             raise SandboxGone(await self._ended_reason())
         return data
 
-    async def _ended_reason(self) -> str:
+    async def _ended_reason(self) -> LazyText:
         try:
             async with asyncio.timeout(INSPECT_SECONDS):
                 found = await self._engine.inspect_ended(self._container)
         except NotInEngine:
-            return f"The sandbox was removed from outside. {FILES_INTACT}"
+            return _gone(N_("The sandbox was removed from outside."))
         except (SandboxError, TimeoutError):
-            return f"The Docker engine stopped, and the sandbox with it. {FILES_INTACT}"
+            return _gone(N_("The Docker engine stopped, and the sandbox with it."))
         if found.memory_ran_out:
-            return f"The sandbox ran out of memory and was stopped. {FILES_INTACT}"
+            return _gone(N_("The sandbox ran out of memory and was stopped."))
         if not found.running:
-            return f"The sandbox's container was stopped from outside. {FILES_INTACT}"
+            return _gone(N_("The sandbox's container was stopped from outside."))
         log.info("sandbox.ended said=%r", self.stderr[-300:])
         return SERVER_DIED
 
@@ -99,3 +100,7 @@ class ContainerStream(ExecStream):
             await self._engine.remove(self._container)
         except SandboxError as error:
             log.warning("sandbox.left container=%s: %s", self._container[:12], error)  # `reap` finds it
+
+
+def _gone(sentence: str) -> LazyText:
+    return join_lazily(LazyText(sentence), LazyText(FILES_INTACT))

@@ -33,7 +33,22 @@ class WalkBounds(NamedTuple):
     seconds: float = float("inf")
 
 
-def _ignore_skipped(rel: str, why: str) -> None:
+class SkipReason(NamedTuple):
+    """Why a walk does not examine an entry: a sentence, marked for the catalogue of the host, and its number."""
+
+    sentence: str
+    n: float = 0
+
+    def __str__(self) -> str:
+        return self.sentence.format(n=self.n)
+
+
+def N_(sentence: str) -> str:
+    """Mark a sentence for the catalogue, which does not exist in the sandbox."""
+    return sentence
+
+
+def _ignore_skipped(rel: str, why: SkipReason) -> None:
     """Ignore the entry."""
 
 
@@ -41,14 +56,14 @@ def entry_kind(status: os.stat_result) -> str:
     """Name the kind of a directory entry; "file" is a regular file with one name."""
     mode = status.st_mode
     if stat.S_ISREG(mode):
-        return "file" if status.st_nlink == 1 else "hard link"
+        return "file" if status.st_nlink == 1 else N_("hard link")
     if stat.S_ISDIR(mode):
-        return "folder"
+        return N_("folder")
     if stat.S_ISLNK(mode):
-        return "link"
+        return N_("link")
     if stat.S_ISFIFO(mode):
-        return "pipe"
-    return "socket" if stat.S_ISSOCK(mode) else "device"
+        return N_("pipe")
+    return N_("socket") if stat.S_ISSOCK(mode) else N_("device")
 
 
 def readable_name(raw: str) -> str:
@@ -59,7 +74,7 @@ def readable_name(raw: str) -> str:
 def walk_folder(
     top: int,
     bounds: WalkBounds = WalkBounds(),  # noqa: B008  it is immutable
-    skip: Callable[[str, str], None] = _ignore_skipped,
+    skip: Callable[[str, SkipReason], None] = _ignore_skipped,
     leave: Callable[[str, int], None] | None = None,
 ) -> Iterator[tuple[str, os.stat_result, int]]:
     """Yield (relative path, lstat, descriptor of its folder) of everything below the open folder `top`, sorted within
@@ -79,20 +94,22 @@ def walk_folder(
                 with os.scandir(here) as listing:  # bounded before sorting: there may be millions
                     items = sorted(item.name for item in itertools.islice(listing, room + 1))
             except OSError as error:  # removed meanwhile, replaced by a link, or not readable
-                skip(inside, str(error.strerror))
+                skip(inside, SkipReason(str(error.strerror)))
                 continue
             inner: list[tuple[str, int]] = []
             for item in items:
                 rel = f"{inside}/{item}" if level else item
                 if not room:
-                    skip(rel, f"there are more than {bounds.entries:,} files and folders")
+                    skip(rel, SkipReason(N_("there are more than {n:,} files and folders"), bounds.entries))
                     return
                 if time.monotonic() > until:
-                    skip(rel, f"looking through the folder took longer than {bounds.seconds:g} seconds")
+                    skip(
+                        rel, SkipReason(N_("looking through the folder took longer than {n:g} seconds"), bounds.seconds)
+                    )
                     return
                 room -= 1
                 if len(os.fsencode(rel)) > bounds.path_bytes:
-                    skip(rel, f"its path is longer than {bounds.path_bytes:,} bytes")
+                    skip(rel, SkipReason(N_("its path is longer than {n:,} bytes"), bounds.path_bytes))
                     continue
                 try:
                     status = os.stat(item, dir_fd=here, follow_symlinks=False)
@@ -103,7 +120,7 @@ def walk_folder(
                     if level + 1 < bounds.depth:
                         inner.append((rel, level + 1))
                     else:
-                        skip(rel, f"lies below more than {bounds.depth} folders inside each other")
+                        skip(rel, SkipReason(N_("it is more than {n} folders deep"), bounds.depth))
             todo.extend(reversed(inner))
         _go_up(path, 1, leave)
     finally:

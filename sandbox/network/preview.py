@@ -101,9 +101,8 @@ class PreviewServer:
         try:
             self._server = await asyncio.start_server(self._accept, host.strip("[]"), int(port))
         except (OSError, ValueError) as error:
-            raise SandboxUnavailable(
-                f"sandbox.preview.listen: {self._settings.listen!r} cannot be used: {error}"
-            ) from error
+            text = N_("`sandbox.preview.listen`: {listen!r} cannot be used: {error}")
+            raise SandboxUnavailable(text, listen=self._settings.listen, error=str(error)) from error
         self._url = self._url or f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
         return self
 
@@ -117,7 +116,7 @@ class PreviewServer:
     async def make_link(self, sandbox: object, port: int) -> str:
         """Make a link to `port` inside. Raises SandboxError if nothing listens there."""
         if not isinstance(sandbox, PreviewSource):
-            raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
+            raise SandboxUnavailable(N_("This kind of sandbox cannot show its ports."))
         async with sandbox.dial(port):
             pass  # it answers
         self._links = {name: link for name, link in self._links.items() if link.expires > time.time()}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
+from catalogue import N_
 from sandbox.base import SandboxUnavailable
 from sandbox.inside.relay import PROXY_PORT
 
@@ -131,10 +132,11 @@ class EgressPolicy:
                 host, port = split_host_port(entry[2:] if wild else entry)
                 host = "*." * wild + normalize_host(host)
             except ValueError as error:
-                raise SandboxUnavailable(
-                    f"sandbox.network.hosts: {entry!r} is {error}: write example.com, *.example.com or an address, "
-                    "with :port where it is not 80 or 443."
-                ) from error
+                text = N_(
+                    "`sandbox.network.hosts`: {entry!r} is not a host: write example.com, *.example.com or an address,"
+                    " with :port where it is not 80 or 443."
+                )
+                raise SandboxUnavailable(text, entry=entry) from error
             self._allowed.update((host, number) for number in ((port,) if port else WEB_PORTS))
             self._ports.update({(host, port)} if port else ())
 

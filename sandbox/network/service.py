@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from catalogue import N_
 from sandbox.base import SandboxError, SandboxGone
 from sandbox.disk.removal import remove_tree
 from sandbox.network.http import StreamPair
@@ -61,7 +62,7 @@ class EgressService:
     async def dial(self, key: str, sandbox: StreamSandbox, port: int) -> AsyncIterator[StreamPair]:
         """Connect to a port of the sandbox of `key`. Raises SandboxError if nothing listens there."""
         if not (proxy := self._proxies.get(key)):
-            raise SandboxGone("The sandbox has stopped.")
+            raise SandboxGone(N_("The sandbox has stopped."))
         ticket = secrets.token_hex(16)
         arrived = proxy.expect_ticket(ticket)
         dialling = asyncio.create_task(sandbox.dial(port, f"{SOCKET_FOLDER}/{SOCKET_NAME}", ticket), name=f"dial:{key}")

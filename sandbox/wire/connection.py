@@ -19,6 +19,7 @@ from typing import Protocol
 
 import orjson
 
+from catalogue import N_, LazyText, join_lazily
 from sandbox.base import SandboxError, SandboxGone
 
 log = logging.getLogger(__name__)
@@ -30,9 +31,9 @@ FRAME_HEADER = struct.Struct(">II")  # bytes of JSON, bytes of data
 MAX_FRAME_BYTES = 1 << 20
 STDIN_FRAME_BYTES = 1 << 16
 SERVER_SILENCE_SECONDS = 10.0  # beyond the call's own timeout, until the server counts as dead
-FILES_INTACT = "The files are intact; the next call gets a new one."
 CLOSE_SECONDS = 10.0
-SERVER_DIED = f"The sandbox stopped in the middle of its work. {FILES_INTACT}"
+FILES_INTACT = N_("The files are intact; the next call gets a new one.")
+SERVER_DIED = join_lazily(LazyText(N_("The sandbox stopped in the middle of its work.")), LazyText(FILES_INTACT))
 
 
 def prefix_size(data: bytes) -> bytes:
@@ -215,7 +216,7 @@ class RpcConnection:
             await self._handle_frames()
             self._fail_all("the stream ended")
         except SandboxGone as error:
-            self._error_text = str(error)
+            self._error_text = error.text
             self._fail_all("the stream ended")
         except (OSError, ValueError) as error:
             self._fail_all(f"{type(error).__name__}: {error}")
@@ -263,9 +264,8 @@ class RpcConnection:
                 if len(self._calls) > 1:
                     self._end_call(number, SandboxError(sanitize_text(text)))
                 else:  # processes left by earlier calls fill the sandbox, and no job can end them
-                    self._error_text = (
-                        f"{sanitize_text(text)} The sandbox was stopped with all its processes. {FILES_INTACT}"
-                    )
+                    stopped = LazyText(N_("The sandbox was stopped with all its processes."))
+                    self._error_text = join_lazily(sanitize_text(text), stopped, LazyText(FILES_INTACT))
                     self._fail_all("no process can be started in it")
             case _:
                 raise ValueError("an unexpected frame")

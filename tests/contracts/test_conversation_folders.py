@@ -62,5 +62,5 @@ async def test_the_next_process_can_use_the_folders(folders: ConversationFolders
     async with after.open_folder(folder):
         assert read_file(folder / "uploads", "note") == b"kept"
     await after.check(FilesOnlyProvider(tmp_path / "skills"))
-    assert folders.description.startswith("16 MB of files each (")
+    assert str(folders.description).startswith("16 MB of files each (")
     await after.remove_folder(folder)

@@ -118,7 +118,7 @@ async def test_a_chosen_language_holds_on_every_platform_and_after_a_restart(tmp
             service.rigs[name].mutter(ask(steps=[QUESTION], text="fine", id=f"q-{name}"))
             await service.shows(name, "请点选，或用自己的话回答。" if name != "feishu" else "Which colour?")
             service.rigs[name].mutter("!new")
-            await service.shows(name, "好，重新开始")
+            await service.shows(name, "已重新开始")
 
         await asyncio.gather(*map(choose, PLATFORMS))
         await service.quiet()

@@ -93,7 +93,7 @@ async def test_a_wrong_key_a_wrong_model_and_no_server_have_different_fixes(tmp_
     assert (wrong.state, "401" in wrong.text, wrong.fix[:15]) == ("fault", True, "check `api_key`")
     assert (unknown.state, "'nope'" in unknown.text, unknown.fix[:13]) == ("fault", True, "check `model`")
     assert (gone.state, "cannot be reached" in gone.text, gone.fix[:16]) == ("fault", True, "check `base_url`")
-    assert (absent.state, "no chat model of that name" in absent.text) == ("fault", True)
+    assert (absent.state, "not have a chat model of that name" in absent.text) == ("fault", True)
 
 
 async def test_a_url_without_v1_is_explained(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_wrong_model_class_is_reported_with_its_line(tmp_path: Path) -> None:
     text = "config_version: 1\nmodels:\n  - {name: a, api_key: k, use: 'langchain_openai:ChatOpenAi'}\n"
     (tmp_path / "config.yaml").write_text(f"{text}sandbox: {{provider: none}}\nchannels: {{console: {{}}}}\n")
     use = "'langchain_openai:ChatOpenAi'"
-    expected = f"config.yaml:3: models[0].use: {use}: langchain_openai has no chat model of that name"
+    expected = f"config.yaml:3: models[0].use: {use}: langchain_openai does not have a chat model of that name"
     line = f"  3 |   - {{name: a, api_key: ***, use: {use}}}"
     done = fawn(tmp_path, "run", stdin="hello\n")
     assert done.returncode == 2

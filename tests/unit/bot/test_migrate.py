@@ -121,5 +121,5 @@ def test_checkpoints_of_a_newer_version_are_refused_and_those_without_a_version_
     assert connection.execute("PRAGMA user_version").fetchall() == [(migrate.CHECKPOINTS_VERSION,)]
     connection.execute("PRAGMA user_version=99")
     connection.close()
-    with pytest.raises(migrate.NewerSchema, match=r"checkpoints\.db 99"):
+    with pytest.raises(migrate.NewerSchema, match=r"checkpoints\.db has version 99"):
         migrate.prepare_databases(tmp_path)

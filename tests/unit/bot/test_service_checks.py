@@ -147,7 +147,7 @@ async def test_checks_run_at_once(tmp_path: Path) -> None:
         McpServerSettings(f"meets{number}", command=sys.executable, args=("-c", MEET, str(place), str(number)))
         for number in range(4)
     )
-    found = await findings(Config(tmp_path, mcp=McpConfig(servers), sandbox=FILES_ONLY), "mcp server")
+    found = await findings(Config(tmp_path, mcp=McpConfig(servers), sandbox=FILES_ONLY), "MCP server")
     assert [each.state for each in found.values()] == ["fault"] * 4
     assert "did not start within" not in str(found), "none waited until its time was over"
 

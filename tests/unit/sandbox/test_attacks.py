@@ -223,7 +223,7 @@ async def test_74_hostile_outputs_are_refused_with_a_reason(sandbox: Sandbox, tm
     found = safe_files.list_files(root, BOUNDS, print)
     sendable = sorted(rel for rel, stamp in found.items() if not stamp.problem)
     assert sendable == ["fine2.txt", "sparse.bin"]
-    told = {rel: stamp.problem for rel, stamp in found.items() if stamp.problem}
+    told = {rel: str(stamp.problem) for rel, stamp in found.items() if stamp.problem}
     assert "link" in told["report.txt"]
     assert "hard link" in told["hard"]
     assert "pipe" in told["pipe"]

@@ -400,7 +400,7 @@ async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[boo
     """Return the provider's name, the sentence, and whether commands run."""
     provider, sentence = await select_provider(kind, settings, measured())  # type: ignore[arg-type]  # any text, as in a test's parameter
     try:
-        yield provider.runs_commands, provider.name, sentence
+        yield provider.runs_commands, provider.name, str(sentence)
     finally:
         await provider.reap(0)
         await provider.close()
@@ -410,10 +410,7 @@ async def test_auto_prefers_docker(settings: DockerSettings) -> None:
     async with chosen("auto", settings) as (commands, name, sentence):
         assert commands
         assert name == "docker"
-        assert (
-            sentence
-            == f"Sandbox: Docker, one isolated container of {IMAGE} per conversation, without network, {FILES}."
-        )
+        assert sentence == f"Docker, one isolated container of {IMAGE} per conversation, without network, {FILES}."
 
 
 async def test_auto_without_the_image_reports_the_fix(settings: DockerSettings) -> None:
@@ -422,9 +419,9 @@ async def test_auto_without_the_image_reports_the_fix(settings: DockerSettings) 
     async with chosen("auto", lacking) as (_, name, sentence):
         assert name == "bubblewrap"
         assert sentence.startswith(
-            f"Sandbox: bubblewrap, one isolated sandbox per conversation, without network, {FILES}. Docker"
+            f"bubblewrap, one isolated sandbox per conversation, without network, {FILES}. Docker"
         )
-        assert sentence.endswith("The image fawn-sandbox:not-there does not exist: `fawn sandbox build` makes it.")
+        assert sentence.endswith("The image fawn-sandbox:not-there does not exist: `fawn sandbox build` builds it.")
     with pytest.raises(SandboxUnavailable, match="fawn sandbox build"):
         async with chosen("docker", lacking):
             pass
@@ -442,7 +439,7 @@ async def test_docker_failures_are_reported(settings: DockerSettings, tmp_path: 
             (replace(settings, host=f"unix://{deaf}"), r"does not answer .*`sudo systemctl start docker`"),
             (replace(settings, host="tcp://127.0.0.1:1"), r"does not answer .*refused"),
             (replace(settings, host="ssh://there"), "unix:// or tcp://"),
-            (replace(settings, runtime="none-such"), "no runtime none-such"),
+            (replace(settings, runtime="none-such"), "the runtime none-such"),
         ):
             with pytest.raises(SandboxUnavailable, match=words) as caught:
                 async with chosen("docker", changed):

@@ -185,6 +185,6 @@ async def test_a_service_in_a_container_finds_its_host_paths(
         if kind == "volume":
             client.remove_volume(volume, force=True)
     assert said[:2] == ["# A skill", "made"], said
-    assert said[2].startswith("SandboxUnavailable Fawn runs in a container and the engine cannot see its data"), said
+    assert said[2].startswith("SandboxUnavailable Fawn runs in a container, and the engine cannot see its data"), said
     if kind == "folder":
         assert (tmp_path / "data" / "threads" / "t" / "outputs" / "a").read_text() == "made\n"

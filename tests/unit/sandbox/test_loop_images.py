@@ -397,7 +397,7 @@ async def test_the_description_says_how_the_limit_is_enforced(threads: Path, tmp
             "local", docker_settings(tmp_path), LoopImageFolders(threads, 64, make=make)
         )
         await provider.close()
-        assert sentence.endswith(words)
+        assert str(sentence).endswith(words)
     assert not list(threads.iterdir())  # the probe was deleted
 
 

@@ -53,7 +53,7 @@ def everything(folder: Path, bounds: WalkBounds) -> tuple[list[str], list[tuple[
     """Return the paths of a walk, and those that it skips."""
     skipped: list[tuple[str, str]] = []
     with open_below(folder) as top:
-        found = [rel for rel, _, _ in walk_folder(top, bounds, lambda rel, why: skipped.append((rel, why)))]
+        found = [rel for rel, _, _ in walk_folder(top, bounds, lambda rel, why: skipped.append((rel, str(why))))]
     return found, skipped
 
 
@@ -95,7 +95,7 @@ def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
     ("bounds", "count", "why"),
     [
         (WalkBounds(entries=25), 25, "more than 25 files and folders"),
-        (WalkBounds(depth=10), 10, "more than 10 folders inside each other"),
+        (WalkBounds(depth=10), 10, "more than 10 folders deep"),
         (WalkBounds(path_bytes=19), 10, "longer than 19 bytes"),
         (WalkBounds(seconds=0), 0, "longer than 0 seconds"),
     ],
@@ -115,7 +115,7 @@ def test_closed_folders_are_reported_and_skipped(tree: Path) -> None:
     skipped: list[tuple[str, str]] = []
     found = []
     with open_below(tree) as top:
-        for rel, _, _ in walk_folder(top, WalkBounds(), lambda rel, why: skipped.append((rel, why))):
+        for rel, _, _ in walk_folder(top, WalkBounds(), lambda rel, why: skipped.append((rel, str(why)))):
             found.append(rel)
             if rel == "a":  # swapped between stat and open
                 (tree / "a").rmdir()

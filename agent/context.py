@@ -111,6 +111,11 @@ class Turn:
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
     merge_window_seconds: float = 0.2  # how long text deltas are merged
+    usable_models: tuple[str, ...] = ()  # that may answer the requester; empty: all
+
+    def may_use(self, model: str) -> bool:
+        """Return whether this model may answer the requester."""
+        return not self.usable_models or model in self.usable_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +269,7 @@ class TurnContext:
     steering: SteeringQueue
     brief: str = ""
     route: Sequence[LoadedModel] = ()
+    may_use_model: Callable[[str], bool] = lambda model: True
     vision: LoadedModel | None = None
     taken_steering: list[UserInput] = field(default_factory=list)  # messages that joined this turn
     meter: Meter = field(default_factory=Meter)

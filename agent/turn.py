@@ -131,11 +131,13 @@ class Agent:
             yield Notice("model", gone)
         elif turn.model:
             lead = turn.model
-        chosen, *others = (self.models[name] for name in dict.fromkeys([lead, *fallbacks]))
+        names = [*filter(turn.may_use, dict.fromkeys([lead, *fallbacks]))] or [*filter(turn.may_use, self.models)][:1]
+        chosen, *others = (self.models[name] for name in names)
         if turn.model == lead and turn.effort:  # of the chosen model: a fallback may refuse it
             chosen = chosen.with_effort(turn.effort)
         context.route = [chosen, *others]
-        context.vision = self._vision
+        context.may_use_model = turn.may_use
+        context.vision = self._vision if self._vision and turn.may_use(self._vision.settings.name) else None
         config = _graph_config(turn.conversation)
         match await enter_turn(profile.graph, config, turn, self._formatter):
             case AlreadyFinished(answer, files, plan):

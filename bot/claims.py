@@ -72,6 +72,7 @@ class ClaimedRun:
     messages: tuple[Message, ...]
     answers: tuple[Answer, ...]
     model: str
+    usable_models: tuple[str, ...]  # that may answer the requester; empty: all
     effort: str  # of the model
     agent: str  # "" for the default one
     title: str
@@ -269,6 +270,7 @@ def _claimed_run(
         messages=messages,
         answers=questions.given_answers(execute, row.key) if row.state == ConversationState.WAITING else (),
         model=role.choose_model(row.model),
+        usable_models=role.models,
         effort=row.effort,
         agent=role.choose_agent(agents.agent_of(execute, row.agent, thread, run.requester)),
         title=row.title,

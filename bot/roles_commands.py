@@ -33,7 +33,7 @@ RIGHT_NAMES = {
     Right.SKILLS: N_("install and change skills"),
     Right.ACCESS: N_("give and take roles"),
     Right.USAGE: N_("see everybody's usage"),
-    Right.BUDGETS: N_("raise budgets"),
+    Right.OWN: N_("keep your role whatever operators say"),
 }
 _PERSON = re.compile(r"<@!?(?P<id>[^\s|>/]+)(?:\|(?P<name>[^>]*))?>|@?(?P<plain>[^\s/@<>|]+)")
 

@@ -65,12 +65,12 @@ class SubagentKinds:
         """Return the timeout of a task."""
         return kind.seconds or self.settings.seconds
 
-    def route(self, kind: KindSettings, route: Sequence[LoadedModel]) -> Sequence[LoadedModel]:
-        """Return the models of a task: its own model first, then those of the turn."""
-        if not kind.model:
-            return route
+    def route(self, kind: KindSettings, context: TurnContext) -> Sequence[LoadedModel]:
+        """Return the models of a task: its own model first, if the requester may use it, then those of the turn."""
+        if not kind.model or not context.may_use_model(kind.model):
+            return context.route
         own = self._models[kind.model]
-        return [own, *(entry for entry in route if entry.settings.name != kind.model)]
+        return [own, *(entry for entry in context.route if entry.settings.name != kind.model)]
 
     async def graph(self, kind: KindSettings, *, checks: bool = False) -> WorkerGraph:
         """Return the graph that works on tasks, or that `checks` results."""

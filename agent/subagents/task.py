@@ -124,7 +124,7 @@ async def _work(
     context: TurnContext, kinds: SubagentKinds, kind: KindSettings, task: RunningTask, given: _Assignment
 ) -> str:
     began, meter, own = time.monotonic(), Meter(whole=context.meter), kind.sandbox == "own"
-    route = kinds.route(kind, context.route)
+    route = kinds.route(kind, context)
     async with task_sandbox(context, own=own, key=given.key) as sandbox:
         skills = context.skills.narrowed(kind.skills) if context.skills else None
         brief = join_parts(worker_brief(kind), skills.brief() if skills else "")

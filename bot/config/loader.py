@@ -187,7 +187,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
         return None
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
-    check_team(document, config.team, entries)
+    check_team(document, config, entries)
     source = document.file or _("built-in defaults")
     return Config(
         **values,

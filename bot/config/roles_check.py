@@ -8,14 +8,16 @@ from agent.messages import Thread
 from agent.near_misses import suggest
 from bot.config.document import Document
 from bot.config.excerpt import Location
-from bot.config.schema import ChannelConfig
-from bot.config.team import ApprovalRule, TeamConfig
+from bot.config.schema import ChannelConfig, FileConfig
+from bot.config.team import DEFAULT_AGENT, ApprovalRule, RoleConfig
 from catalogue import _
 
 
-def check_team(document: Document, team: TeamConfig, entries: Sequence[ChannelConfig]) -> None:
-    """Report each role that does not exist, and each address of a chat that is none."""
-    known = team.all_roles()
+def check_team(document: Document, config: FileConfig, entries: Sequence[ChannelConfig]) -> None:
+    """Report each role, model and agent that does not exist, and each address of a chat that is none."""
+    team, known = config.team, config.team.all_roles()
+    for i, own in enumerate(team.roles):
+        _check_choices(document, ("team", "roles", i), own, config)
     _check_role(document, ("team", "default_role"), team.default_role, known)
     for i, rule in enumerate(team.approvals):
         for role in rule.roles:
@@ -27,6 +29,15 @@ def check_team(document: Document, team: TeamConfig, entries: Sequence[ChannelCo
         for i, assignment in enumerate(entry.access.roles):
             at = ("channels", entry.name, "access", "roles", i, "role")
             _check_role(document, at, assignment.role, known)
+
+
+def _check_choices(document: Document, at: Location, role: RoleConfig, config: FileConfig) -> None:
+    models = {model.name for model in config.models} or {"demo"}
+    agents = {DEFAULT_AGENT, *(agent.name for agent in config.agents)}
+    for name in filter(lambda name: name not in models, role.models):
+        document.fault((*at, "models"), _("no model has this name"), suggest(name, models))
+    for name in filter(lambda name: name not in agents, role.agents):
+        document.fault((*at, "agents"), _("no agent has this name"), suggest(name, agents))
 
 
 def chat_of(rule: ApprovalRule) -> Thread | None:

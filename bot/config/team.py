@@ -23,7 +23,7 @@ class Right(StrEnum):
     SKILLS = "skills"  # install and change skills
     ACCESS = "access"  # give and take roles
     USAGE = "usage"  # see the usage of everybody
-    BUDGETS = "budgets"  # raise budgets
+    OWN = "own"  # have a role that operators neither give nor take
 
 
 @dataclass(frozen=True, slots=True)

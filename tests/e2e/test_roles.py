@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_permissions import asking, labels, press, results, toast, write, written
-from tests.fakes.model import FakeModel
+from tests.fakes.model import Answer, FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import BOT, Shown
@@ -182,3 +182,35 @@ async def test_the_other_chat_gets_the_whole_of_a_long_call(
 
 def files_in(telegram: FakeTelegram, chat: int) -> list[Shown]:
     return [each for each in telegram.visible(chat) if each.file_name]
+
+
+async def test_sub_agents_and_fallbacks_keep_to_the_models_of_the_role(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    names = ("dear", "small", "other")
+    use = {"use": "langchain_openai:ChatOpenAI", "base_url": f"{model.base_url}/v1", "api_key": "$OPENAI_API_KEY"}
+    role = {"name": "trainee", "rights": ["talk", "approve"], "models": ["small"]}
+    called: list[str] = []
+    is_down = False
+
+    def answer(body: Any) -> Answer | None:
+        called.append(body["model"])
+        return Answer(status=500) if is_down else None
+
+    model.script = answer
+    service = await start(
+        models=[{"name": name, "model": name, "retries": 0, **use} for name in names],
+        roles={"fallback": ["other"]},
+        subagents={"kinds": [{"name": "lab", "description": "Research.", "model": "dear"}]},
+        **team(("trainee", str(EVE)), team={"roles": [role]}),
+    )
+    args = {"description": "work", "prompt": ask(text="worked", id="sub"), "kind": "lab", "after": []}
+    telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="all done"), chat=EVE)
+    await telegram.wait(EVE, "all done", seconds=30)
+    await service.quiet()
+    assert set(called) == {"small"}
+    is_down = True
+    telegram.send("hello?", chat=EVE)
+    await telegram.wait(EVE, "500")
+    await service.quiet()
+    assert set(called) == {"small"}, "no fallback to another one"

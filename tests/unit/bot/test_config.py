@@ -372,6 +372,14 @@ log: {level: loud}
         ("config_version: 1\nchannels: []", "channels: expected a section"),
         ("config_version: 1\nchannels: {console: 3}", "channels.console: expected a section"),
         ("config_version: 1\nroles: {title: main}", "roles.title: no model has this name → one of: demo"),
+        (
+            "config_version: 1\nteam: {roles: [{name: t, models: [dem]}]}",
+            "models: no model has this name → did you mean",
+        ),
+        (
+            "config_version: 1\nteam: {roles: [{name: t, agents: [x]}]}",
+            "agents: no agent has this name → one of: default",
+        ),
         ("config_version: 1\nkeep_days: 0", "keep_days: must be at least 1"),
         ("config_version: 1\ntime_zone: 5", "time_zone: expected text, found a whole number → put it in quotes"),
         ("config_version: 1\n<<: 3", "'<<' can only merge sections"),

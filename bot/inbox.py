@@ -361,15 +361,14 @@ def _apply_edit(execute: Execute, event: Message) -> Receipt:
 
 def _find_conversation(execute: Execute, message: Message, now: float) -> str:
     """Return the conversation of the bot's message that this one answers, else the current one of the address."""
-    if message.kind is Kind.CLICK:
-        chat = str(replace(message.thread, topic=""))
-        if conversation := stored_questions.conversation_of_asked(execute, message.target, chat):
-            return conversation
-    if message.kind is Kind.CLICK or (message.reply_to and message.to_bot):
+    pressed, chat = message.kind is Kind.CLICK, str(replace(message.thread, topic=""))
+    found = stored_questions.conversation_of_asked(execute, message.target, chat) if pressed else ""
+    if not found and (pressed or (message.reply_to and message.to_bot)):
         answered = message.reply_to or message.id
-        if conversation := sent_messages.conversation_of_message(execute, message.thread, answered):
-            return conversation
-    return conversations.current_conversation(execute, message.thread, now)
+        found = sent_messages.conversation_of_message(execute, message.thread, answered)
+    if not found and pressed:  # a message that is visible, but whose post is not confirmed yet
+        found = stored_questions.conversation_of_open(execute, message.target, chat)
+    return found or conversations.current_conversation(execute, message.thread, now)
 
 
 def _resolve_thread(execute: Execute, event: Message) -> Message | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
 from agent.blocks import Approve, Ask
+from agent.messages import Thread
 from agent.stored_json import build_dataclass, raise_damaged
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row
@@ -119,6 +120,14 @@ def conversation_of_asked(execute: Execute, id: str, chat: str) -> str:
     sql = "SELECT conversation FROM questions WHERE asked_in<>'' AND asked_in=:chat AND id=:id LIMIT 1"
     rows = execute(sql, {"id": id, "chat": chat})
     return str(rows[0]["conversation"]) if rows else ""
+
+
+def conversation_of_open(execute: Execute, id: str, chat: str) -> str:
+    """Return the conversation in this chat, in any of its threads, that waits for the question; "" for none."""
+    sql = f"""SELECT c.key, c.thread FROM questions q JOIN conversations c ON c.key=q.conversation
+        WHERE q.id=:id AND q.state='{QuestionState.OPEN}'"""
+    found = [row for row in execute(sql, {"id": id}) if str(replace(Thread.parse(row["thread"]), topic="")) == chat]
+    return str(found[0]["key"]) if found else ""
 
 
 def close_questions(execute: Execute, conversation: str, id: str | None = None) -> None:

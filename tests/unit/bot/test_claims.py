@@ -338,9 +338,9 @@ COLOUR, SIZE = Ask("ask-1", "Which colour?", ("red", "blue")), Ask("ask-2", "Whi
 RUN = Ask("ask-3", "Run it?", ("Approve", "Deny"), free_text=False)
 
 
-async def asked(store: Database, inbox: Inbox, *asks: Ask | Approve) -> None:
+async def asked(store: Database, inbox: Inbox, *asks: Ask | Approve, thread: Thread = THREAD) -> None:
     """Create a conversation that waits for the answers to these questions."""
-    await inbox.receive([message("paint it", 1)])
+    await inbox.receive([message("paint it", 1, thread)])
     (job,) = await claim(store)
     await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.WAITING, asks), time.time()))
 
@@ -402,6 +402,19 @@ async def test_a_question_without_free_text_explains_that_and_stays_open(store: 
 
 async def expire(store: Database) -> None:
     await store.run(lambda execute: execute("UPDATE questions SET until=1 WHERE until IS NOT NULL", {}))
+
+
+async def test_a_press_on_a_post_that_is_not_confirmed_yet_finds_the_question_of_its_chat(
+    store: Database, inbox: Inbox
+) -> None:
+    """A schedule fires in a topic of its own, and its card may be seen in the chat before its id is known."""
+    fired, elsewhere = replace(THREAD, topic="digest"), replace(THREAD, chat="other")
+    await asked(store, inbox, COLOUR, thread=fired)
+    press = message("red", 2, kind=Kind.CLICK, target=COLOUR.id)
+    assert await inbox.receive([replace(press, thread=elsewhere)]) == [Receipt.DUPLICATE]
+    assert await inbox.receive([replace(press, key="another press")]) == [Receipt.ACCEPTED]
+    (job,) = await claim(store)
+    assert given(job) == [(COLOUR.id, "red")]
 
 
 async def test_an_expired_question_is_answered_once_with_a_visible_note(store: Database, inbox: Inbox) -> None:

@@ -49,7 +49,7 @@ class State(ToolState):
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """Run the graph with this input (None: resume). `calls` are the latest tool calls, `files` were presented before,
+    """Run the graph with this input (None: resume). `calls` are unfinished or repeated, `files` were presented before,
     and `answered` describes the answered questions if others stay open."""
 
     input: dict[str, Any] | Command[Any] | None
@@ -95,7 +95,7 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
         update = {"answered": [*keys]} if keys else None
         return GraphInput(
             Command(resume=given, update=update),
-            _latest_calls(messages),
+            _repeated_calls(state),
             answered=_answered_summary(state, given),
             plan=_plan_in_turn(messages),
             asked=asked,
@@ -105,7 +105,7 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
     if state.tasks and (begin >= 0 or answered):  # not state.next: it omits tasks with saved writes
         return GraphInput(
             None,
-            _latest_calls(messages),
+            _repeated_calls(state),
             _presented_in_turn(messages[max(begin, 0) :]),
             plan=_plan_in_turn(messages),
             asked=asked,
@@ -224,6 +224,9 @@ def _final_answer(messages: Sequence[AnyMessage]) -> AIMessage | None:
     return next((m for m in messages if isinstance(m, AIMessage) and not m.tool_calls), None)
 
 
-def _latest_calls(messages: Sequence[AnyMessage]) -> Sequence[ToolCall]:
-    """Return the tool calls of the last answer. The graph repeats the results of those that have ended."""
-    return next((message.tool_calls for message in reversed(messages) if isinstance(message, AIMessage)), ())
+def _repeated_calls(state: StateSnapshot) -> Sequence[ToolCall]:
+    """Return the calls of the last answer if the graph still executes them, or repeats the results of some."""
+    if not any(task.name == "tools" for task in state.tasks):
+        return ()
+    messages = reversed(state.values.get("messages", []))
+    return next((message.tool_calls for message in messages if isinstance(message, AIMessage)), ())

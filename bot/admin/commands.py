@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bot.config.schema import Config
-from catalogue import _, current_language, list_items, localized, use_language
+from catalogue import N_, _, current_language, list_items, localized, use_language
 
 OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4  # exit codes
+HEALTH_NAMES = {"starting": N_("starting"), "ready": N_("ready"), "down": N_("down")}  # of channels
 
 
 def fail(error: object, code: int) -> int:
@@ -83,7 +84,7 @@ def _print_report(report: dict[str, Any]) -> None:
             print(_("down: the server of {models} ({count} failures in a row)", models=models, count=count))
     print(*report["mcp_sign_ins"], report["sandbox"], sep="\n")
     for name, channel in report["channels"].items():
-        health = f"{channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}"
+        health = f"{_(HEALTH_NAMES[channel['health']])}{' — ' + channel['detail'] if channel['detail'] else ''}"
         print(_("channel {name}: {health}", name=name, health=health))
     print(
         _(

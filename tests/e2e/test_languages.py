@@ -87,6 +87,7 @@ async def test_the_command_line_speaks_the_language_of_the_terminal_or_of_the_co
 ) -> None:
     service = await start()
     service.more_environment = {"LC_ALL": "zh_CN.UTF-8"}
+    await until(lambda: "app.ready" in service.log(), 20, "the agent")
     assert "显示正在运行的服务的状态" in (await service.fawn("status", "--help"))[1]
     code, shown = await service.fawn("status")
     assert (code, "正常" in shown, "模型：" in shown, "个等待" in shown) == (0, True, True, True), shown
@@ -118,7 +119,7 @@ async def test_a_chosen_language_holds_on_every_platform_and_after_a_restart(tmp
             service.rigs[name].mutter(ask(steps=[QUESTION], text="fine", id=f"q-{name}"))
             await service.shows(name, "请点选，或用自己的话回答。" if name != "feishu" else "Which colour?")
             service.rigs[name].mutter("!new")
-            await service.shows(name, "已重新开始")
+            await service.shows(name, "好，重新开始：")
 
         await asyncio.gather(*map(choose, PLATFORMS))
         await service.quiet()

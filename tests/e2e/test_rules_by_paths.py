@@ -289,10 +289,14 @@ async def test_a_rate_of_messages(tmp_path: Path, telegram: FakeTelegram, model:
 
 
 async def test_a_rate_of_a_tool(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    limits = [{"scope": "tool", "which": name, "count": 1, "seconds": "1h"} for name in ("write_file", NOTE, "bash")]
     service = await start(**settings_for_paths(tmp_path))
     attempts = make_attempts(telegram, model, service, tmp_path)
     await prepare(attempts)
+    used = [row["what"]["tool"] for attempt in attempts.values() for row in attempt.audit("tool.result")]
+    limits = [  # calls before the limits came into force count
+        {"scope": "tool", "which": name, "count": used.count(name) + 1, "seconds": "1h"}
+        for name in ("write_file", NOTE, "bash")
+    ]
     await reload(service, tmp_path, rate_limits=limits)
     first = [{"name": "write_file", "args": {"path": "/mnt/user-data/workspace/a", "content": "a"}}]
     telegram.send(ask(steps=[{"calls": [*first, {"name": NOTE, "args": {"text": "a"}}]}], text="used both"))

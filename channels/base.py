@@ -123,8 +123,8 @@ class SentMessages(Protocol):
 
     Await `sending(i, handle)` before every post with content, `sent(i, id)` as soon as its id is known, and `unsent(i)`
     if the platform rejected it (TryLater, Refused). After a crash between the first two, `known` has an entry without
-    id that counts such posts: post again, marked as a possible repeat, or with the same `key` where posts are idempotent; and
-    raise Unconfirmed after too many. Edits need none of this.
+    id that counts such posts: post again, marked as a possible repeat, or with the same `key` where posts are
+    idempotent; and raise Unconfirmed after too many. Edits need none of this.
     """
 
     key: str  # stable for the whole reply, at most 20 characters of [a-z0-9-]: the stem of idempotency keys

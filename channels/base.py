@@ -108,21 +108,23 @@ class ChannelLimits:
 class SentMessage:
     """One message of a reply: `id` is the platform's message id, None after `posts` attempts of unknown outcome.
 
-    With an id, it is the last of `posts` attempts: of more than one, an earlier one may be visible, too.
+    With an id, it is the last of `posts` attempts: of more than one, an earlier one may be visible, too. Without one,
+    `handle` is what the channel recorded with the latest attempt.
     """
 
     index: int
     id: str | None
     posts: int = 1
+    handle: str = ""
 
 
 class SentMessages(Protocol):
     """The stored messages of a reply, so that a restart edits them instead of posting again.
 
-    Await `sending(i)` before every post with content, `sent(i, id)` as soon as its id is known, and `unsent(i)` if the
-    platform rejected it (TryLater, Refused). After a crash between the first two, `known` has an entry without id that
-    counts such posts: post again, marked as a possible repeat, or with the same `key` where posts are idempotent; and
-    raise Unconfirmed after too many. Edits need none of this.
+    Await `sending(i, handle)` before every post with content, `sent(i, id)` as soon as its id is known, and `unsent(i)`
+    if the platform rejected it (TryLater, Refused). After a crash between the first two, `known` has an entry without
+    id that counts such posts: post again, marked as a possible repeat, or with the same `key` where posts are
+    idempotent; and raise Unconfirmed after too many. Edits need none of this.
     """
 
     key: str  # stable for the whole reply, at most 20 characters of [a-z0-9-]: the stem of idempotency keys
@@ -130,9 +132,12 @@ class SentMessages(Protocol):
     @property
     def known(self) -> Sequence[SentMessage]: ...
 
-    async def sending(self, index: int) -> None: ...
+    async def sending(self, index: int, handle: str = "") -> None: ...
 
     async def sent(self, index: int, message_id: str) -> None: ...
+
+    async def adopt(self, index: int, candidates: Sequence[str]) -> str | None:
+        """Record the first of these messages that no reply has, as `sent` does, and return its id."""
 
     async def unsent(self, index: int) -> None: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from agent.messages import Thread
 from bot.storage.database import Database, Execute
@@ -31,18 +32,36 @@ class StoredSentMessages:
         """The messages in the order of their parts; id None where the outcome of a post is unknown."""
         return [self._known[index] for index in sorted(self._known)]
 
-    async def sending(self, index: int) -> None:
+    async def sending(self, index: int, handle: str = "") -> None:
         """Record a post right before it."""
-        await self._write(SentMessage(index, None, self._unknown(index) + 1))
+        await self._write(SentMessage(index, None, self._unknown(index) + 1, handle))
 
     async def sent(self, index: int, message_id: str) -> None:
         """Record the message id as soon as the platform returns it."""
         await self._write(SentMessage(index, message_id, max(1, self._unknown(index))))
 
+    async def adopt(self, index: int, candidates: Sequence[str]) -> str | None:
+        """Record the first of these messages that no reply has, and return its id."""
+        sql = "SELECT 1 FROM posts WHERE message_id=:id AND thread=:thread AND sent=1"
+
+        def work(execute: Execute) -> SentMessage | None:
+            for message_id in candidates:
+                if not execute(sql, {"id": message_id, "thread": str(self._thread)}):
+                    posted = SentMessage(index, message_id, max(1, self._unknown(index)))
+                    self._insert(execute, posted)
+                    return posted
+            return None
+
+        adopted = await self._store.run(work)
+        if adopted:
+            self._known[index] = adopted
+        return adopted.id if adopted else None
+
     async def unsent(self, index: int) -> None:
         """Forget a post that the platform refused."""
-        if (before := self._unknown(index) - 1) > 0:
-            await self._write(SentMessage(index, None, before))
+        known = self._known.get(index)
+        if known and (before := self._unknown(index) - 1) > 0:
+            await self._write(replace(known, posts=before))
             return
         self._known.pop(index, None)
         values = {"reply": self.key, "part": index}
@@ -60,24 +79,31 @@ class StoredSentMessages:
 
     async def _write(self, posted: SentMessage) -> None:
         self._known[posted.index] = posted
+        await self._store.run(lambda execute: self._insert(execute, posted))
+
+    def _insert(self, execute: Execute, posted: SentMessage) -> None:
         values = {
             "reply": self.key,
             "part": posted.index,
             "thread": str(self._thread),
             "conversation": self._conversation,
-            "message_id": posted.id or "",
+            "message_id": posted.id or posted.handle,
             "sent": int(bool(posted.id)),
             "posts": posted.posts,
             "created": time.time(),
         }
-        update = ("message_id", "sent", "posts")
-        await self._store.run(lambda execute: insert_row(execute, "posts", "reply, part", values, update))
+        insert_row(execute, "posts", "reply, part", values, ("message_id", "sent", "posts"))
 
 
 def known_messages(execute: Execute, key: str) -> list[SentMessage]:
-    """Return the stored messages of a reply."""
+    """Return the stored messages of a reply. Where the outcome of a post is unknown, `message_id` is its handle."""
     rows = execute("SELECT part, message_id, sent, posts FROM posts WHERE reply=:key ORDER BY part", {"key": key})
-    return [SentMessage(row["part"], row["message_id"] if row["sent"] else None, row["posts"]) for row in rows]
+    return [
+        SentMessage(row["part"], row["message_id"], row["posts"])
+        if row["sent"]
+        else SentMessage(row["part"], None, row["posts"], row["message_id"])
+        for row in rows
+    ]
 
 
 def reset_posts(execute: Execute, key: str) -> None:

@@ -29,8 +29,6 @@ class CardApi:
     def __init__(self, api: FeishuApi) -> None:
         self._api = api
         self._sequences: LatestDict[str, int] = LatestDict(MAX_KNOWN_CARDS)  # card → number of its last change
-        # uuid of a post → card of its first attempt: a repeated uuid returns the first message, with that card
-        self.posted: LatestDict[str, str] = LatestDict(MAX_KNOWN_CARDS)
         self.questions: LatestDict[str, Any] = LatestDict(MAX_KNOWN_QUESTIONS)  # card → its JSON, while it has buttons
 
     async def create_card(self, json: Any) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from agent.blocks import Final, View
 from agent.messages import Thread
-from channels.base import ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater
+from channels.base import ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater, find_sent_message
 from channels.feishu import card_renderer
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_api import CardApi, dump_json
@@ -74,6 +73,8 @@ class FeishuRenderer(MessageRenderer[FeishuMessage]):
         self._topic = thread.topic
         self._key = posts.key
         self._sender = MessageSender(api, thread, posts.key, to)
+        self._posts = posts
+        self._prepared: dict[int, str] = {}  # the card of a post, by the part's index
         self._unknown = {post.index for post in posts.known if post.id is None}
         self._shown: dict[str, FeishuMessage] = {}  # stored id → what its card shows
 
@@ -92,11 +93,25 @@ class FeishuRenderer(MessageRenderer[FeishuMessage]):
 
     # ------------------------------------------------------------ calls
 
+    async def prepare_post(self, part: FeishuMessage, index: int) -> str:
+        """Return the card to post. A repeated post has the card of the first attempt, which may be visible already."""
+        if part.plain:
+            return ""
+        earlier = find_sent_message(self._posts, index)
+        card_id = earlier.handle if earlier else ""
+        if card_id:
+            try:
+                await self._replace_card(card_id, part)
+            except Refused:  # its message was deleted, or it is too old
+                card_id = ""
+        self._prepared[index] = card_id = card_id or await self._create_card(part)
+        return card_id
+
     async def post(self, part: FeishuMessage, index: int, replaced: str) -> str:
         try:
             if part.plain:
                 return await self._post_rich(part, index, replaced)
-            stored_id = await self._post_card(part, index, replaced)
+            stored_id = await self._post_card(part, index)
         except OutcomeUnknown:
             self._unknown.add(index)
             raise
@@ -109,28 +124,12 @@ class FeishuRenderer(MessageRenderer[FeishuMessage]):
             await self._edit_plain(message_id, replace(part, final=True))
         return message_id
 
-    async def _post_card(self, part: FeishuMessage, index: int, replaced: str) -> str:
-        """Post a card and return its stored id.
-
-        A repeated uuid returns the message of the first attempt, which shows the card of that attempt. So a repeat
-        sends the same card. If another process made the first attempt, its card is unknown: that message is recalled.
-        """
-        name = f"{index} {replaced}"  # an earlier uuid would return the replaced message
-        uuid = self._sender.post_uuid(name)
-        card_id = self._cards.posted.get(uuid, "")
-        if is_repeat := bool(card_id):
-            await self._replace_card(card_id, part)
-        else:
-            card_id = await self._create_card(part)
-            self._cards.posted[uuid] = card_id
+    async def _post_card(self, part: FeishuMessage, index: int) -> str:
+        """Post the prepared card and return its stored id. The uuid is that of the card, also after a restart."""
+        card_id = self._prepared[index]
         content = {"type": "card", "data": {"card_id": card_id}}
-        message_id = await self._sender.send_message("interactive", content, name, quote=part.quote)
-        if is_repeat or replaced or index not in self._unknown:
-            return f"{message_id}/{card_id}"
-        self._cards.posted.pop(uuid, None)
-        with suppress(Refused):
-            await self._recall_message(message_id)
-        return await self._post_card(part, index, message_id)
+        message_id = await self._sender.send_message("interactive", content, f"{index} {card_id}", quote=part.quote)
+        return f"{message_id}/{card_id}"
 
     async def _create_card(self, part: FeishuMessage) -> str:
         """Create the card of a part. Buttons come in a second call, because each has the card's id."""

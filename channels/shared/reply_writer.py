@@ -51,6 +51,10 @@ class MessageRenderer(Protocol[P]):
     def plain(self, part: P) -> P:
         """Return the part in the form that the platform refuses least: bare text, and options as lines of it."""
 
+    async def prepare_post(self, part: P, index: int) -> str:
+        """Prepare a post, and return the handle that is recorded with it, for a repeat after a restart."""
+        return ""
+
     async def post(self, part: P, index: int, replaced: str) -> str:
         """Post a message and return its id. `replaced` is the id of the one it replaces: it needs another nonce."""
 
@@ -77,7 +81,7 @@ class PostFinder(Protocol):
     """A renderer that can search for a post of unknown outcome."""
 
     async def find_earlier_post(self, index: int) -> str | None:
-        """Return the id of the message that an earlier attempt posted, if any. Raises ChannelError."""
+        """Return the id of the message that an earlier attempt posted, recorded, if any. Raises ChannelError."""
 
 
 class ReplyWriter(Generic[P]):
@@ -327,7 +331,6 @@ class ReplyWriter(Generic[P]):
             and isinstance(self._renderer, PostFinder)
             and (found := await self._renderer.find_earlier_post(index))
         ):
-            await self._posts.sent(index, found)
             self._ids[index] = found
             await self._edit_part(index, part)
             return
@@ -359,10 +362,11 @@ class ReplyWriter(Generic[P]):
         # A placeholder of unknown outcome is recorded only where a repeated post returns the first message, because the
         # reply must edit that one.
         recorded = content or bool(self._rate_limit.idempotent_posts)
+        marked = self._renderer.repeat(part) if index in self._marked else part
+        handle = await self._renderer.prepare_post(marked, index)
         if recorded:
-            await self._posts.sending(index)
+            await self._posts.sending(index, handle)
         try:
-            marked = self._renderer.repeat(part) if index in self._marked else part
             message_id = await self._renderer.post(marked, index, self._replaced.get(index, ""))
         except (TryLater, Refused):
             if recorded:

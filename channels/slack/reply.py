@@ -99,6 +99,7 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
     def __init__(self, find_workspace: FindWorkspace, thread: Thread, posts: SentMessages, to: str, asker: str) -> None:
         self._find_workspace = find_workspace
         self._thread = thread
+        self._posts = posts
         self._key = posts.key
         self._to = to
         self._asker = asker
@@ -194,7 +195,12 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
             person = await (await self._workspace()).find_person(self._asker)
             team_id = person.team if person else self._thread.workspace
             arguments |= {"recipient_user_id": self._asker, "recipient_team_id": team_id}
-        ts = str((await self._call("chat.startStream", **arguments, task_display_mode="plan"))["ts"])
+        starting = (await self._workspace()).starting_streams
+        starting.append(self._thread)
+        try:
+            ts = str((await self._call("chat.startStream", **arguments, task_display_mode="plan"))["ts"])
+        finally:  # the writer records the message before another task runs
+            starting.remove(self._thread)
         stream.note_sent(chunks)
         self._streams[ts] = stream
         return ts
@@ -276,7 +282,11 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
         await (await self._workspace()).show_working(self._thread)
 
     async def find_earlier_post(self, index: int) -> str | None:
-        """Find it by its metadata, or a stream as the one message without any since the question."""
+        """Find it by its metadata, or a stream as a message without any since the question.
+
+        Slack does not store metadata before a stream ends. If several replies have an unconfirmed stream, it does not
+        matter which reply continues which stream.
+        """
         workspace = await self._workspace()
         since = self._to if _is_timestamp(self._to) else f"{time.time() - SEARCH_SECONDS:.6f}"
         search: Json = {"channel": self._thread.chat, "oldest": since, "include_all_metadata": True}
@@ -287,15 +297,18 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
         pages = workspace.api.list_pages(method, "messages", MAX_SEARCHED_MESSAGES, **search)
         ours = [entry async for page in pages for entry in page if entry.get("bot_id") == bot_id]
         wanted = self._metadata(index)["event_payload"]
-        found = [entry["ts"] for entry in ours if (entry.get("metadata") or {}).get("event_payload") == wanted]
-        if not found and index == 0 and self._thread.topic:
-            found = [
-                e["ts"] for e in ours if not (e.get("metadata") or e.get("files") or e["ts"] == self._thread.topic)
-            ]
-        if not found:
-            return None
-        self._indexes[found[-1]] = index
-        return str(found[-1])
+        found = [
+            entry["ts"] for entry in reversed(ours) if (entry.get("metadata") or {}).get("event_payload") == wanted
+        ]
+        if not found and self._thread.topic:
+            unmarked = [entry for entry in ours if not (entry.get("metadata") or entry.get("files"))]
+            found = [entry["ts"] for entry in unmarked if entry["ts"] != self._thread.topic]
+            if found and self._thread in workspace.starting_streams:
+                raise TryLater("another reply is starting a stream in this thread", 1.0)
+        adopted = await self._posts.adopt(index, found)
+        if adopted:
+            self._indexes[adopted] = index
+        return adopted
 
     # ------------------------------------------------------------ parts
 

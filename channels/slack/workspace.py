@@ -103,6 +103,7 @@ class Workspace:
         self.account: SlackAccount | None = None
         self._channel_names: LatestDict[str, str] = LatestDict(MAX_CACHED_PEOPLE)
         self._working: ExpiringDict[Thread, bool] = ExpiringDict()  # "processing" sessions, until the next status
+        self.starting_streams: list[Thread] = []  # of chat.startStream calls under way
         self._watched: dict[Thread, list[str]] = {}  # messages with 👀
         self._ends: asyncio.Queue[tuple[Thread, str, Json]] = asyncio.Queue()  # calls that end those signs
         self.pipeline = InboundPipeline(

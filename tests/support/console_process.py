@@ -32,11 +32,14 @@ class Memory:
     def known(self) -> Sequence[SentMessage]:
         return [SentMessage(index, id_) for index, id_ in self.rows.items()]
 
-    async def sending(self, index: int) -> None:
+    async def sending(self, index: int, handle: str = "") -> None:
         self.rows[index] = None
 
     async def sent(self, index: int, message_id: str) -> None:
         self.rows[index] = message_id
+
+    async def adopt(self, index: int, candidates: Sequence[str]) -> str | None:
+        return None
 
     async def unsent(self, index: int) -> None:
         del self.rows[index]

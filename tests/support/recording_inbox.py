@@ -23,27 +23,41 @@ class Rows(dict[int, str | None]):
     def __init__(self, rows: Mapping[int, str | None] = MappingProxyType({})) -> None:
         super().__init__(rows)
         self.posts = dict.fromkeys(rows, 1)
+        self.handles: dict[int, str] = {}
         self.questions: dict[int, str] = {}
 
 
 class Memory:
-    """`channels.base.SentMessages` in memory. A second one over the same `rows` is a restarted process."""
+    """`channels.base.SentMessages` in memory. A second one over the same `rows` is a restarted process.
 
-    def __init__(self, key: str = "r1", rows: Rows | None = None) -> None:
+    `others` are the other replies of the thread.
+    """
+
+    def __init__(self, key: str = "r1", rows: Rows | None = None, others: Sequence[Rows] = ()) -> None:
         self.key = key
         self.rows = Rows() if rows is None else rows
+        self.others = others
 
     @property
     def known(self) -> Sequence[SentMessage]:
-        return [SentMessage(index, self.rows[index], self.rows.posts[index]) for index in sorted(self.rows)]
+        rows = self.rows
+        return [SentMessage(i, rows[i], rows.posts[i], rows.handles.get(i, "")) for i in sorted(rows)]
 
-    async def sending(self, index: int) -> None:
+    async def sending(self, index: int, handle: str = "") -> None:
         before = self.rows.posts[index] if self.rows.get(index, "") is None else 0
-        self.rows[index], self.rows.posts[index] = None, before + 1
+        self.rows[index], self.rows.posts[index], self.rows.handles[index] = None, before + 1, handle
 
     async def sent(self, index: int, message_id: str) -> None:
         unknown = self.rows.posts[index] if self.rows.get(index, "") is None else 1
         self.rows[index], self.rows.posts[index] = message_id, unknown
+        self.rows.handles.pop(index, None)
+
+    async def adopt(self, index: int, candidates: Sequence[str]) -> str | None:
+        taken = {message_id for rows in (self.rows, *self.others) for message_id in rows.values()}
+        found = next((candidate for candidate in candidates if candidate not in taken), None)
+        if found:
+            await self.sent(index, found)
+        return found
 
     async def unsent(self, index: int) -> None:
         self.rows.posts[index] -= 1

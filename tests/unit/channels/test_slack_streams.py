@@ -12,7 +12,7 @@ from agent.blocks import Ask, Final, Notice, Plan, PlanItem, Step, Text
 from agent.messages import Kind
 from channels.base import Reply, TryLater
 from tests.fakes.slack import JANE, OPS, TEAM
-from tests.support.recording_inbox import Memory
+from tests.support.recording_inbox import Memory, Rows
 from tests.support.rigs.registry import ready, until
 from tests.support.rigs.slack import DIRECT, SlackRig, methods, reply, shown
 
@@ -249,6 +249,41 @@ async def test_a_restarted_process_continues_an_open_stream(rig: SlackRig, answe
     assert posts.rows == {0: shown(rig).ts if answered else None}
     await reply(rig, message, Memory(rows=posts.rows)).finish(Final("Half a sentence."))
     assert (shown(rig).text, shown(rig).state) == ("Half a sentence.", "stopped")
+
+
+async def test_unconfirmed_streams_of_two_replies_are_each_continued_once(rig: SlackRig) -> None:
+    """Slack shows no mark of its reply on an open stream. A restarted process finds both."""
+    rows = [Rows(), Rows()]
+    questions = [await rig.say(f"question {number}", 7) for number in range(2)]
+    for number, question in enumerate(questions):
+        rig.server.fault("drop", "chat.startStream", after=True)
+        growing = reply(rig, question, Memory(f"r{number}", rows[number]))
+        growing.show(Text(f"Half {number}"))
+        await until(lambda: len(rig.visible(7)) == number + 1)  # noqa: B023 — awaited in the loop
+        await growing.close()
+    assert rows == [{0: None}, {0: None}]
+    await rig.leave()
+    await rig.back()
+    again = [Memory(f"r{number}", rows[number], [rows[1 - number]]) for number in range(2)]
+    ended = [reply(rig, questions[number], again[number]).finish(Final(f"Whole {number}.")) for number in range(2)]
+    await asyncio.gather(*ended)
+    assert sorted(rig.visible(7)) == ["Whole 0.", "Whole 1."]
+
+
+async def test_a_lookup_does_not_take_a_stream_that_another_reply_is_starting(rig: SlackRig) -> None:
+    rows = [Rows({0: None}), Rows()]
+    questions = [await rig.say(f"question {number}", 7) for number in range(2)]
+    rig.server.fault("slow", "chat.startStream", after=True, seconds=1.0)
+    later = reply(rig, questions[1], Memory("r1", rows[1], [rows[0]]))
+    later.show(Text("Half"))
+    await until(lambda: rig.visible(7) == ["Half"])
+    earlier = reply(rig, questions[0], Memory("r0", rows[0], [rows[1]]))
+    with pytest.raises(TryLater):
+        await earlier.finish(Final("The earlier answer."))
+    await until(lambda: rows[1].get(0))
+    await earlier.finish(Final("The earlier answer."))
+    await later.finish(Final("Half of it."))
+    assert sorted(text.rpartition("\n")[2] for text in rig.visible(7)) == ["Half of it.", "The earlier answer."]
 
 
 async def test_the_native_stop_button_stops_the_turn(rig: SlackRig) -> None:

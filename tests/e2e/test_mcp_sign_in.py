@@ -53,10 +53,10 @@ async def test_the_service_asks_for_a_sign_in_and_uses_it_without_a_restart(
     assert "The MCP server “guarded” needs a sign-in: `fawn mcp login guarded`." in status
     _code, checked = await service.fawn("check")
     assert (
-        f"FAULT mcp server guarded: {guarded.url}: it needs a sign-in\n      → run `fawn mcp login guarded`" in checked
+        f"FAULT MCP server guarded: {guarded.url}: it needs a sign-in\n      → run `fawn mcp login guarded`" in checked
     )
     output = await log_in(service, "guarded")
-    assert "ok    mcp server guarded: 1 of 1 tools" in output
+    assert "ok    MCP server guarded: 1 of 1 tools" in output
     await note(telegram, service, "first")
     assert guarded.notes == ["first"]
     _code, listed = await service.fawn("mcp")

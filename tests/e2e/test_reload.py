@@ -143,7 +143,7 @@ async def test_faults_are_refused_and_the_old_configuration_stays(
     wrong = entry(service, "main", use="langchain_openai:NoSuchModel")
     for settings, fault in (
         ({"models": [entry(service, "main", api_key="$NOT_SET")]}, "$NOT_SET is not set"),
-        ({"models": [wrong]}, "no chat model of that name"),
+        ({"models": [wrong]}, "does not have a chat model of that name"),
         ({"prompt": {"file": "gone.md"}}, "gone.md"),
     ):
         assert fault in await printed(service, 2, **settings)

@@ -111,11 +111,7 @@ class Turn:
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
     merge_window_seconds: float = 0.2  # how long text deltas are merged
-    usable_models: tuple[str, ...] = ()  # that may answer the requester; empty: all
-
-    def may_use(self, model: str) -> bool:
-        """Return whether this model may answer the requester."""
-        return not self.usable_models or model in self.usable_models
+    may_use_model: Callable[[str], bool] = lambda model: True  # whether it may answer the requester
 
 
 @dataclass(frozen=True, slots=True)

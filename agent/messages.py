@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 from urllib.parse import quote, unquote
@@ -27,6 +27,11 @@ class Thread:
 
     def __str__(self) -> str:
         return "/".join(quote(part, safe="") for part in (self.channel, self.workspace, self.chat, self.topic))
+
+    @property
+    def without_topic(self) -> Thread:
+        """The chat itself."""
+        return replace(self, topic="")
 
     @classmethod
     def parse(cls, text: str) -> Thread:

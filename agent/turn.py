@@ -131,13 +131,15 @@ class Agent:
             yield Notice("model", gone)
         elif turn.model:
             lead = turn.model
-        names = [*filter(turn.may_use, dict.fromkeys([lead, *fallbacks]))] or [*filter(turn.may_use, self.models)][:1]
+        names = [*filter(turn.may_use_model, dict.fromkeys([lead, *fallbacks]))] or [
+            *filter(turn.may_use_model, self.models)
+        ][:1]
         chosen, *others = (self.models[name] for name in names)
         if turn.model == lead and turn.effort:  # of the chosen model: a fallback may refuse it
             chosen = chosen.with_effort(turn.effort)
         context.route = [chosen, *others]
-        context.may_use_model = turn.may_use
-        context.vision = self._vision if self._vision and turn.may_use(self._vision.settings.name) else None
+        context.may_use_model = turn.may_use_model
+        context.vision = self._vision if self._vision and turn.may_use_model(self._vision.settings.name) else None
         config = _graph_config(turn.conversation)
         match await enter_turn(profile.graph, config, turn, self._formatter):
             case AlreadyFinished(answer, files, plan):

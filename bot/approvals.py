@@ -108,7 +108,7 @@ def question_columns(ask: Ask | Approve, requester: str) -> dict[str, str]:
             "barred": "",
             "asked_in": "",
         }
-    chat = str(replace(ask.chat, topic="")) if ask.chat else ""
+    chat = str(ask.chat.without_topic) if ask.chat else ""
     return {"who": "", "approvers": "\n".join(ask.approvers), "barred": ask.barred, "asked_in": chat}
 
 
@@ -122,7 +122,7 @@ def ask_elsewhere(execute: Execute, ask: Ask | Approve, home: Thread, run: int, 
     """Enqueue the approval in the other chat that is asked. A second one for this run is not enqueued."""
     if not isinstance(ask, RoutedApproval) or ask.chat is None:
         return
-    if replace(ask.chat, topic="") == replace(home, topic=""):
+    if ask.chat.without_topic == home.without_topic:
         return
     with languages.speak_to(execute, ask.chat, Author("", "")):
         chat = f"{home.channel}/{home.workspace}/{home.chat}"

@@ -72,7 +72,7 @@ class ClaimedRun:
     messages: tuple[Message, ...]
     answers: tuple[Answer, ...]
     model: str
-    usable_models: tuple[str, ...]  # that may answer the requester; empty: all
+    may_use_model: Callable[[str], bool]  # whether it may answer the requester
     effort: str  # of the model
     agent: str  # "" for the default one
     title: str
@@ -270,7 +270,7 @@ def _claimed_run(
         messages=messages,
         answers=questions.given_answers(execute, row.key) if row.state == ConversationState.WAITING else (),
         model=role.choose_model(row.model),
-        usable_models=role.models,
+        may_use_model=role.may_use_model,
         effort=row.effort,
         agent=role.choose_agent(agents.agent_of(execute, row.agent, thread, run.requester)),
         title=row.title,

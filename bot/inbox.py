@@ -361,7 +361,7 @@ def _apply_edit(execute: Execute, event: Message) -> Receipt:
 
 def _find_conversation(execute: Execute, message: Message, now: float) -> str:
     """Return the conversation of the bot's message that this one answers, else the current one of the address."""
-    pressed, chat = message.kind is Kind.CLICK, str(replace(message.thread, topic=""))
+    pressed, chat = message.kind is Kind.CLICK, str(message.thread.without_topic)
     found = stored_questions.conversation_of_asked(execute, message.target, chat) if pressed else ""
     if not found and (pressed or (message.reply_to and message.to_bot)):
         answered = message.reply_to or message.id

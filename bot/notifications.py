@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from datetime import time as clock_time
 from itertools import groupby
@@ -66,7 +66,7 @@ def route_ping(execute: Execute, config: Config, ping: Ping, now: float) -> bool
         case "push" if known.push_url:
             _enqueue_push(execute, ping, {"channel": known.channel, "person": known.person})
             return False
-        case "dm" if (chat := known.private_chat) and chat != replace(ping.thread, topic=""):
+        case "dm" if (chat := known.private_chat) and chat != ping.thread.without_topic:
             outbox.enqueue_notice(execute, chat, ping.text, key=f"dm:{ping.key}", now=now)
             return False
     return True

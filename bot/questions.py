@@ -168,7 +168,7 @@ def _announce_decision(execute: Execute, question: QuestionRow, text: str, messa
     if not (question.asked_in and row and run):
         return
     other, reader, reply_to = Thread.parse(question.asked_in), Author("", ""), ""
-    if other == replace(message.thread, topic=""):
+    if other == message.thread.without_topic:
         other, reader = Thread.parse(row.thread), Author(run.requester, "", language=run.language)
         reply_to = run.reply_to
     with languages.speak_to(execute, other, reader):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from zoneinfo import ZoneInfo
@@ -158,7 +158,7 @@ def _key(limit: RateLimitConfig, uses: Uses) -> str:
 
 
 def _message_uses(thread: Thread, person: str) -> Uses:
-    chat = str(replace(thread, topic=""))
+    chat = str(thread.without_topic)
     return {
         "person": (f"{thread.channel}:{person}", (person, f"{thread.channel}:{person}")),
         "chat": (chat, (thread.chat, f"{thread.channel}:{thread.chat}")),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agent.blocks import Final
 from bot import access
 from bot.artifacts import Artifacts
@@ -59,6 +57,6 @@ def remember_private_chat(execute: Execute, job: ClaimedRun) -> None:
     for message in job.messages:
         if message.private and message.author.id == job.requester and message.mode not in ("scheduled", "task"):
             known = people.find_person(execute, job.thread.channel, job.requester)
-            if known is None or known.private_chat != replace(job.thread, topic=""):
+            if known is None or known.private_chat != job.thread.without_topic:
                 people.store_address(execute, message)
             return

@@ -81,7 +81,7 @@ def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_secon
         conversation=job.conversation,
         inputs=inputs,
         model=job.model,
-        usable_models=job.usable_models,
+        may_use_model=job.may_use_model,
         effort=job.effort,
         agent=job.agent,
         answers=job.answers,

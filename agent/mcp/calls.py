@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent.imports import import_in_thread
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable, Outcome
 from agent.mcp.elicitation import Elicitation
 from catalogue import N_
@@ -60,7 +60,7 @@ class McpCall:
 
     async def ask(self, params: ElicitRequestParams) -> ElicitResult:
         """Have the person asked; the time in which they think does not count."""
-        types = await asyncio.to_thread(importlib.import_module, "mcp_types")
+        types = await import_in_thread("mcp_types")
         loop = asyncio.get_running_loop()
         question = ServerQuestion(params.model_dump(mode="json", by_alias=True), loop.create_future())
         left = (self._clock.when() or loop.time()) - loop.time()
@@ -90,7 +90,7 @@ class McpCall:
             self._task.exception()  # asyncio would print it otherwise
 
     async def _run(self) -> CallToolResult:
-        types = await asyncio.to_thread(importlib.import_module, "mcp_types")
+        types = await import_in_thread("mcp_types")
         async with self._clock:
             more: dict[str, Any] = {}
             for _ in range(MAX_ROUNDS):

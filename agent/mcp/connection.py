@@ -7,7 +7,6 @@ a stdio server is watched: when it ends, the owner leaves, and the next call sta
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.imports import import_in_thread
 from agent.mcp.http import http_client, stored_token_auth
 from agent.mcp.process import stdio_parameters
 from agent.mcp.settings import McpServerSettings
@@ -110,7 +110,7 @@ class McpConnection:
     async def request(self, tool: str, arguments: dict[str, Any], **more: Any) -> Outcome:
         """Send one `tools/call`. Raises McpUnavailable if it has not run, McpCallLost if that is unknown, and
         McpRefused."""
-        types, shared = await _load("mcp_types"), await _load("mcp.shared.exceptions")
+        types, shared = await import_in_thread("mcp_types"), await import_in_thread("mcp.shared.exceptions")
         for attempt in (1, 2):
             client = await self._connected()
             try:
@@ -210,17 +210,17 @@ class McpConnection:
             await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
 
     async def _make_client(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[Client]:
-        sdk, types = await _load("mcp.client"), await _load("mcp_types")
+        sdk, types = await import_in_thread("mcp.client"), await import_in_thread("mcp_types")
         transport: Any
         if self.settings.url:
             self._auth = await stored_token_auth(self.settings, self._data_dir)
             http = await stack.enter_async_context(await http_client(self.settings, self._auth))
-            transport = (await _load("mcp.client.streamable_http")).streamable_http_client(
+            transport = (await import_in_thread("mcp.client.streamable_http")).streamable_http_client(
                 self.settings.url, http_client=http
             )
         else:
             parameters = await stdio_parameters(self.settings)
-            stdio = await _load("mcp.client.stdio")
+            stdio = await import_in_thread("mcp.client.stdio")
             errors = await stack.enter_async_context(_lines_of_stderr(self._errors.append))
             process = stdio.stdio_client(stdio.StdioServerParameters(**parameters), errlog=errors)
             transport = _watched(process, self._stop)
@@ -254,11 +254,6 @@ class McpConnection:
         if (tools := tuple(found[:MAX_TOOLS])) != self.tools:
             self.tools = tools
             self.version += 1
-
-
-async def _load(module: str) -> Any:
-    """Import a module of the SDK, which takes half a second the first time, in a thread."""
-    return await asyncio.to_thread(importlib.import_module, module)
 
 
 @asynccontextmanager

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import TokenFile
 
@@ -23,7 +22,7 @@ async def stored_token_auth(settings: McpServerSettings, data_dir: Path | None) 
     """Return what sends the tokens of a person's sign-in, which `data_dir` has, if the server allows one."""
     if data_dir is None or not settings.allows_sign_in:
         return None
-    auth: StoredTokenAuth = (await _load("agent.mcp.token_auth")).StoredTokenAuth(
+    auth: StoredTokenAuth = (await import_in_thread("agent.mcp.token_auth")).StoredTokenAuth(
         settings, TokenFile(data_dir, settings)
     )
     return auth
@@ -37,10 +36,10 @@ async def http_client(settings: McpServerSettings, auth: httpx2.Auth | None = No
     if settings.token:
         headers["Authorization"] = f"Bearer {settings.token.reveal()}"
     if settings.oauth.client_id and not settings.allows_sign_in:
-        sdk = await _load("mcp.client.auth.extensions.client_credentials")
+        sdk = await import_in_thread("mcp.client.auth.extensions.client_credentials")
         auth = sdk.ClientCredentialsOAuthProvider(
             server_url=settings.url,
-            storage=(await _load("agent.mcp.token_auth")).MemoryTokens(),
+            storage=(await import_in_thread("agent.mcp.token_auth")).MemoryTokens(),
             client_id=settings.oauth.client_id,
             client_secret=settings.oauth.client_secret.reveal() if settings.oauth.client_secret else "",
             scope=settings.oauth.scope or None,
@@ -48,7 +47,3 @@ async def http_client(settings: McpServerSettings, auth: httpx2.Auth | None = No
         )
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=READ_SECONDS)
     return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth)
-
-
-async def _load(module: str) -> Any:
-    return await asyncio.to_thread(importlib.import_module, module)

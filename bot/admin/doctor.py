@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from agent.imports import import_in_thread
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
 from agent.permissions.rules import parse_rules
@@ -182,7 +183,7 @@ async def _check_model(config: Config, settings: ModelSettings) -> Finding:
     """Send a real, tiny request through the class that the service uses."""
     subject, roles = _(MODEL, name=settings.name), _roles_of(config, settings.name)
     try:
-        module = await asyncio.to_thread(importlib.import_module, "agent.models.loader")
+        module = await import_in_thread("agent.models.loader")
         model: LoadedModel = module.LoadedModel(settings, module.load_model(settings))
         text = await _call_model(model)
     except AgentConfigError as error:

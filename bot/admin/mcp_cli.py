@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import sys
 import time
 from collections.abc import Mapping
 
+from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import TokenFile
 from bot.admin.commands import CONFIG, FAULT, OK, fail
@@ -87,7 +87,7 @@ def _describe_state(server: McpServerSettings, config: Config) -> str:
 
 async def log_in(server: McpServerSettings, config: Config, seconds: float = SIGN_IN_SECONDS) -> int:
     """Sign in and store the tokens, then use them once. Return the exit code."""
-    flow = await asyncio.to_thread(importlib.import_module, "agent.mcp.sign_in")
+    flow = await import_in_thread("agent.mcp.sign_in")
     try:
         async with asyncio.timeout(seconds), open_redirect(server.oauth.redirect_uri) as waiter:
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import io
 import tempfile
 import wave
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from agent.acp.connection import AcpError
 from agent.acp.settings import ExternalAgentSettings
 from agent.context import Meter, ModelCall
+from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
 from agent.memory.embeddings import EmbeddingsFailed, embed_texts
 from agent.models.prices import Priced, price_call
@@ -46,7 +46,7 @@ async def check_mcp_server(settings: McpServerSettings, data_dir: Path) -> Findi
     subject = _(MCP_SERVER, name=settings.name)
     if not settings.enabled:
         return Finding("ok", subject, _("disabled"))
-    module = await asyncio.to_thread(importlib.import_module, "agent.mcp.servers")
+    module = await import_in_thread("agent.mcp.servers")
     server: McpServer = module.McpServer(settings, data_dir)
     try:
         if problem := await server.refresh():
@@ -176,7 +176,7 @@ async def _check_external_agent(settings: ExternalAgentSettings, sandbox: Sandbo
     subject = _("external agent {name}", name=settings.name)
     try:
         async with asyncio.timeout(SERVICE_TIMEOUT_SECONDS):
-            session = await asyncio.to_thread(importlib.import_module, "agent.acp.session")  # and the agent stack
+            session = await import_in_thread("agent.acp.session")  # and the agent stack
             name = await session.greet(settings, sandbox)
     except (TimeoutError, AcpError, SandboxError) as error:
         why = _no_answer() if isinstance(error, TimeoutError) else localized(error)

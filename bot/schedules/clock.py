@@ -6,7 +6,6 @@ The rows are the truth (`bot/storage/schedules.py`). APScheduler only keeps the 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.imports import import_in_thread
 from bot.background import run_forever
 from bot.current import Current
 from bot.schedules.firing import Fired, fire_due
@@ -41,7 +41,7 @@ class ScheduleClock:
     async def serve(self) -> None:
         """Fire until cancelled."""
         logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it logs every look
-        module = await asyncio.to_thread(importlib.import_module, "apscheduler.schedulers.asyncio")
+        module = await import_in_thread("apscheduler.schedulers.asyncio")
         clock = module.AsyncIOScheduler(timezone=UTC)
         clock.start()
         job = clock.add_job(self._tick, "interval", seconds=LOOK_SECONDS, coalesce=True, misfire_grace_time=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from agent.blocks import command_hint
@@ -179,7 +179,7 @@ def pause_and_say(execute: Execute, access: AccessPolicy, row: ScheduleRow, word
     key = f"sched:{row.id}:paused:{math.floor(now)}"
     _say(execute, row, words, key, now)
     for person in access.reachable_operators(execute, console=False):
-        if (chat := person.private_chat) and chat != replace(row.place, topic=""):
+        if (chat := person.private_chat) and chat != row.place.without_topic:
             outbox.enqueue_notice(execute, chat, words, key=f"{key}:{person.person}", now=now)
 
 

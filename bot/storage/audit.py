@@ -10,7 +10,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -224,5 +224,5 @@ def forget_person(execute: Execute, channel: str, person: str, chats: Sequence[T
     """
     execute("DELETE FROM audit_names WHERE name=:name", {"name": person_name(channel, person)})
     for chat in chats:
-        address = str(replace(chat, topic=""))  # and all its topics
+        address = str(chat.without_topic)  # and all its topics
         execute("DELETE FROM audit_names WHERE name>=:first AND name<=:first || '~'", {"first": address})

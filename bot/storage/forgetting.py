@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -86,10 +86,10 @@ def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] =
         str(row["key"])
         for row in execute("SELECT DISTINCT conversation AS key FROM inbox WHERE author=:author", values)
     ]
-    direct = {replace(chat, topic="") for chat in chats}
+    direct = {chat.without_topic for chat in chats}
     direct |= {chat for key in found if (chat := _direct_chat(execute, person, key))}
     rows = execute("SELECT thread FROM people WHERE channel=:channel AND person=:person AND thread<>''", values)
-    direct |= {replace(Thread.parse(row["thread"]), topic="") for row in rows}
+    direct |= {Thread.parse(row["thread"]).without_topic for row in rows}
     own = execute("SELECT id FROM schedules WHERE channel=:channel AND owner=:person", values)
     schedules = tuple(int(row["id"]) for row in own)
     rows = execute("SELECT id FROM tasks WHERE channel=:channel AND person=:person", values)
@@ -118,7 +118,7 @@ def _direct_chat(execute: Execute, person: PersonKey, conversation: str) -> Thre
             message = row.message
         except Damaged:
             continue
-        return replace(message.thread, topic="") if message.private else None
+        return message.thread.without_topic if message.private else None
     return None
 
 

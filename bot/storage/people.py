@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from agent.messages import Message, Thread
@@ -47,7 +47,7 @@ class PersonRow:
     @property
     def private_chat(self) -> Thread | None:
         """Their private chat, where it is known. It has no topic: the one in which they wrote last may be gone."""
-        return replace(Thread.parse(self.thread), topic="") if self.thread else None
+        return Thread.parse(self.thread).without_topic if self.thread else None
 
 
 def find_person(execute: Execute, channel: str, person: str) -> PersonRow | None:

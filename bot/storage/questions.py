@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
 
@@ -126,7 +126,7 @@ def conversation_of_open(execute: Execute, id: str, chat: str) -> str:
     """Return the conversation in this chat, in any of its threads, that waits for the question; "" for none."""
     sql = f"""SELECT c.key, c.thread FROM questions q JOIN conversations c ON c.key=q.conversation
         WHERE q.id=:id AND q.state='{QuestionState.OPEN}'"""
-    found = [row for row in execute(sql, {"id": id}) if str(replace(Thread.parse(row["thread"]), topic="")) == chat]
+    found = [row for row in execute(sql, {"id": id}) if str(Thread.parse(row["thread"]).without_topic) == chat]
     return str(found[0]["key"]) if found else ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent.messages import Message, Thread
 from agent.stored_json import build_dataclass
@@ -120,7 +120,7 @@ def stoppable_runs(execute: Execute, thread: Thread) -> list[RunRow]:
 
 def threads_of_chat(execute: Execute, thread: Thread) -> list[tuple[str, bool]]:
     """Return title and whether a run is open, of every conversation in a thread of this chat."""
-    place = str(replace(thread, topic=""))
+    place = str(thread.without_topic)
     sql = (
         "SELECT title, EXISTS (SELECT 1 FROM runs WHERE conversation=conversations.key"
         f" AND {OPEN_RUN} AND stop_by='') AS busy FROM conversations"

@@ -7,7 +7,7 @@ dies during the call.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from agent.blocks import Usage
 from agent.context import ModelCall
@@ -47,7 +47,7 @@ class Payer:
     @property
     def chat(self) -> str:
         """The address of the chat, without the topic."""
-        return str(replace(self.thread, topic=""))
+        return str(self.thread.without_topic)
 
     @property
     def workspace(self) -> str:

@@ -1,4 +1,4 @@
-"""What `fawn setup` shows for a platform. A channel defines `GUIDE` in its module `setup_guide`."""
+"""Describe what `fawn setup` shows for a platform. A channel defines `GUIDE` in its module `setup_guide`."""
 
 from __future__ import annotations
 

@@ -157,9 +157,7 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
 
     async def _member_name(self, user_id: str) -> str:
         try:
-            member = await self._api.call_in_thread(
-                replace(self._thread, topic=""), "getChatMember", user_id=int(user_id)
-            )
+            member = await self._api.call_in_thread(self._thread.without_topic, "getChatMember", user_id=int(user_id))
         except Refused:
             return "Psst"
         return str(member["user"]["first_name"])[:64] or "Psst"

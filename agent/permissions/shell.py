@@ -16,6 +16,8 @@ from tree_sitter import Language, Node, Parser
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
 MAX_NESTING = 8  # shells inside shells
+MAX_BYTES = 8192  # of a line that is parsed: the grammar is quadratic in places
+MAX_PIPES = 800  # as many take 30 ms
 
 # Programs that run the program in their arguments, with those of their short options that take a value.
 _WRAPPERS = {
@@ -74,7 +76,7 @@ _DANGEROUS_VARIABLES = frozenset(
     {"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "IFS", "BASH_ENV", "ENV", "PYTHONPATH", "GIT_SSH_COMMAND", "PAGER"}
 )
 _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*\+?=")
-_PLAIN_WORD = re.compile(r"""^(?:\\?[\w.+/-]+|'[^']*'|"[^"$`\\]*")+$""")
+_PLAIN_WORD = re.compile(r"""(?:\\?[\w.+/-]|'[^']*'|"[^"$`\\]*")++$""")
 _LITERAL = re.compile(r"""^(?:'([^']*)'|"([^"$`\\]*)")$""")
 _WRITES = re.compile(r"^\d*(?:&?>|>\||>>|<>)")
 _DUPLICATES = re.compile(r"^\d*>&\d+-?$")
@@ -103,9 +105,9 @@ class ShellLine:
 def parse_shell_line(line: str, nesting: int = 0) -> ShellLine:
     """Parse a shell line. Never raises: what cannot be parsed is uncertain."""
     found = ShellLine()
-    if nesting > MAX_NESTING or "\0" in line:
-        return ShellLine(certain=False, text=line)
     source = line.encode("utf-8", "replace")
+    if nesting > MAX_NESTING or "\0" in line or len(source) > MAX_BYTES or source.count(b"|") > MAX_PIPES:
+        return ShellLine(certain=False, text=line)
     root = _PARSER.parse(source).root_node
     here, data = _here_documents(root, source)
     if here:
@@ -175,24 +177,28 @@ def _add_redirect(node: Node, source: bytes, found: ShellLine) -> None:
 
 def _add_command(words: list[str], found: ShellLine, nesting: int) -> None:
     """Add a command and the commands that it wraps."""
-    while words and _ASSIGNMENT.match(words[0]):
-        if words[0].split("=")[0].rstrip("+") in _DANGEROUS_VARIABLES:
+    while words:
+        if _ASSIGNMENT.match(words[0]):
+            found.certain &= words[0].split("=")[0].rstrip("+") not in _DANGEROUS_VARIABLES
+            words = words[1:]
+            continue
+        if not _PLAIN_WORD.match(words[0]):  # $cmd, $(cmd), a glob
+            found.commands.append(tuple(words))
             found.certain = False
-        words = words[1:]
-    if not words:
-        return
-    if not _PLAIN_WORD.match(words[0]):  # $cmd, $(cmd), a glob
-        found.commands.append(tuple(words))
-        found.certain = False
-        return
-    name = posixpath.basename(re.sub(r"[\\'\"]", "", words[0]))
-    found.commands.append((name, *words[1:]))
-    if name in _SHELLS:
-        _add_nested_shell(words[1:], found, nesting)
-    elif name in _OPAQUE or (name == "find" and not _RUNNING_FIND.isdisjoint(words)):
-        found.certain = False
-    elif name in _WRAPPERS:
-        _add_command(_wrapped_words(name, words[1:]), found, nesting)
+            return
+        name = posixpath.basename(re.sub(r"[\\'\"]", "", words[0]))
+        found.commands.append((name, *words[1:]))
+        if name in _SHELLS:
+            _add_nested_shell(words[1:], found, nesting)
+        elif name in _OPAQUE or (name == "find" and not _RUNNING_FIND.isdisjoint(words)):
+            found.certain = False
+        if name not in _WRAPPERS:
+            return
+        nesting += 1
+        if nesting > MAX_NESTING:  # sudo sudo sudo …
+            found.certain = False
+            return
+        words = _wrapped_words(name, words[1:])
 
 
 def _add_nested_shell(arguments: list[str], found: ShellLine, nesting: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,6 +150,36 @@ def test_a_line_of_allowed_commands_runs(line: str) -> None:
 @given(st.text(max_size=60))
 def test_every_text_is_parsed(line: str) -> None:
     assert verdict(line) in ("allow", "ask", "deny")
+
+
+SLOW_LINES = [
+    "/mnt/user-data/workspace/project/$NAME/run.sh",
+    "/mnt/user-data/workspace/scripts/build$n --help",
+    "a" * 8000 + "$x",
+    "a" * 8000 + "@",
+    "'a'" * 2500 + "{",
+    "\\a" * 4000 + "~",
+    "a|" * 4000,
+    "a|" * 32_000,
+    "a" + "|a" * 700,
+    "sudo " * 1600 + "x",
+    "sudo " * 5000 + "git push",
+    "a;" * 5000,
+    "$a;" * 5000,
+    "<<a " * 20_000,
+    "${a" * 2500,
+    "x=" * 4000,
+    "bash -c " * 1000,
+    "\x00" * 9000,
+]
+
+
+@pytest.mark.parametrize("line", SLOW_LINES, ids=lambda line: f"{line[:20]!r}-{len(line)}")
+def test_no_line_takes_long_to_judge(line: str) -> None:
+    verdict("true")  # loads the parser
+    begun = time.thread_time()
+    assert verdict(line) in ("ask", "deny")
+    assert time.thread_time() - begun < 0.25
 
 
 def test_deny_precedes_ask_precedes_allow_however_specific() -> None:

@@ -16,6 +16,7 @@ from agent.background import BackgroundWork
 from agent.blocks import Approve, Ask, Usage
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
+from agent.permissions.reach import Reach
 from agent.permissions.rules import PermissionGate, RulePermissions
 from agent.schedules import Schedules
 from agent.skills.library import SkillLibrary, TurnSkills
@@ -271,6 +272,7 @@ class TurnContext:
     meter: Meter = field(default_factory=Meter)
     notes: list[CallNote] = field(default_factory=list)
     permissions: PermissionGate = field(default_factory=RulePermissions)
+    reach: Reach = field(default_factory=Reach)  # the tools of the agent; what works for it has no others
     asked: Collection[str] = ()
     memory: MemoryNotes | None = None  # None: it is off
     pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path

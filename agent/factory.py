@@ -23,12 +23,13 @@ from agent.memory.extraction import FactExtractor
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, NO_SUCH_MODEL, AgentConfigError, ModelSettings
 from agent.models.traffic import ModelTraffic
+from agent.permissions.reach import Reach
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
 from agent.policies.goal import NEXT_ROUND
 from agent.policies.mcp import McpPolicy
 from agent.policies.plan_mode import SUBMIT_PLAN
-from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents
+from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents, tool_patterns
 from agent.resume import Graph, State
 from agent.sections import AgentSettings
 from agent.skills.library import SkillLibrary
@@ -104,7 +105,8 @@ def _assemble_agent(
     profiles = {"": AgentProfile(make_graph(tools), prompt)}
     for each in settings.agents:
         graph = make_graph(agent_tools(each, settings, tools), each.name, each.tools)
-        profiles[each.name] = AgentProfile(graph, agent_prompt(each, prompt), each.model)
+        reach = Reach().narrowed(tool_patterns(each))
+        profiles[each.name] = AgentProfile(graph, agent_prompt(each, prompt), each.model, reach)
     return Agent(
         profiles,
         models,

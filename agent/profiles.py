@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from langchain_core.tools import BaseTool
 
 from agent.brief import join_parts
 from agent.models.settings import NO_SUCH_MODEL, AgentConfigError
+from agent.permissions.reach import Reach
 from agent.resume import Graph
 from agent.sections import AgentSettings
 from agent.spending import LEAD
@@ -23,11 +24,12 @@ RESERVED_NAMES = ("default", LEAD)
 
 @dataclass(frozen=True, slots=True)
 class AgentProfile:
-    """An agent: its graph, its prompt, and its model ("": the lead model)."""
+    """An agent: its graph, its prompt, its model ("": the lead model), and what it may use."""
 
     graph: Graph
     prompt: str
     model: str = ""
+    reach: Reach = field(default_factory=Reach)
 
 
 def check_agents(settings: AgentSettings, models: Collection[str]) -> None:
@@ -47,11 +49,16 @@ def check_agents(settings: AgentSettings, models: Collection[str]) -> None:
         names.add(entry.name)
 
 
+def tool_patterns(entry: NamedAgentSettings) -> Sequence[str]:
+    """Return the names and patterns of a named agent's tools, () for all. Who names kinds may start them."""
+    return (*entry.tools, TASK_TOOL) if entry.tools and entry.kinds else entry.tools
+
+
 def agent_tools(entry: NamedAgentSettings, settings: AgentSettings, tools: Sequence[BaseTool]) -> list[BaseTool]:
     """Return the tools of a named agent. Its `task` offers its kinds."""
     kinds = settings.subagents.all_kinds()
     offered = {name: kind for name, kind in kinds.items() if not entry.kinds or name in entry.kinds}
-    wanted = matching_tools(tools, [*entry.tools, TASK_TOOL] if entry.tools and entry.kinds else entry.tools)
+    wanted = matching_tools(tools, tool_patterns(entry))
     return [make_task_tool(offered) if tool.name == TASK_TOOL else tool for tool in wanted]
 
 

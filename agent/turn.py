@@ -138,6 +138,7 @@ class Agent:
         if turn.model == lead and turn.effort:  # of the chosen model: a fallback may refuse it
             chosen = chosen.with_effort(turn.effort)
         context.route = [chosen, *others]
+        context.reach = profile.reach
         context.may_use_model = turn.may_use_model
         context.vision = self._vision if self._vision and turn.may_use_model(self._vision.settings.name) else None
         config = _graph_config(turn.conversation)

@@ -23,7 +23,7 @@ from bot.storage.grants import GrantRow
 from bot.work_rights import describe_refusal
 
 WEB_TOOLS = ("web_fetch", "web_search")
-COMMAND_TOOLS = ("bash", "run_skill")  # they reach the network of the sandbox
+COMMAND_TOOLS = ("bash", "run_skill", "invoke_agent")  # they reach the network of the sandbox
 SKILL_TOOL = "run_skill"
 
 

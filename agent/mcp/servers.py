@@ -98,7 +98,7 @@ class McpServer:
             traits = ToolTraits(
                 describe=partial(_describe, title, tool.name, server),
                 effect="none" if harmless else "once",
-                read_only=reads,
+                read_only=reads and self.settings.trust_hints,  # a hint is the server's own word
             )
             name = tool_name(server, tool.name)
             description = clean_text(tool.description or tool.title, MAX_DESCRIPTION_CHARS)

@@ -54,6 +54,9 @@ class McpServerSettings:
     call_seconds: float = setting(
         120.0, "timeout of one call; the time in which a person is asked does not count", ge=1
     )
+    trust_hints: bool = setting(
+        False, "its tools that say that they only read (`readOnlyHint`) may run while the agent plans (`/plan`)"
+    )
     enabled: bool = setting(True, "false: the server is not used")
 
     @property

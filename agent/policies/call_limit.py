@@ -29,6 +29,9 @@ class CallLimitPolicy:
         answers = [message for message in messages_since_human(request.messages) if isinstance(message, AIMessage)]
         counted = answers[-1].response_metadata if answers else {}
         count, tokens = int(counted.get(COUNT_KEY, 0)), int(counted.get(TOKENS_KEY, 0))
+        if self._max_tokens:  # a task: its meter also has the calls whose answers its messages do not keep
+            total = request.runtime.context.meter.total
+            count, tokens = max(count, total.calls), max(tokens, total.input + total.output)
         if count >= self._max_calls or 0 < self._max_tokens <= tokens:
             return final_response(
                 ngettext(

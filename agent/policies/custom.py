@@ -22,7 +22,8 @@ def policy_name(policy: object) -> str:
 
 def place_policies(chain: PolicyChain, entries: Sequence[PolicySettings]) -> PolicyChain:
     """Return the chain with the configured policies, in the order of the entries. Raises AgentConfigError."""
-    model, tool = list(chain.model), list(chain.tool)
+    model: list[Any] = list(chain.model)
+    tool: list[Any] = list(chain.tool)
     for number, entry in enumerate(entries):
         at = ("policies", number)
         policy = _load_policy(entry, at)
@@ -33,14 +34,16 @@ def place_policies(chain: PolicyChain, entries: Sequence[PolicySettings]) -> Pol
             wrong = LazyText(N_("{use} has neither wrap_model_call nor wrap_tool_call"), use=entry.use)
             raise AgentConfigError(at, wrong)
         for policies in wraps:
-            _insert(policies, policy, entry, at)
-        if tool and policy_name(tool[0]) != FIXED_FIRST:
-            wrong = LazyText(N_("a policy around the tools must come after `{name}`"), name=FIXED_FIRST)
-            raise AgentConfigError(at, wrong)
+            place = _find_place(policies, entry, at)
+            if policies is tool and place <= [policy_name(each) for each in tool].index(FIXED_FIRST):
+                wrong = LazyText(N_("a policy around the tools must come after `{name}`"), name=FIXED_FIRST)
+                raise AgentConfigError(at, wrong)
+            policies.insert(place, policy)
     return PolicyChain(model, tool)
 
 
-def _insert(policies: list[Any], policy: ModelPolicy | ToolPolicy, entry: PolicySettings, at: tuple[str, int]) -> None:
+def _find_place(policies: Sequence[ModelPolicy | ToolPolicy], entry: PolicySettings, at: tuple[str, int]) -> int:
+    """Return the index at which the entry's policy joins these. Raises AgentConfigError."""
     names = [policy_name(each) for each in policies]
     for name in filter(None, (entry.before, entry.after)):
         if name not in names:
@@ -52,7 +55,7 @@ def _insert(policies: list[Any], policy: ModelPolicy | ToolPolicy, entry: Policy
         text = N_("{use} cannot come after `{after}` and before `{before}`: the order is {names}")
         wrong = LazyText(text, use=entry.use, after=entry.after, before=entry.before, names=names)
         raise AgentConfigError(at, wrong)
-    policies.insert(first if entry.after else last, policy)
+    return first if entry.after else last
 
 
 def _load_policy(entry: PolicySettings, at: tuple[str, int]) -> Any:

@@ -29,6 +29,17 @@ from catalogue import N_, _, every_translation
 
 SUBMIT_PLAN = "submit_plan"  # the call that asks; the model is not offered it
 GO, CHANGE, CANCEL = N_("Go"), N_("Change"), N_("Cancel")
+# What people write in place of the button. Exactly these: "ok, but without step 2" changes the plan.
+_AGREEING = """
+go | go ahead | go for it | go on | do it | please do | yes | yes please | yep | yeah | yup | sure | ok | okay | ok go |
+ok go ahead | yes go ahead | fine | good | great | perfect | agreed | approved | approve | lgtm | looks good |
+looks good to me | sounds good | ship it | start | proceed | continue | let's go | 👍 | 👌 | ✅ | 🚀 |
+好 | 好的 | 好吧 | 好啊 | 可以 | 可以的 | 行 | 行吧 | 没问题 | 同意 | 是 | 是的 | 对 | 嗯 | 继续 |
+开始 | 开始吧 | 执行 | 去做吧 | 做吧 | 就这样 | 就这么办 | 没意见 | 批准 | 确认 | 看起来不错
+"""
+AGREEING = frozenset(" ".join(words.split()) for words in _AGREEING.split("|"))
+_SKIN_TONES = dict.fromkeys((*range(0x1F3FB, 0x1F400), 0xFE0F))
+_SIGNS = str.maketrans(dict.fromkeys(".!,~。！，～…", " "))
 CANCELLED_KEY = "cancelled"
 AGREED = "The person agreed to the plan. Plan mode is over: carry it out now, and keep its steps current."
 CHANGES = "The person wants another plan. Still plan only, and answer with the new plan. Their words:\n{words}"
@@ -58,7 +69,7 @@ class PlanModePolicy:
         if _is_option(words, CHANGE):
             words = _ask(_("What should I change in the plan?"), (GO, CANCEL))
         result = ToolMessage(CHANGES.format(words=words), tool_call_id=call["id"], name=SUBMIT_PLAN)
-        if _is_option(words, GO):
+        if _means_go(words):
             result.content = AGREED
             return Command(update={"planning": False, "messages": [result]})
         if _is_option(words, CANCEL) or words == NO_ANSWER:
@@ -74,6 +85,12 @@ def _plan_question(messages: Sequence[AnyMessage]) -> str:
 
 def _ask(question: str, options: Sequence[str]) -> str:
     return str(interrupt({"kind": "ask", "question": question, "options": [_(option) for option in options]})).strip()
+
+
+def _means_go(words: str) -> bool:
+    """Return whether these words, and no others, agree: then the plan need not be made again."""
+    plain = words.translate(_SKIN_TONES).translate(_SIGNS).replace("’", "'").casefold()
+    return _is_option(words, GO) or " ".join(plain.split()) in AGREEING
 
 
 def _is_option(words: str, option: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -97,6 +97,7 @@ class TaskBoard:
     questions: LiveQuestions | None
     finished: Mapping[str, str]
     _running: dict[str, RunningTask] = field(default_factory=dict)
+    _begun: dict[str, None] = field(default_factory=dict)  # keys of all calls, in order
     _results: dict[str, asyncio.Future[str | None]] = field(default_factory=dict)
     _idle: list[asyncio.Future[None]] = field(default_factory=list)
 
@@ -113,6 +114,7 @@ class TaskBoard:
 
     def begin(self, key: str, show: Callable[[str], None]) -> RunningTask:
         """Note that a task has been called: as the first step of its call, before a call beside it can ask."""
+        self._begun[key] = None
         task = self._running[key] = RunningTask(self, show)
         return task
 
@@ -121,6 +123,12 @@ class TaskBoard:
         del self._running[key]
         self._result(key).set_result(result)
         self.changed()
+
+    def number_of(self, key: str, calls: Sequence[str]) -> int:
+        """Return which of the turn's tasks this is, from 1. `calls` are those in its messages: a summary forgets some,
+        and a restart the others."""
+        forgotten = [each for each in self._begun if each not in calls]
+        return [*forgotten, *calls].index(key) + 1
 
     def find(self, key: str) -> RunningTask:
         """Return a task that has been called."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from langchain.agents import create_agent
@@ -16,6 +15,7 @@ from agent.context import TurnContext
 from agent.mcp.servers import McpServers
 from agent.models.loader import LoadedModel
 from agent.models.settings import NO_SUCH_MODEL, AgentConfigError
+from agent.permissions.reach import matches_any
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import worker_policies
 from agent.policies.mcp import McpPolicy, ToolState
@@ -98,4 +98,4 @@ class SubagentKinds:
 
 def matching_tools(tools: Sequence[BaseTool], patterns: Sequence[str]) -> list[BaseTool]:
     """Return the tools whose names match one of the patterns; all without patterns."""
-    return [tool for tool in tools if not patterns or any(fnmatchcase(tool.name, pattern) for pattern in patterns)]
+    return [tool for tool in tools if matches_any(tool.name, patterns)]

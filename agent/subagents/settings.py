@@ -34,7 +34,9 @@ class KindSettings:
     )
 
 
-GENERAL_PURPOSE = KindSettings("general-purpose", "Any task that can be described on its own. Has all of your tools.")
+GENERAL_PURPOSE = KindSettings(
+    "general-purpose", "Any task that can be described on its own. Has your tools but `task`, and only reads memory."
+)
 BASH = KindSettings("bash", "Commands and files: programs, builds, conversions, searches in files.", tools=FILE_TOOLS)
 
 
@@ -43,6 +45,7 @@ class SubagentSettings:
     """Agents that the agent starts for parts of its work, with the tool `task`."""
 
     enabled: bool = setting(True, "the agent may delegate tasks to sub-agents")
+    per_turn: int = setting(20, "tasks that the agent may start for one request", ge=1)
     at_once: int = setting(3, "tasks of one turn that run at once", ge=1)
     overflow: Literal["queue", "refuse"] = setting(
         "queue", "a task above `at_once`: `queue`: it waits for a place; `refuse`: the agent is told to do it later"

@@ -14,6 +14,7 @@ from agent.policies.base import (
     ModelCallRequest,
     ModelCallResponse,
     change_request,
+    is_final,
     model_answer,
 )
 
@@ -42,12 +43,12 @@ class StructuredAnswerPolicy:
         response = await handler(request)
         for _attempt in range(MAX_CORRECTIONS):
             answer = model_answer(response)
-            if answer.tool_calls or not (problem := answer_problem(answer.text, self._schema)):
+            if not is_final(answer) or not (problem := answer_problem(answer.text, self._schema)):
                 break
             correction = HumanMessage(CORRECTION.format(problem=problem))
             response = await handler(change_request(request, messages=[*request.messages, answer, correction]))
         answer = model_answer(response)
-        if not answer.tool_calls:
+        if is_final(answer):
             answer.content = _without_fence(answer.text)
         return response
 

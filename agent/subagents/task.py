@@ -15,9 +15,10 @@ from langgraph.errors import GraphRecursionError
 from agent.brief import join_parts
 from agent.context import Meter, ToolServices, TurnContext
 from agent.models.errors import ModelFailure
-from agent.policies.base import call_key
+from agent.policies.base import call_key, messages_since_human
 from agent.sections import AgentSettings
 from agent.subagents.briefs import CHECKER, worker_brief
+from agent.subagents.callee import callee_context
 from agent.subagents.sandboxes import copy_outputs, task_sandbox
 from agent.subagents.settings import BASH, KindSettings
 from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
@@ -70,13 +71,26 @@ def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
         steps yourself. State in the prompt what the result must contain. Kinds:"""
         if kind not in kinds:
             raise ToolException(f"There is no kind {kind!r}. There are {', '.join(kinds)}.")
+        key = call_key(runtime.state["messages"], runtime.tool_call_id)
+        _check_count(runtime, key)
         if background:
-            key = call_key(runtime.state["messages"], runtime.tool_call_id)
             return await require_background(runtime).start_agent(key, description, prompt)
         return await _run_task(runtime, description, prompt, kind, after)
 
     task.description += "".join(f"\n- {kind.name}: {kind.description}" for kind in kinds.values())
     return task
+
+
+def _check_count(runtime: Runtime, key: str) -> None:
+    board: TaskBoard | None = runtime.context.tasks
+    if board is None:
+        raise ToolException("Sub-agents cannot delegate tasks.")
+    calls = [call.key for call in task_calls(messages_since_human(runtime.state["messages"]))]
+    if (number := board.number_of(key, calls)) > (limit := board.kinds.settings.per_turn):
+        raise ToolException(
+            f"Not started: at most {limit} tasks may be started for one request, and this is number {number}. Finish"
+            " with the results that you have, and tell the person what is left."
+        )
 
 
 async def _run_task(runtime: Runtime, description: str, prompt: str, kind_name: str, after: Sequence[str]) -> str:
@@ -126,16 +140,14 @@ async def _work(
     began, meter, own = time.monotonic(), Meter(whole=context.meter), kind.sandbox == "own"
     route = kinds.route(kind, context)
     async with task_sandbox(context, own=own, key=given.key) as sandbox:
-        skills = context.skills.narrowed(kind.skills) if context.skills else None
-        brief = join_parts(worker_brief(kind), skills.brief() if skills else "")
-        own_parts = replace(context, sandbox=sandbox, brief=brief, route=route, skills=skills)
-        worker = replace(own_parts, meter=meter, task=task, tasks=None, background=None)
+        worker = replace(callee_context(context, kind), sandbox=sandbox, route=route, meter=meter, task=task)
+        worker.brief = join_parts(worker_brief(kind), worker.skills.brief() if worker.skills else "")
         result = await _run_graph(await kinds.graph(kind), given.prompt, worker, task)
         verdict = "not verified"
         if kind.verify:
             task.show(_("checks the result"))
             question = f"# Task\n{given.prompt}\n\n# Result\n{result[:MAX_CHECK_CHARS]}"
-            checker = replace(worker, brief=CHECKER)
+            checker = replace(worker, brief=CHECKER, meter=Meter(whole=meter))
             verdict = await _run_graph(await kinds.graph(kind, checks=True), question, checker, task)
             verdict = f"verification {' '.join(verdict.split())}"
         try:

@@ -23,7 +23,11 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
     if (fetcher := services.fetcher) is None:
         return None
 
-    @make_tool(ToolTraits(describe=describe_as(N_("Checking the citations")), effect="none", permission="allow"))
+    @make_tool(
+        ToolTraits(
+            describe=describe_as(N_("Checking the citations")), effect="none", read_only=True, permission="allow"
+        )
+    )
     async def check_citations(
         report: Annotated[str, "The report in Markdown: its text, or the absolute path of its file."],
         runtime: Runtime,

@@ -27,6 +27,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             describe=describe_as(N_("Looking at {name}")),
             needs_sandbox=True,
             effect="none",
+            read_only=True,  # the scaled copy is a cache
             permission="allow",
             subject=Subject("path", "path"),
         )

@@ -21,7 +21,13 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
         return None
 
     @make_tool(
-        ToolTraits(describe=describe_as(N_("Reading {url}")), effect="none", permission="allow", subject=Subject("url"))
+        ToolTraits(
+            describe=describe_as(N_("Reading {url}")),
+            effect="none",
+            read_only=True,
+            permission="allow",
+            subject=Subject("url"),
+        )
     )
     async def web_fetch(url: Annotated[str, "A public http or https URL."], runtime: Runtime) -> str:
         """Read a public web page or PDF: its main content as Markdown, with title, date and links. When your answer

@@ -29,6 +29,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
         ToolTraits(
             describe=describe_as(N_("Searching the web for {query}")),
             effect="none",
+            read_only=True,
             permission="allow",
             subject=Subject("query"),
         )

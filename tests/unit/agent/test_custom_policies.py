@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from langchain.agents.middleware.types import ToolCallRequest
 
+from agent.mcp.servers import McpServers
+from agent.mcp.settings import McpConfig
 from agent.models.settings import AgentConfigError
 from agent.policies.base import (
     ModelCallHandler,
@@ -19,6 +21,7 @@ from agent.policies.base import (
 )
 from agent.policies.chains import worker_policies
 from agent.policies.custom import policy_name
+from agent.policies.mcp import McpPolicy
 from agent.sections import AgentSettings, PolicySettings
 
 HERE = "tests.unit.agent.test_custom_policies"
@@ -46,9 +49,9 @@ class Nothing:
     pass
 
 
-def chain_with(*entries: dict[str, Any]) -> PolicyChain:
+def chain_with(*entries: dict[str, Any], mcp: McpPolicy | None = None) -> PolicyChain:
     policies = tuple(PolicySettings(**{**entry, "use": f"{HERE}:{entry['use']}"}) for entry in entries)
-    return worker_policies(replace(AgentSettings(), policies=policies), None, "worker")
+    return worker_policies(replace(AgentSettings(), policies=policies), None, "worker", mcp=mcp)
 
 
 def names(chain: PolicyChain) -> tuple[list[str], list[str]]:
@@ -74,12 +77,25 @@ def test_a_policy_stands_where_its_entry_says() -> None:
     assert tools[-1] == "watch_tools"
 
 
+@pytest.mark.parametrize("place", [{"after": "permission"}, {"before": "ledger"}, {}])
+def test_a_policy_stands_beside_the_tools_of_mcp_servers(place: dict[str, Any]) -> None:
+    _, tools = names(chain_with({"use": "WatchTools", **place}, mcp=McpPolicy(McpServers(McpConfig()))))
+    assert tools[:2] == ["mcp", "permission"]
+    assert "watch_tools" in tools[2:]
+
+
 def test_a_policy_around_both_kinds_of_calls_gets_its_options() -> None:
     chain = chain_with({"use": "Redact", "after": "loop_detection", "options": {"word": "secret"}})
     model, tools = names(chain)
     assert model[model.index("redact") - 1] == tools[tools.index("redact") - 1] == "loop_detection"
     assert id(chain.model[model.index("redact")]) == id(chain.tool[tools.index("redact")])
     assert chain.tool[tools.index("redact")].word == "secret"  # type: ignore[attr-defined]  # `Redact` has it
+
+
+@pytest.mark.parametrize("before", ["mcp", "permission"])
+def test_no_policy_sees_a_call_of_a_server_before_it_is_judged(before: str) -> None:
+    with pytest.raises(AgentConfigError, match="must come after `permission`"):
+        chain_with({"use": "WatchTools", "before": before}, mcp=McpPolicy(McpServers(McpConfig())))
 
 
 @pytest.mark.parametrize(

@@ -362,6 +362,18 @@ async def test_a_call_needs_approval_and_a_denied_tool_is_hidden(
     assert notes(tmp_path) == ["a"]
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_what_a_server_says_of_its_tools_counts_while_planning_only_if_configured(
+    make: Workshop, model: FakeModel, server: Settings, trusted: bool
+) -> None:
+    bench = await bench_of(make, server("old", trust_hints=trusted))
+    planning = say(script([call("mcp__old__survey")], text="my plan"), mode="plan")
+    context = await bench.context()
+    context.permissions = ALLOW_ALL
+    blocks = await bench.run(planning, context=context)
+    assert "Plan mode:" in results(model)[0] if not trusted else end(blocks) == "waiting"
+
+
 async def test_a_server_that_dies_in_a_call(make: Workshop, model: FakeModel, server: Settings, tmp_path: Path) -> None:
     bench = await bench_of(make, server("modern"), defer_tokens=100_000)
     (tmp_path / "notes.die").touch()

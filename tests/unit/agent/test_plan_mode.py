@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from agent.context import Answer as HumanAnswer
 from agent.sections import AgentSettings
 from agent.tools import make_tools
 from agent.tools.write_todos import write_todos
+from agent.web.fetcher import WebFetcher
+from agent.web.search import make_search
+from agent.web.settings import SearchSettings
 from catalogue import use_language
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.support.current_config import SERVICES
@@ -163,5 +167,30 @@ async def test_only_the_turn_that_plans_is_bound(bench: Bench, model: FakeModel)
 
 
 def test_every_tool_that_may_run_while_planning_only_reads() -> None:
-    tools = make_tools(AgentSettings(), SERVICES)
-    assert {tool.name for tool in tools if tool.traits.read_only} == {"read_file", "ls", "glob", "grep", "write_todos"}
+    services = replace(
+        SERVICES, fetcher=WebFetcher(), search=make_search([SearchSettings("searxng", url="http://127.0.0.1:1")])
+    )
+    tools = make_tools(AgentSettings(), services)
+    files = {"read_file", "ls", "glob", "grep", "view_image"}
+    web = {"web_search", "web_fetch", "check_citations"}
+    assert {tool.name for tool in tools if tool.traits.read_only} == {*files, *web, "write_todos"}
+
+
+@pytest.mark.parametrize(
+    "words", ["yes", "OK", "ok!", "Go ahead.", "looks good", "👍", "👍🏽", "好的", "可以", "没问题！", "Yes, please"]
+)
+async def test_the_usual_words_agree_to_a_plan(bench: Bench, model: FakeModel, words: str) -> None:
+    first = await plan(bench, WORK)
+    model.script = lambda body: Answer("worked")
+    assert end(await answer(bench, first, words, "m2")) == "done"
+    assert any("The person agreed" in text for text in results(model))
+
+
+@pytest.mark.parametrize(
+    "words", ["ok, but without step 2", "yes, change step 1", "go to step 3", "不好", "可以，但先别删"]
+)
+async def test_words_with_a_condition_change_the_plan(bench: Bench, model: FakeModel, words: str) -> None:
+    first = await plan(bench, WORK)
+    model.script = lambda body: Answer("a better plan")
+    assert end(await answer(bench, first, words, "m2")) == "waiting"
+    assert words in results(model)[-1]

@@ -96,6 +96,7 @@ DEPLOY = ApprovalRule((RuleText("deploy"),), ("operator",))
         ("member", "web_fetch", {}, "allow"),
         ("trainee", "bash", {}, "deny"),  # the sandbox has a network
         ("trainee", "run_skill", {"name": "sum"}, "deny"),
+        ("trainee", "invoke_agent", {"agent": "codex"}, "deny"),
         ("trainee", "read_file", {}, "allow"),
         ("member", "deploy", {}, "ask"),
         ("operator", "deploy", {}, "ask"),

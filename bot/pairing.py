@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from agent.blocks import Ask
+from agent.foreign_text import printable_line
 from agent.messages import Author, Kind, Message
 from agent.stored_json import Damaged
 from bot.access import LOCAL_CHANNEL, AccessPolicy
@@ -70,8 +71,8 @@ def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: f
         _keep_message(execute, person, message)
         return _remind(execute, person, message, now)
     if (waiting := people.count_waiting(execute, now)) >= MAX_WAITING:
-        log.warning("pairing.full waiting=%d channel=%s person=%s", waiting, channel, author.id)
-        return False
+        oldest = people.withdraw_oldest_code(execute, now)
+        log.warning("pairing.full waiting=%d withdrawn=%s", waiting, oldest)
     code = "".join(secrets.choice(_CODE_LETTERS) for _letter in range(8))
     person = people.store_code(execute, message, code, now + PAIRING_CODE_SECONDS)
     _keep_message(execute, person, message)
@@ -130,9 +131,7 @@ def _ask_operators(execute: Execute, operators: list[PersonRow], person: PersonR
 
 def readable_name(person: PersonRow) -> str:
     """Return a stranger's name for operators: one short line that fits into inline code."""
-    printable = "".join(char if char.isprintable() and char != "`" else " " for char in person.name)
-    line = " ".join(printable.split())
-    return (line if len(line) <= MAX_NAME_CHARS else f"{line[: MAX_NAME_CHARS - 1]}…") or "(no name)"
+    return printable_line(person.name.replace("`", " "), MAX_NAME_CHARS) or "(no name)"
 
 
 def is_decision(click: Message) -> bool:

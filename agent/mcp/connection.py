@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.foreign_text import printable_line
 from agent.imports import import_in_thread
 from agent.mcp.http import http_client, stored_token_auth
 from agent.mcp.process import stdio_parameters
@@ -306,5 +307,4 @@ def _reason(error: BaseException) -> str:
     """Return the first cause of an error that anyio has wrapped."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    text = " ".join(str(error).split())[:300]
-    return text if text else type(error).__name__
+    return printable_line(error) or type(error).__name__

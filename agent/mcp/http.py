@@ -46,4 +46,5 @@ async def http_client(settings: McpServerSettings, auth: httpx2.Auth | None = No
             issuer=settings.oauth.issuer,
         )
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=READ_SECONDS)
-    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth)
+    bound = (await import_in_thread("agent.mcp.bounded_http")).bound_responses(settings.url)
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks={"response": [bound]})

@@ -12,13 +12,15 @@ from mcp.client.auth.exceptions import OAuthFlowError, OAuthRegistrationError
 from mcp.client.auth.oauth2 import OAuthClientProvider, OAuthContext
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
 
+from agent.foreign_text import printable_line
+from agent.mcp.bounded_http import bounded_client
 from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.token_auth import UNAUTHORIZED, MemoryTokens
 from agent.mcp.tokens import StoredTokens
 from catalogue import _
 
 HTTP_SECONDS = 30.0
-MAX_REASON_CHARS = 300
+MAX_ADDRESS_CHARS = 8000
 # The first request of the older protocol, which is refused without a token; its answer is not read.
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -56,16 +58,16 @@ async def sign_in(server: McpServerSettings, redirect_uri: str, ask: AskPerson) 
                 "The server does not let clients register themselves ({reason}). If it has tokens, set `token`. "
                 "Otherwise, register a client with the redirect address {redirect_uri}. Set `auth: oauth`, and "
                 "below `oauth:` its `client_id`, `redirect_uri` and, with a secret, `client_secret` and `issuer`.",
-                reason=_shorten(error),
+                reason=printable_line(error),
                 redirect_uri=redirect_uri,
             )
         ) from error
     except OAuthFlowError as error:
         raise SignInFailed(
-            _("The sign-in failed: {reason}. Try it again.", reason=_shorten(error).rstrip("."))
+            _("The sign-in failed: {reason}. Try it again.", reason=printable_line(error).rstrip("."))
         ) from error
     except (httpx2.HTTPError, ValueError) as error:  # ValueError: an answer that the SDK cannot parse
-        reason = _shorten(error) or type(error).__name__
+        reason = printable_line(error) or type(error).__name__
         raise SignInFailed(
             _("{url} or its authorization server cannot be reached: {reason}.", url=server.url, reason=reason)
         ) from error
@@ -93,7 +95,7 @@ class _Flow:
     async def request_access(self) -> int:
         """Send a request, which starts the flow if the server refuses it. Returns the status of its answer."""
         async with (
-            httpx2.AsyncClient(headers=self._server.headers, timeout=HTTP_SECONDS, auth=self._provider) as http,
+            bounded_client(HTTP_SECONDS, headers=self._server.headers, auth=self._provider) as http,
             http.stream("POST", self._server.url, json=INITIALIZE, headers=ACCEPT) as response,
         ):
             return response.status_code
@@ -135,11 +137,11 @@ class _Flow:
         if oauth.scope:
             head, _mark, query = address.partition("?")
             address = f"{head}?{urlencode(dict(parse_qsl(query)) | {'scope': oauth.scope})}"
-        self._redirect = await self._ask(address)
+        self._redirect = await self._ask(printable_line(address, MAX_ADDRESS_CHARS))
 
     async def _receive(self) -> AuthorizationCodeResult:
         if error := self._redirect.get("error"):
-            words = self._redirect.get("error_description") or error
+            words = printable_line(self._redirect.get("error_description") or error)
             if error == "access_denied":
                 raise SignInFailed(
                     _("The sign-in was denied in the browser ({reason}). Nothing was changed.", reason=words)
@@ -165,10 +167,6 @@ def _auth_method(context: OAuthContext, *, has_secret: bool) -> str:
         return "none"
     offered = context.oauth_metadata.token_endpoint_auth_methods_supported if context.oauth_metadata else None
     return "client_secret_post" if offered and "client_secret_basic" not in offered else "client_secret_basic"
-
-
-def _shorten(error: Exception) -> str:
-    return " ".join(str(error).split())[:MAX_REASON_CHARS]
 
 
 def state_of(address: str) -> str:

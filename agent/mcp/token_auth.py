@@ -14,6 +14,7 @@ from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import ValidationError
 
+from agent.mcp.bounded_http import bounded_client
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import StoredTokens, TokenFile
 from catalogue import N_, LazyText
@@ -75,7 +76,7 @@ class StoredTokenAuth(httpx2.Auth):
             self._ask_for_sign_in()
             return None
         try:
-            async with asyncio.timeout(RENEW_SECONDS), httpx2.AsyncClient(timeout=RENEW_SECONDS) as http:
+            async with asyncio.timeout(RENEW_SECONDS), bounded_client(RENEW_SECONDS) as http:
                 data, headers = self._refresh_request(tokens)
                 response = await http.post(tokens.token_endpoint, data=data, headers=headers)
             body = response.json()

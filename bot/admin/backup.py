@@ -12,6 +12,7 @@ from sandbox.base import SandboxError
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
+from sandbox.disk.safe_files import shown_path
 
 CUSTOM_SKILLS = "custom-skills"  # in the archive: the folder itself may be anywhere
 LINES = 60  # about what is left out, of all conversations
@@ -23,6 +24,10 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
     archive = await run_file_work(Archive, target)
     try:
         await run_file_work(_add_databases, data_dir, archive)
+        left_out += [
+            _("{name}: a link, which is not followed", name=f"threads/{shown_path(link.name)}")
+            for link in await run_file_work(folders.list_links)
+        ]
         for folder in await run_file_work(folders.list_folders):
             name = f"threads/{folder.name}"
             try:

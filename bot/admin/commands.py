@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agent.foreign_text import printable_text
 from bot.config.schema import Config
 from catalogue import N_, _, current_language, list_items, localized, use_language
 
@@ -20,7 +21,7 @@ HEALTH_NAMES = {"starting": N_("starting"), "ready": N_("ready"), "down": N_("do
 
 def fail(error: object, code: int) -> int:
     """Print an error and return the exit code."""
-    print(f"fawn: {localized(error)}", file=sys.stderr)
+    print(f"fawn: {printable_text(localized(error))}", file=sys.stderr)  # it may quote a stranger's server
     return code
 
 

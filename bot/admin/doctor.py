@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from agent.foreign_text import printable_text
 from agent.imports import import_in_thread
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
@@ -81,7 +82,7 @@ def render_finding(finding: Finding) -> str:
     """Return a finding as a line, with its fix on the next one."""
     fix = f"\n      → {finding.fix}" if finding.fix else ""
     text = _("{name}: {reason}", name=finding.subject, reason=finding.text)
-    return f"{_(_MARKS[finding.state]):5} {text}{fix}"
+    return printable_text(f"{_(_MARKS[finding.state]):5} {text}{fix}")  # it may quote a stranger's server
 
 
 def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Finding]]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
+import inspect
 import logging
 import os
 import stat
@@ -49,6 +50,7 @@ Operation = Callable[..., Awaitable[Answer]]
 AttachConsole = Callable[[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ATTACH = "console"  # an operation that keeps the connection
 LINE_BYTES = 64 << 20  # of a line from or to a console
+MAX_ODD_CHARS = 100  # of an odd request, in the answer
 
 
 class NotRunning(Exception):
@@ -57,6 +59,10 @@ class NotRunning(Exception):
 
 class NotFound(Exception):
     """The row, code or person does not exist."""
+
+
+class OddRequest(Exception):
+    """A request that no Fawn sends; the text says what is wrong."""
 
 
 class Operations:
@@ -242,16 +248,26 @@ async def serve_control_socket(
 ) -> AsyncIterator[None]:
     """Answer operations on the socket while the context is open. A console that attaches keeps its connection."""
 
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer | None:
+        request = await _read_request(reader)
+        if request["operation"] != ATTACH:
+            return await _run_operation(table, request)
+        await attach_console(_check_console(request["arguments"]), reader, writer)
+        return None
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = orjson.loads(await reader.readline())
-            if request.get("operation") == ATTACH:
-                await attach_console(request["arguments"], reader, writer)
-                return
-            writer.write(orjson.dumps(await _run_operation(table, request)) + b"\n")
-            await writer.drain()
-        except (ConnectionError, orjson.JSONDecodeError) as error:
+            try:
+                found = await answer(reader, writer)
+            except OddRequest as error:
+                found = {"error": str(error)}
+            if found is not None:
+                writer.write(_dump_answer(found) + b"\n")
+                await writer.drain()
+        except ConnectionError as error:
             log.warning("control.broken reason=%s", error)
+        except Exception:  # the boundary of one connection: the others go on
+            log.exception("control.connection_fault")
         finally:
             writer.close()
 
@@ -266,18 +282,62 @@ async def serve_control_socket(
         (data_dir / SOCKET_NAME).unlink(missing_ok=True)
 
 
-async def _run_operation(table: Mapping[str, Operation], request: dict[str, Any]) -> Answer:
-    operation = table.get(request.get("operation", ""))
-    if operation is None:
-        return {"error": f"unknown operation: {request.get('operation')}"}  # of another version
+async def _read_request(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """Return the operation (a name), its arguments (by name) and the language. Raises OddRequest."""
     try:
-        with use_language(match_language(str(request.get("language", ""))) or default_language()):
-            return await operation(**request.get("arguments", {}))
+        request = orjson.loads(await reader.readline())
+    except (orjson.JSONDecodeError, ValueError) as error:  # ValueError: longer than LINE_BYTES
+        raise OddRequest(f"a request is one line of JSON: {error}") from error
+    if not isinstance(request, dict):
+        raise OddRequest("a request is an object with `operation` and `arguments`")
+    found = {"operation": "", "arguments": {}, "language": ""} | request
+    for name, kind in (("operation", str), ("arguments", dict), ("language", str)):
+        if not isinstance(found[name], kind):
+            raise OddRequest(f"`{name}` of a request is of the wrong type")
+    return found
+
+
+def _check_console(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return how a console presents itself. Raises OddRequest."""
+    kinds = {"person": str, "topic": str, "interactive": bool}
+    known = all(name in kinds and isinstance(value, kinds[name]) for name, value in arguments.items())
+    if not known or not arguments.get("person"):
+        raise OddRequest("a console gives its `person`, and may give `topic` and `interactive`")
+    return arguments
+
+
+async def _run_operation(table: Mapping[str, Operation], request: dict[str, Any]) -> Answer:
+    operation, arguments = table.get(request["operation"]), request["arguments"]
+    if operation is None:
+        raise OddRequest(f"unknown operation: {request['operation'][:MAX_ODD_CHARS]}")  # of another version
+    _check_arguments(operation, arguments)
+    try:
+        with use_language(match_language(request["language"]) or default_language()):
+            return await operation(**arguments)
     except NotFound as error:
         return {"error": str(error)}
     except Exception as error:  # the boundary of one request: the operator sees the error
-        log.exception("control.fault operation=%s", request.get("operation"))
+        log.exception("control.fault operation=%s", request["operation"])
         return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _check_arguments(operation: Operation, arguments: dict[str, Any]) -> None:
+    """Compare the arguments with the signature of the operation. Raises OddRequest."""
+    signature = inspect.signature(operation)
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise OddRequest(str(error)[:MAX_ODD_CHARS]) from error
+    for name, value in arguments.items():
+        if type(value).__name__ != (wanted := signature.parameters[name].annotation):
+            raise OddRequest(f"`{name}` is of the wrong type: it is {wanted}")
+
+
+def _dump_answer(answer: Answer) -> bytes:
+    try:
+        return orjson.dumps(answer)
+    except TypeError as error:  # a lone surrogate or a huge number in what is stored
+        return orjson.dumps({"error": str(OddRequest(f"the answer cannot be written as JSON: {error}"))})
 
 
 async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, Any]) -> Answer:

@@ -33,7 +33,7 @@ LOOK_SECONDS = 0.5  # between two looks for the first person
 STOP_SECONDS = 30.0  # until a service that does not end is killed
 LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
 LET_IN = N_("Let {name} in? [Y/n] ")
-LET_IN_UNPROVED = N_("Let {name} in? They did not send the word above. [Y/n] ")
+LET_IN_UNPROVED = N_("Let {name} in? They did not send the word above. [y/N] ")
 DEFAULT_CONTACT = N_("Write to the bot in a direct chat: {word}")
 
 
@@ -153,8 +153,9 @@ def _ask_value(module: Any, name: str, guide: SetupGuide, before: str) -> str:
             return given or before
 
 
-def _confirm(question: str) -> bool:
-    return input(question).strip().lower() in ("", "y", "yes", "是")
+def _confirm(question: str, *, default: bool = True) -> bool:
+    answer = input(question).strip().lower()
+    return answer in ("y", "yes", "是") if answer else default
 
 
 def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[ChannelConfig, str]:
@@ -259,7 +260,8 @@ def _let_first_person_in(
             if person["channel"] != options.channel or not code or code in refused:
                 continue
             proved = person["word"] == word
-            if _confirm(_(LET_IN if proved else LET_IN_UNPROVED, name=name)) if options.interactive else proved:
+            question = _(LET_IN if proved else LET_IN_UNPROVED, name=name)
+            if _confirm(question, default=proved) if options.interactive else proved:
                 answer = _call(data_dir, "pair.accept", code=code, operator=True, word=word)
                 if answer and "error" not in answer:
                     return name

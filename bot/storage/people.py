@@ -77,6 +77,16 @@ def count_waiting(execute: Execute, now: float) -> int:
     return int(execute("SELECT count(*) AS n FROM people WHERE code<>'' AND until>:now", {"now": now})[0]["n"])
 
 
+def withdraw_oldest_code(execute: Execute, now: float) -> str:
+    """End the code that has been good for the longest time, and forget what its person wrote; return the person."""
+    sql = (
+        "UPDATE people SET code='', until=0, message='' WHERE (channel, person) IN (SELECT channel, person FROM people"
+        " WHERE code<>'' AND until>:now ORDER BY until, channel, person LIMIT 1) RETURNING channel, person"
+    )
+    [row] = execute(sql, {"now": now})
+    return f"{row['channel']}:{row['person']}"
+
+
 def store_code(execute: Execute, message: Message, code: str, until: float) -> PersonRow:
     """Store the pairing code of the message's author, and where they asked."""
     values = {"code": code, "until": until, "thread": str(message.thread), "message": b""}

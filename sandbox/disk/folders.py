@@ -32,8 +32,12 @@ class ConversationFolders:
         yield False
 
     def list_folders(self) -> list[Path]:
-        """List the folders of all conversations. Blocks."""
-        return sorted(self.root.glob("*"))
+        """List the folders of all conversations, but no link: it would lead out of `root`. Blocks."""
+        return sorted(path for path in self.root.glob("*") if not path.is_symlink())
+
+    def list_links(self) -> list[Path]:
+        """List the links among the folders, which nothing follows. Blocks."""
+        return sorted(path for path in self.root.glob("*") if path.is_symlink())
 
     async def adopt_leftovers(self) -> None:
         """Take over the mounts that a previous process left behind."""

@@ -79,7 +79,9 @@ class LoopImageFolders(ConversationFolders):
 
     def list_folders(self) -> list[Path]:
         """See `ConversationFolders.list_folders`. Includes images that are not mounted."""
-        return sorted({path.with_suffix("") for path in self.root.glob("*") if path.suffix in ("", SUFFIX)})
+        links = set(self.list_links())
+        named = (path for path in self.root.glob("*") if path.suffix in ("", SUFFIX) and path not in links)
+        return sorted({path.with_suffix("") for path in named} - links)
 
     async def adopt_leftovers(self) -> None:
         for folder in await run_mount_work(self._leftover_folders):

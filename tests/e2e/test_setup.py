@@ -181,10 +181,15 @@ async def test_the_first_message_on_slack_is_answered_by_the_set_up(tmp_path: Pa
             await wizard.shows(r"Install App(?s:.*)Paste the bot's token")
             await wizard.types(BOT_TOKEN)
             await wizard.shows("find the app under Apps")
+            slack.send(ask(text="a stranger's question"), "DU1", user="U1")
+            await wizard.shows(r"\(U1\) in\? They did not send the word above\. \[y/N\] ")
+            await wizard.types("")
             asked = slack.send(ask(text="the first answer"), "DU2", user="U2")
-            await wizard.shows(r"\(U2\) in\? They did not send the word above\. \[Y/n\] ")
+            await wizard.shows(r"\(U2\) in\? They did not send the word above\. \[y/N\] ")
             await wizard.types("y")
             await slack.wait("the first answer", "DU2", asked, seconds=30)
             assert await wizard.leaves() == 0
+    people = service.rows("SELECT person, allowed, operator FROM people ORDER BY person")
+    assert people == [("U1", 0, 0), ("U2", 1, 1)], "Enter lets nobody in"
     names = re.findall(r"^(\w+)=", (tmp_path / ".env").read_text(), re.MULTILINE)
     assert sorted(names) == ["SLACK_APP_TOKEN", "SLACK_BOT_TOKEN"]

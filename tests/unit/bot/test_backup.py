@@ -202,3 +202,18 @@ async def test_a_target_planted_by_another_user_is_not_written_to(backup: Backup
     await backup()
     assert (tmp_path / "victim").read_text() == "untouched"
     assert not (tmp_path / "saved.tar.gz").is_symlink()
+
+
+async def test_a_link_among_the_folders_of_conversations_is_named_and_not_followed(
+    data: Path, work: Path, backup: Backup, tmp_path: Path
+) -> None:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "secret").write_text("of the host")
+    (data / "threads" / "planted").symlink_to(tmp_path / "host")
+    (data / "threads" / "disk").symlink_to(tmp_path / "host")
+    (data / "threads" / "disk.img").symlink_to("/dev/null")
+    answer = await backup()
+    assert b"of the host" not in [path.read_bytes() for path in restored(tmp_path).rglob("*") if path.is_file()]
+    assert not (tmp_path / "restored" / "threads" / "planted").exists()
+    assert (tmp_path / "restored" / "threads" / "other" / "workspace" / "file").read_text() == "theirs"
+    assert "threads/planted: a link, which is not followed" in answer["left_out"]

@@ -175,11 +175,17 @@ async def test_a_declined_person_is_told_once_until_the_refusal_is_revoked(store
     assert await code_of(store)
 
 
-async def test_a_crowd_of_strangers_gets_neither_codes_nor_the_operators_attention(store: Database) -> None:
+async def test_a_crowd_of_strangers_does_not_close_the_door_nor_get_the_operators_attention(store: Database) -> None:
     await receive(store, BOSS)
     for number in range(pairing.MAX_WAITING + 5):
         place, author = Thread("telegram", "1", f"c{number}"), Author(f"s{number}", "Sam")
         await receive(store, replace(HELLO, key=f"s{number}", thread=place, author=author))
     assert len(await notices(store, "99")) == pairing.MAX_ANNOUNCED
     assert await store.run(lambda execute: people.count_waiting(execute, time.time())) == pairing.MAX_WAITING
-    assert await notices(store, f"c{pairing.MAX_WAITING}") == []
+    waiting = await store.run(lambda execute: people.list_paired(execute, time.time()))
+    assert {row.person for row in waiting} == {f"s{number}" for number in range(5, pairing.MAX_WAITING + 5)}
+    [told] = await notices(store, f"c{pairing.MAX_WAITING}")
+    assert await code_of(store, f"s{pairing.MAX_WAITING}") in told.text
+    first = Thread("telegram", "1", "c0")
+    await receive(store, replace(HELLO, key="again", thread=first, author=Author("s0", "Sam")))
+    assert await code_of(store, "s0"), "who made room gets a new code for the next message"

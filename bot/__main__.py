@@ -23,7 +23,7 @@ from agent.models.settings import AgentConfigError
 from bot.admin import commands, subparsers
 from bot.admin.command_parser import CommandParser
 from bot.admin.commands import CONFIG, FAULT, OK, TAKEN, fail
-from bot.config.loader import ConfigError, load_config, secret_texts, terminal_language
+from bot.config.loader import ConfigError, load_config, secret_texts, silence_libraries, terminal_language
 from bot.config.schema import Config
 from bot.config.source import ConfigSource
 from bot.version import VERSION
@@ -50,6 +50,7 @@ def _run_command(argv: list[str] | None) -> int:
         return _print_text(arguments.print)
     try:
         config = load_config(Path(arguments.config) if arguments.config else None, accounts=arguments.accounts)
+        silence_libraries(config)
         if config.language != "auto":
             set_language(config.language)
         code: int = arguments.do(arguments, config)

@@ -1,6 +1,6 @@
 """Log one line per event, as text or JSON, with its thread and run.
 
-Registered secrets, bot tokens, keys and passwords in URLs are redacted in every field of every record, exceptions
+Registered secrets, whatever looks like a token or a key, and passwords in URLs are redacted in every field of every record, exceptions
 included.
 """
 
@@ -21,6 +21,7 @@ from urllib.parse import quote
 import orjson
 
 from bot.config.schema import LogConfig
+from bot.token_patterns import SECRET_PATTERNS
 
 thread_var: ContextVar[str] = ContextVar("thread", default="")
 """The address of the current thread; each task sets its own."""
@@ -35,6 +36,7 @@ _QUIET_LOGGERS = (
     "aiohttp.access",
     "telegram",
     "openai",
+    "anthropic",
     "asyncio",
     "markdown_it",
     "alembic",
@@ -42,12 +44,6 @@ _QUIET_LOGGERS = (
     "docker",
     "langsmith",
     "urllib3",
-)
-_SECRET_PATTERNS = (
-    re.compile(r"\d{6,12}:[A-Za-z0-9_-]{30,}"),  # a Telegram bot token, in URLs after "bot"
-    re.compile(r"\bsk-[A-Za-z0-9_-]{16,}"),  # an OpenAI key and those that look like it
-    re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"),  # user and password of a URL
-    re.compile(r"(?i)(?<=bearer )[\w.~+/=-]{8,}"),
 )
 _OWN = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "thread_address"}  # of every record
 _MIN_SECRET_CHARS = 6  # a shorter "secret" would redact ordinary words
@@ -74,7 +70,7 @@ class Redactor:
     def __call__(self, text: str) -> str:
         if self._pattern:
             text = self._pattern.sub("***", text)
-        for pattern in _SECRET_PATTERNS:
+        for pattern in SECRET_PATTERNS:
             text = pattern.sub("***", text)
         return text
 

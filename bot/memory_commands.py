@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from agent.stored_json import Damaged
 from bot.memory import is_enabled
 from bot.memory_facts import place_of
 from bot.outbox import files_payload
+from bot.spool import command_folder
 from bot.storage import inbox, outbox, people
 from bot.storage import memory as stored
 from bot.storage.rows import parse_row_id
@@ -161,8 +161,7 @@ def _export(call: CommandCall) -> str:
     memories = _listed(call, MAX_EXPORTED)
     if not memories:
         return _(NOTHING)
-    name = f"memory-{hashlib.sha256(call.message.key.encode()).hexdigest()[:24]}"
-    path = call.current.config.data_dir / "spool" / name / EXPORT_NAME
+    path = command_folder(call.current.config.data_dir, "memory", call.message.key) / EXPORT_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
     size = path.write_bytes(orjson.dumps([_exported(each) for each in memories], option=orjson.OPT_INDENT_2))
     payload = files_payload([OutgoingFile(path, EXPORT_NAME, size)])

@@ -28,6 +28,7 @@ from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever
 from bot.current import Current
 from bot.notifications import redirect_answer
 from bot.spelled_reply import open_reply
+from bot.spool import copy_path, row_folder
 from bot.storage import audit, outbox, sent_messages
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
@@ -228,9 +229,15 @@ class Outbox:
                 await asyncio.to_thread(_discard_copies, files)
 
     def _outgoing_files(self, item: OutboxItem) -> list[OutgoingFile]:
-        spool = self._current.config.data_dir / "spool" / f"row-{item.id}"
+        data_dir = self._current.config.data_dir
+        texts = row_folder(data_dir, item.id)
         return [
-            OutgoingFile(Path(file["path"] or spool / file["name"]), file["name"], file["size"], file["caption"])
+            OutgoingFile(
+                copy_path(data_dir, file["path"]) if file["path"] else texts / file["name"],
+                file["name"],
+                file["size"],
+                file["caption"],
+            )
             for file in _file_entries(item)
         ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from agent.messages import Thread
 from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.outbox import files_payload
+from bot.spool import command_folder
 from bot.storage import forgetting, outbox, own_data
 from bot.storage.database import Database
 from bot.storage.forgetting import PersonKey, Traces
@@ -66,8 +66,7 @@ class ExportJobs:
         given, data_dir = job.arguments, self.current.config.data_dir
         person, thread = PersonKey(given["channel"], given["person"]), Thread.parse(given["thread"])
         traces = await self.store.run(partial(forgetting.find_traces, person=person, chats=[thread]))
-        name = f"export-{hashlib.sha256(given['key'].encode()).hexdigest()[:24]}"
-        path = data_dir / "spool" / name / EXPORT_NAME
+        path = command_folder(data_dir, "export", given["key"]) / EXPORT_NAME
         size = await self._write(path, person, traces)
         payload = files_payload([OutgoingFile(path, EXPORT_NAME, size)])
 

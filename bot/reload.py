@@ -27,8 +27,22 @@ from bot.storage.database import Database
 
 log = logging.getLogger(__name__)
 
-BUILT_ONCE = ("data_dir", "sandbox", "catch_up", "language", "systemd")  # sections that need a restart
-ABOUT_THE_FILE = ("source", "digest", "variables", "hints", "places")  # fields of Config that are not settings
+BUILT_ONCE = (
+    "data_dir",
+    "sandbox",
+    "catch_up",
+    "language",
+    "library_switches",
+    "systemd",
+)  # sections that need a restart
+ABOUT_THE_FILE = (
+    "source",
+    "digest",
+    "variables",
+    "hints",
+    "switches",
+    "places",
+)  # fields of Config that are not settings
 
 
 @dataclass(frozen=True, slots=True)

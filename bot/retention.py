@@ -13,13 +13,14 @@ from functools import partial
 
 from bot.current import Current
 from bot.data_dir import conversation_folder
+from bot.spool import sweep_spool
 from bot.storage import forgetting, retention
 from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
+from bot.storage.migrate import remove_upgrade_backups
 from bot.task_sandboxes import remove_task_folders
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
-from sandbox.disk.removal import remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,9 @@ class Retention:
                 await asyncio.sleep(0.05)
         unused = time.time() - retention.USAGE_SECONDS
         await self._store.run(lambda execute: forgetting.end_forgotten_usage(execute, unused))
-        await self._sweep_spool()
+        names = await self._store.run(partial(retention.end_names, before=before))
+        await sweep_spool(self._store, self._data_dir)
+        await run_file_work(remove_upgrade_backups, self._data_dir, before)
         conversations = failed = 0
         while keys := await self._store.run(partial(retention.idle_conversations, before=before, skip=failed)):
             for key in keys:
@@ -77,13 +80,5 @@ class Retention:
                     continue
                 await self._store.run(partial(retention.delete_conversation, key=key))
                 conversations += 1
-        if rows or conversations:
-            log.info("retention rows=%d conversations=%d", rows, conversations)
-
-    async def _sweep_spool(self) -> None:
-        """Remove copies of files that a crash left: they were sent or dropped already."""
-        spool = self._data_dir / "spool"
-        folders = await run_file_work(lambda: [path.name for path in spool.glob("[0-9]*")])
-        needed = await self._store.run(retention.runs_with_copies) if folders else set()
-        for name in set(folders) - needed:
-            await run_file_work(remove_tree, spool / name)
+        if rows or conversations or names:
+            log.info("retention rows=%d conversations=%d names=%d", rows, conversations, names)

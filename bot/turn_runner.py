@@ -37,6 +37,7 @@ from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering,
 from bot.schedules.turns import TurnSchedules, is_scheduled, is_silent
 from bot.skills.turns import add_skills
 from bot.spelled_reply import open_reply
+from bot.spool import run_folder
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
@@ -257,7 +258,7 @@ class TurnRunner:
             answered = {answer.id for answer in {*answers} - {*job.answers}}
         view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
         view = work.questions.hide_shown(view)
-        collected = await artifacts.add_long_calls(collected, view.asks, self._data_dir / "spool" / str(job.run))
+        collected = await artifacts.add_long_calls(collected, view.asks, run_folder(self._data_dir, job.run))
         final = artifacts.make_final(view, collected)
         clean, asked = work.clean or not work.begun, bool(work.questions.asked)
         ending = RunEnding(state, tuple(asks), work.title, clean, asked)
@@ -348,7 +349,7 @@ class TurnRunner:
         before = await self._known_stamps(job)
         channel, folder = self._channel(job.thread.channel), self.folder(job.conversation)
         limit = channel.limits.upload if channel else DEFAULT_UPLOAD_BYTES
-        spool = self._data_dir / "spool" / str(job.run)
+        spool = run_folder(self._data_dir, job.run)
         try:
             async with self._folders.open_folder(folder, writes=False):
                 collected = await artifacts.collect_artifacts(folder, spool, before, work.view.files, limit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from bot.budget_texts import describe_left, format_money
 from bot.budgets import limits_of, period_bounds
 from bot.config.team import Right
 from bot.outbox import files_payload
+from bot.spool import command_folder
 from bot.storage import outbox, people, usage
 from bot.storage.budgets import read_counter
 from bot.storage.usage import Payer, Spending
@@ -150,8 +150,7 @@ def _send_chart(call: CommandCall, scope: str, key: str, zone: ZoneInfo | None) 
     else:
         values = [tokens[day] for day in days]
         top = f"{max(values):,} tokens"  # the picture's font has no Chinese
-    folder = f"usage-{hashlib.sha256(call.message.key.encode()).hexdigest()[:24]}"
-    path = call.current.config.data_dir / "spool" / folder / CHART_NAME
+    path = command_folder(call.current.config.data_dir, "usage", call.message.key) / CHART_NAME
     path.parent.mkdir(parents=True, exist_ok=True)
     size = path.write_bytes(draw_bars(values, [f"{day:%m-%d}" for day in days], top))
     payload = files_payload([OutgoingFile(path, CHART_NAME, size)])

@@ -1,4 +1,4 @@
-"""`fawn backup`: consistent copies of the databases, the folders of conversations and the skills, in one archive."""
+"""`fawn backup`: consistent copies of the databases, the conversations' folders, the spool and the skills in one archive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from bot.spool import SPOOL
 from catalogue import _, localized
 from sandbox.base import SandboxError
 from sandbox.disk.archive import Archive
@@ -36,7 +37,9 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
             except SandboxError as error:
                 left_out.append(f"{name}: {localized(error)}")
             await folders.release_folder(folder)
-        for folder, name in ((data_dir / "skills", "skills"), (custom_skills, CUSTOM_SKILLS)):
+        # The databases came first: a copy that is gone by now was delivered after them.
+        parts = ((data_dir / SPOOL, SPOOL), (data_dir / "skills", "skills"), (custom_skills, CUSTOM_SKILLS))
+        for folder, name in parts:
             if folder.is_dir():
                 left_out += await run_file_work(archive.add_folder, folder, name)
         size = await run_file_work(archive.finish)

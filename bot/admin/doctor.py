@@ -34,6 +34,7 @@ from bot.admin.service_checks import (
     check_voice,
 )
 from bot.app import folders, sandbox_settings
+from bot.config.library_switches import SWITCHES
 from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
 from bot.log import Redactor
@@ -130,7 +131,19 @@ async def _check_base(config: Config) -> list[Finding]:
         fix = _("set the token of a platform (see docs/configuration.md) or `channels:`")
         found.append(Finding("note", _("channels"), _("not configured: only the console is available"), fix))
     fix = _("set the variable, or remove the other one")
-    return found + [Finding("note", _("environment"), hint, fix) for hint in config.hints]
+    found += [Finding("note", _("environment"), hint, fix) for hint in config.hints]
+    return found + [_describe_switch(name, allowed=name in config.library_switches) for name in config.switches]
+
+
+def _describe_switch(name: str, *, allowed: bool) -> Finding:
+    """Describe a variable that a library would obey."""
+    effect = _(SWITCHES[name])
+    if allowed:
+        text = _("{name} is set and `library_switches` allows it: {effect}", name=name, effect=effect)
+        return Finding("note", _("environment"), text, _("remove it there if nobody wants that"))
+    text = _("{name} is set, and I ignore it: {effect}", name=name, effect=effect)
+    fix = _("unset it; or, if that is wanted, add `library_switches: [{name}]`", name=name)
+    return Finding("note", _("environment"), text, fix)
 
 
 def _check_rules(config: Config) -> list[Finding]:

@@ -25,6 +25,7 @@ from agent.setting import Secret
 from bot.config.decoder import EXPECTED, describe, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
+from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
@@ -85,6 +86,11 @@ def load_config(
             faults = sorted(document.faults, key=lambda fault: fault.line)
             raise ConfigError([document.with_excerpt(fault) for fault in faults])
     return config
+
+
+def silence_libraries(config: Config) -> None:
+    """Remove from this process's environment what lets libraries send people's words elsewhere unasked."""
+    remove_switches(os.environ, config.library_switches)
 
 
 def terminal_language() -> str:
@@ -180,6 +186,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
     check_search(document, sections.get("web"))
     check_budgets(document, sections.get("budgets"))
     check_time_zone(document, sections.get("time_zone"))
+    check_switches(document, sections.get("library_switches"))
     servers = read_foreign_servers(document, sections)
     extra = ("config_version", "channels", FOREIGN_SECTION)
     config = validate(document, FileConfig, sections, extra=extra)
@@ -196,6 +203,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
         digest=document.digest,
         variables=frozenset(document.variables.values()),
         hints=tuple(environment_hints(document.environ, {entry.name for entry in entries})),
+        switches=active_switches(document.environ),
         systemd=_read_systemd(document.environ),
         places={
             at: document.with_excerpt(document.locate(at, "", on_key="options" in at))

@@ -263,6 +263,11 @@ class FileConfig:
         "language of the bot's own sentences for people and chats that chose none with `/language`; `auto`: the one"
         " that the platform reports, otherwise English",
     )
+    library_switches: tuple[str, ...] = setting(
+        (),
+        "environment variables that libraries may obey although they send people's words elsewhere, such as"
+        " LANGSMITH_TRACING (docs/security.md); without their names here they are ignored",
+    )
     audit: AuditConfig = AuditConfig()
     log: LogConfig = LogConfig()
 
@@ -272,7 +277,7 @@ class Config(FileConfig):
     """The whole configuration.
 
     `source` is the file, `digest` its SHA-256, `variables` are the texts that came from the environment, `hints` what
-    looks wrong there.
+    looks wrong there, and `switches` those that libraries would obey.
     `places` are the settings of models and policies in the file, for faults that only their classes can find.
     """
 
@@ -281,6 +286,7 @@ class Config(FileConfig):
     digest: str = ""
     variables: frozenset[str] = frozenset()
     hints: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
     systemd: SystemdConfig = SystemdConfig()
     places: Mapping[Location, ConfigFault] = field(default_factory=dict)
 

@@ -9,7 +9,9 @@ databases: SQLAlchemy and Alembic (half a second) are imported only to upgrade a
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -18,9 +20,12 @@ from pathlib import Path
 from catalogue import N_, LocalizedError
 from sandbox.disk.removal import remove_tree
 
+log = logging.getLogger(__name__)
+
 CHECKPOINTS_VERSION = 1  # of the tables in agent/checkpointer.py and of their serialized values
 SCHEMA_FILE = Path(__file__).parent / "schema.sql"
 VERSIONS_DIR = Path(__file__).parent / "migrations" / "versions"
+_UPGRADE_BACKUP = re.compile(r"\w+-\d{4}-\d{8}-\d{6}\.db")
 
 
 class DatabaseFault(LocalizedError):
@@ -161,6 +166,14 @@ def _make_backup(copy: Path, current: str) -> Path:
     os.replace(draft, target)
     _fsync(folder)
     return target
+
+
+def remove_upgrade_backups(data_dir: Path, before: float) -> None:
+    """Remove the copies that upgrades kept and that are older than this unix time: they hold what people wrote."""
+    for copy in (data_dir / "backups").glob("*.db"):
+        if _UPGRADE_BACKUP.fullmatch(copy.name) and copy.lstat().st_mtime < before:
+            copy.unlink()
+            log.info("backup.removed file=%s", copy.name)
 
 
 def _merge_log(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
@@ -20,7 +21,7 @@ from bot.storage.states import (
 USAGE_SECONDS = 32 * 86400  # the budgets of a month are sums of usage
 FINISHED = {
     "inbox": f"state<>{InboxState.NEW} AND received<:before",
-    "outbox": f"state IN ({OutboxState.SENT}, {OutboxState.DROPPED}) AND created<:before",
+    "outbox": f"state IN ({OutboxState.SENT}, {OutboxState.DROPPED}, {OutboxState.DEAD}) AND created<:before",
     "posts": "created<:before",
     "runs": "finished IS NOT NULL AND finished<:before",
     "transcript": "at<:before",
@@ -55,15 +56,41 @@ def delete_finished(execute: Execute, table: str, before: float, limit: int) -> 
     return len(execute(_DELETE[table], values))
 
 
-def runs_with_copies(execute: Execute) -> set[str]:
-    """Return the runs whose copies of files are needed: open, being delivered, or dead letters that may be requeued."""
+@dataclass(frozen=True, slots=True)
+class OpenCopies:
+    """What needs copies of files: rows of the outbox with their payloads, and runs that have not ended."""
+
+    rows: dict[int, bytes]
+    runs: frozenset[int]
+
+
+def open_copies(execute: Execute) -> OpenCopies:
+    """Return what needs copies of files: being delivered, a dead letter that may be requeued, or an open run."""
     rows = execute(
-        f"SELECT run FROM outbox WHERE kind='{OutboxKind.FILE}'"
-        f" AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED}, {OutboxState.DEAD})"
-        f" UNION SELECT id FROM runs WHERE {OPEN_RUN}",
+        f"SELECT id, payload FROM outbox WHERE kind='{OutboxKind.FILE}'"
+        f" AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED}, {OutboxState.DEAD})",
         {},
     )
-    return {str(row["run"]) for row in rows}
+    runs = execute(f"SELECT id FROM runs WHERE {OPEN_RUN}", {})
+    return OpenCopies({int(row["id"]): row["payload"] for row in rows}, frozenset(int(row["id"]) for row in runs))
+
+
+_UNHEARD = "NOT EXISTS (SELECT 1 FROM inbox i WHERE i.author={channel} || ':' || {person})"
+_NAMES = {
+    "people": "UPDATE people SET name='' WHERE name<>'' AND code='' AND "
+    + _UNHEARD.format(channel="people.channel", person="people.person"),
+    "person_roles": "UPDATE person_roles SET name='' WHERE name<>'' AND given<:before AND "
+    + _UNHEARD.format(channel="person_roles.channel", person="person_roles.subject"),
+    "giver": "UPDATE person_roles SET giver_name='' WHERE giver_name<>'' AND given<:before AND "
+    + _UNHEARD.format(channel="person_roles.channel", person="person_roles.giver"),
+    "permission_grants": "UPDATE permission_grants SET name='' WHERE name<>'' AND given<:before AND "
+    + _UNHEARD.format(channel="permission_grants.channel", person="permission_grants.person"),
+}
+
+
+def end_names(execute: Execute, before: float) -> int:
+    """Drop the names of people of whom no message is left; their ids, roles and choices stay. Return how many."""
+    return sum(len(execute(f"{sql} RETURNING 1", {"before": before})) for sql in _NAMES.values())
 
 
 def idle_conversations(execute: Execute, before: float, skip: int) -> list[str]:

@@ -51,7 +51,10 @@ IDLE_SECONDS = 600.0  # of a connection
 MAX_CONNECTIONS = 64  # of one sandbox
 MAX_REFUSING_CONNECTIONS = 16  # without a network each is answered at once
 MAX_LOOKUPS = 3  # of one sandbox
-MAX_LOG_LINES = 120  # per minute and sandbox
+MAX_LOG_LINES = 120  # per minute and sandbox; what exceeds it is counted
+LOG_SECONDS = 60.0  # the minute of the log lines
+OTHER_HOSTS = "others"  # beyond them
+MAX_COUNTED = 60  # destinations that are counted by name in a minute
 
 Resolve = Callable[[str, int], list[str]]
 """The addresses of a host, as text, best first; runs in a thread. Raises OSError."""
@@ -79,6 +82,28 @@ def parse_destination(request: h11.Request) -> tuple[str, int, str]:
         raise BadRequest(f"not a request for a proxy: {error}") from error
 
 
+class BurstCounts:
+    """Counts requests and bytes by event and destination; destinations beyond a limit count as one."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, int], tuple[int, int, int]] = {}
+
+    def count(self, event: str, host: str, port: int, moved: tuple[int, int]) -> None:
+        key = (event, host, port)
+        if key not in self._counts and len(self._counts) >= MAX_COUNTED:
+            key = (event, OTHER_HOSTS, 0)
+        requests, sent, received = self._counts.get(key, (0, 0, 0))
+        self._counts[key] = (requests + 1, sent + moved[0], received + moved[1])
+
+    def drain(self) -> list[str]:
+        """Return a line for each destination, and begin again."""
+        counts, self._counts = self._counts, {}
+        return [
+            f"event={event} host={host} port={port} requests={requests} sent={sent} received={received}"
+            for (event, host, port), (requests, sent, received) in counts.items()
+        ]
+
+
 class EgressProxy:
     """Serve the sandbox `name`, through the operator's proxy `upstream` unless it is ""."""
 
@@ -90,7 +115,9 @@ class EgressProxy:
         # Own threads: lookups at a silent name server would occupy a shared pool.
         self._resolvers = ThreadPoolExecutor(MAX_LOOKUPS, "resolve")
         self._expected: dict[str, asyncio.Future[StreamPair]] = {}
-        self._minute, self._lines = 0, 0
+        self._lines = 0
+        self._burst = BurstCounts()
+        self._minute_end: asyncio.TimerHandle | None = None
 
     async def start(self, listener: socket.socket) -> None:
         """Serve connections to `listener`, a unix socket."""
@@ -105,6 +132,9 @@ class EgressProxy:
         if self._clients:
             await asyncio.wait(self._clients)
         self._resolvers.shutdown(wait=False, cancel_futures=True)
+        if self._minute_end:
+            self._minute_end.cancel()
+            self._end_minute()
 
     def expect_ticket(self, ticket: str) -> asyncio.Future[StreamPair]:
         """Return a future of the connection that will arrive with this ticket."""
@@ -152,13 +182,13 @@ class EgressProxy:
             async with asyncio.timeout(CONNECT_SECONDS):
                 ends = await self._connect(host, port)
         except EgressDenied as denied:
-            self._log_request("egress.refused", f"host={host} port={port} why={denied.why}", logging.WARNING)
+            self._log_request("egress.refused", host, port, f"why={denied.why}", logging.WARNING)
             await client.refuse(403, str(denied), denied.why)
             return
         except PEER_ERRORS as error:
             late = isinstance(error, TimeoutError)
             why = "it took too long" if late else getattr(error, "strerror", "") or "no answer"
-            self._log_request("egress.failed", f"host={host} port={port} why={why!r}")
+            self._log_request("egress.failed", host, port, f"why={why!r}")
             await client.refuse(502, f"{shown_host(host, port)} cannot be reached: {why}", "unreachable")
             return
         begun = time.monotonic()
@@ -172,7 +202,8 @@ class EgressProxy:
             else:
                 sent, received = await self._tunnel(client, ends, host, port)
         took = time.monotonic() - begun
-        self._log_request("egress.done", f"host={host} port={port} sent={sent} received={received} seconds={took:.1f}")
+        text = f"sent={sent} received={received} seconds={took:.1f}"
+        self._log_request("egress.done", host, port, text, moved=(sent, received))
 
     async def _tunnel(self, client: HttpPeer, up: StreamPair, host: str, port: int) -> tuple[int, int]:
         """Carry bytes both ways if the TLS server name matches the requested host."""
@@ -180,7 +211,7 @@ class EgressProxy:
         async def ask(moved: ByteCounter) -> None:
             first = await read_first_record(client.reader, client.unread)
             if not _matches_server_name(first, host, port):
-                self._log_request("egress.refused", f"host={host} port={port} why=sni", logging.WARNING)
+                self._log_request("egress.refused", host, port, "why=sni", logging.WARNING)
                 client.writer.write(UNRECOGNIZED_NAME)
                 raise ExchangeFinished
             await carry_bytes(client.reader, up[1], moved, first)
@@ -236,16 +267,31 @@ class EgressProxy:
             raise
         return reader, writer
 
-    def _log_request(self, event: str, text: str, level: int = logging.INFO) -> None:
-        """Write a log line, at most a bounded number per minute."""
-        minute = int(time.monotonic() / 60)
-        if minute != self._minute:
-            self._minute, self._lines = minute, 0
+    def _log_request(
+        self,
+        event: str,
+        host: str,
+        port: int,
+        text: str,
+        level: int = logging.INFO,
+        moved: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Write a log line. From a bounded number on, the rest of the minute is counted by destination."""
+        if self._minute_end is None:
+            self._minute_end = asyncio.get_running_loop().call_later(LOG_SECONDS, self._end_minute)
         self._lines += 1
         if self._lines <= MAX_LOG_LINES:
-            log.log(level, "%s sandbox=%s %s", event, self._name, text)
-        elif self._lines == MAX_LOG_LINES + 1:
-            log.warning("egress.quiet sandbox=%s — more than %d lines a minute", self._name, MAX_LOG_LINES)
+            log.log(level, "%s sandbox=%s host=%s port=%d %s", event, self._name, host, port, text)
+            return
+        if self._lines == MAX_LOG_LINES + 1:
+            log.warning("egress.burst sandbox=%s — more than %d lines a minute", self._name, MAX_LOG_LINES)
+        self._burst.count(event, host, port, moved)
+
+    def _end_minute(self) -> None:
+        """Write what was counted."""
+        self._minute_end, self._lines = None, 0
+        for line in self._burst.drain():
+            log.warning("egress.counted sandbox=%s %s", self._name, line)
 
 
 def _matches_server_name(first: bytes, host: str, port: int) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bot.admin.operations import Answer, Operations
+from bot.spool import command_folder, copy_path
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from sandbox.disk.loop_images import LoopImageFolders
@@ -68,6 +69,15 @@ async def test_a_backup_contains_the_skills_and_what_operators_decided_about_the
     back = restored(tmp_path)
     assert (back / "skills" / "pins.json").read_text() == "{}"
     assert (back / "custom-skills" / "minutes" / "SKILL.md").read_text().startswith("---")
+
+
+async def test_a_backup_contains_the_files_that_wait_for_delivery(backup: Backup, data: Path, tmp_path: Path) -> None:
+    copy = command_folder(data, "export", "key") / "my-data.jsonl"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("mine")
+    assert (await backup())["left_out"] == []
+    back = restored(tmp_path)
+    assert copy_path(back, str(copy)).read_text() == "mine", "also in another data_dir"
 
 
 async def test_a_restored_backup_equals_the_original(backup: Backup, work: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,69 @@ def test_secrets_are_redacted_everywhere(form: str, logger: logging.Logger, caps
         assert secret not in out
     assert "api.telegram.org/bot***/getMe" in out
     assert "http://***@proxy:3128" in out
+
+
+HEX, WORD = "0123456789abcdef" * 3, "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA"
+TOKENS = {
+    "Slack bot": f"xoxb-123456789012-123456789012-{WORD[:24]}",
+    "Slack app": f"xapp-1-A0123456789-123456789-{HEX}",
+    "Slack user": f"xoxp-123456789012-{WORD[:24]}",
+    "Slack rotated": f"xoxe.xoxb-1-{WORD}",
+    "Slack webhook": f"https://hooks.slack.com/services/T01/B02/{WORD[:24]}",
+    "GitHub": f"ghp_{WORD}abcd",
+    "GitHub fine-grained": f"github_pat_11ABC_{WORD}",
+    "GitLab": f"glpat-{WORD[:20]}",
+    "AWS id": "AKIAIOSFODNN7EXAMPLE",
+    "AWS secret": f"aws_secret_access_key = {WORD}/abcdefg",
+    "Google key": f"AIzaSy{WORD}a",
+    "Google token": f"ya29.a0{WORD}",
+    "Google client": f"GOCSPX-{WORD[:28]}",
+    "Discord": f"MTIzNDU2Nzg5MDEyMzQ1Njc4.GabcdE.{WORD}",
+    "Discord webhook": f"https://discord.com/api/webhooks/1234567890/{WORD}",
+    "JWT": f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.{WORD}",
+    "Stripe": f"sk_live_{WORD[:24]}",
+    "OpenAI": f"sk-proj-{WORD}",
+    "Anthropic": f"sk-ant-api03-{WORD}",
+    "Hugging Face": f"hf_{WORD}",
+    "npm": f"npm_{WORD}abcd",
+    "PyPI": f"pypi-AgEIcHlwaS5vcmc{WORD}",
+    "Azure secret": f"abc8Q~{WORD}ab",
+    "Azure storage": f"DefaultEndpointsProtocol=https;AccountKey={WORD}{WORD}==;",
+    "Azure signature": f"https://a.blob.core.windows.net/c?sv=2022&sig={WORD}%3D",
+    "Telegram": f"123456789:{WORD}",
+    "SendGrid": f"SG.{WORD[:22]}.{WORD}",
+    "Twilio": f"SK{HEX[:32]}",
+    "Bearer": f"Authorization: Bearer {WORD}",
+    "Basic": f"Authorization: Basic {WORD}",
+    "private key": f"-----BEGIN RSA PRIVATE KEY-----\n{WORD}\n{WORD}\n-----END RSA PRIVATE KEY-----",
+    "LangSmith": f"lsv2_pt_{WORD}",
+}
+
+
+@pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)
+def test_common_kinds_of_tokens_are_redacted(token: str) -> None:
+    for text in (f"refused: {token}", f'{{"key": "{token}"}}', f"value={token}, next"):
+        shown = Redactor()(text)
+        assert "***" in shown
+        assert not any(part in shown for part in (WORD[:20], HEX[:20], "IOSFODNN7", WORD[8:24])), shown
+
+
+def test_ordinary_words_are_not_taken_for_tokens() -> None:
+    text = "turn.done run=12345678 from=bot.turn_runner skill=task-list basic configuration sha=" + HEX[:40]
+    assert Redactor()(text) == text
+
+
+@pytest.mark.parametrize(
+    "unit", ["eyJ", "-", "MM", "SG.aaaa", "-----BEGIN ", "://a", "ghp_", "xoxb-", "1//0", "a8Q~", "A."]
+)
+def test_redaction_takes_linear_time(unit: str) -> None:
+    redact, seconds = Redactor(), []
+    for size in (50_000, 200_000):
+        text = unit * (size // len(unit))
+        begun = time.perf_counter()
+        redact(text)
+        seconds.append(time.perf_counter() - begun)
+    assert seconds[1] < 12 * seconds[0] + 0.2
 
 
 def test_short_words_are_not_redacted() -> None:

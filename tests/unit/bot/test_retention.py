@@ -8,6 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import orjson
 import pytest
 
 from agent.messages import Author, Message, Thread
@@ -45,20 +46,25 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
         place = conversation_folder(tmp_path, job.conversation)
         (place / "workspace").mkdir(parents=True)
-        orphan, needed = tmp_path / "spool" / str(job.run), tmp_path / "spool" / "77"
+        orphan, needed = tmp_path / "spool" / f"run-{job.run}", tmp_path / "spool" / "export-77"
         for copies in (orphan, needed):
             copies.mkdir(parents=True)
+            os.utime(copies, (0, 0))
+        young = tmp_path / "spool" / "export-78"
+        young.mkdir()
         row = (
-            "INSERT INTO outbox(key, kind, thread, run, payload, state, created)"
-            " VALUES ('f', 'file', 't', 77, '', 3, 0)"
+            "INSERT INTO outbox(key, kind, thread, payload, state, created)"
+            f" VALUES ('f', 'file', 't', :payload, 3, {time.time()})"
         )
-        await store.run(lambda execute: execute(row, {}))
+        payload = orjson.dumps([{"path": "/elsewhere/spool/export-77/my-data.jsonl"}])
+        await store.run(lambda execute: execute(row, {"payload": payload}))
 
         retention = Retention(store, Current(Config(tmp_path)), ConversationFolders(tmp_path / "threads", 16), forget)
         await retention.round(time.time() - 1000)
         assert not forgotten
         assert needed.exists()
         assert not orphan.exists()
+        assert young.exists(), "its row may still be written"
         await retention.round(time.time() + 1000)
         assert forgotten == [job.conversation]
         assert not place.exists()

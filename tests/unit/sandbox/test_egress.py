@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import random
 import socket
 import tempfile
@@ -231,15 +232,35 @@ def test_local_names_are_resolved() -> None:
     assert "127.0.0.1" in egress_proxy.resolve_name("localhost", 80)
 
 
-async def test_log_lines_are_rate_limited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_beyond_the_limit_of_log_lines_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     egress = EgressService(NetworkRules("allowlist"), tmp_path / "e", Names())
     folder = await egress.open_proxy("t")
+    noise = egress_proxy.MAX_LOG_LINES + 30
     with caplog.at_level(logging.INFO):
-        for _ in range(egress_proxy.MAX_LOG_LINES * 2 + 5):
-            await ask(folder, "CONNECT evil.test:443 HTTP/1.1")
-    assert 1 <= caplog.text.count("egress.quiet") <= 2  # the minute may change meanwhile
-    assert caplog.text.count("egress.refused") <= egress_proxy.MAX_LOG_LINES * 2
-    await egress.aclose()
+        for _ in range(noise):
+            await ask(folder, "CONNECT noise.test:443 HTTP/1.1")
+        await ask(folder, "CONNECT evil.test:443 HTTP/1.1")  # what the noise shall hide
+        await egress.aclose()
+    lines = [record.getMessage() for record in caplog.records]
+    single = [line for line in lines if line.startswith("egress.refused") and "noise.test" in line]
+    counted = [int(n) for line in lines for n in re.findall(r"counted .*host=noise\.test .*requests=(\d+)", line)]
+    assert len(single) + sum(counted) == noise
+    assert len(single) <= egress_proxy.MAX_LOG_LINES * 2, "the minute may change meanwhile"
+    assert any("evil.test" in line for line in lines)
+    assert "egress.burst" in caplog.text
+
+
+def test_counts_are_bounded_and_keep_the_bytes() -> None:
+    counts = egress_proxy.BurstCounts()
+    for number in range(egress_proxy.MAX_COUNTED * 3):
+        counts.count("egress.done", f"h{number}.test", 443, (10, 1))
+    lines = counts.drain()
+    assert len(lines) == egress_proxy.MAX_COUNTED + 1
+    rest = 2 * egress_proxy.MAX_COUNTED
+    assert lines[-1] == f"event=egress.done host=others port=0 requests={rest} sent={rest * 10} received={rest}"
+    assert counts.drain() == []
 
 
 async def test_the_upstream_proxy_is_used(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Log one line per event, as text or JSON, with its thread and run.
 
-Registered secrets, whatever looks like a token or a key, and passwords in URLs are redacted in every field of every record, exceptions
-included.
+Registered secrets, whatever looks like a token or a key, and passwords in URLs are redacted in every field of every
+record, exceptions included.
 """
 
 from __future__ import annotations

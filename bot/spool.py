@@ -1,6 +1,7 @@
 """The private copies of files that wait for delivery: a folder `data_dir/spool/KIND-ID` for each row of the outbox.
 
-All writers name their folders here. A folder is needed while an open row names it or its run is open; the rest is swept.
+All writers name their folders here. A folder is needed while an open row names it or its run is open; the rest is
+swept.
 """
 
 from __future__ import annotations

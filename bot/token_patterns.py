@@ -35,9 +35,9 @@ _TOKENS = (
     r"dop_v1_[0-9a-f]{32,}",  # DigitalOcean
     r"lsv2_[a-z]{2}_\w{16,}",  # LangSmith
 )
-_TOKEN_START = r"(?:(?<![A-Za-z0-9])|(?<=/bot))"  # of a word, or in a URL of Telegram
+_BEFORE = r"(?:(?<![A-Za-z0-9])|(?<=/bot))"  # of a word, or in a URL of Telegram
 SECRET_PATTERNS = (
-    re.compile(_TOKEN_START + f"(?:{'|'.join(_TOKENS)})"),
+    re.compile(_BEFORE + f"(?:{'|'.join(_TOKENS)})"),
     re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*"),  # a JSON web token
     re.compile(
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----))*(?:-----END[A-Z0-9 ]{0,50}-----)?"

@@ -1,4 +1,4 @@
-"""`fawn backup`: consistent copies of the databases, the conversations' folders, the spool and the skills in one archive."""
+"""`fawn backup`: the databases, the folders of conversations, the spool and the skills in one archive."""
 
 from __future__ import annotations
 

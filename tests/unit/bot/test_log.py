@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal

@@ -54,10 +54,10 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         young.mkdir()
         row = (
             "INSERT INTO outbox(key, kind, thread, payload, state, created)"
-            f" VALUES ('f', 'file', 't', :payload, 3, {time.time()})"
+            " VALUES ('f', 'file', 't', :payload, 3, :now)"
         )
         payload = orjson.dumps([{"path": "/elsewhere/spool/export-77/my-data.jsonl"}])
-        await store.run(lambda execute: execute(row, {"payload": payload}))
+        await store.run(lambda execute: execute(row, {"payload": payload, "now": time.time()}))
 
         retention = Retention(store, Current(Config(tmp_path)), ConversationFolders(tmp_path / "threads", 16), forget)
         await retention.round(time.time() - 1000)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import random
+import re
 import socket
 import tempfile
 import threading

@@ -54,7 +54,7 @@ async def sweep_spool(store: Database, data_dir: Path) -> int:
 
 def _old_folders(spool: Path, before: float) -> list[str]:
     now = time.time()
-    found = [(path.name, path.lstat().st_mtime) for path in spool.iterdir()] if spool.is_dir() else []
+    found = [(path.name, path.lstat().st_mtime) for path in spool.glob("*")]
     return [name for name, changed in found if changed < before or changed > now + YOUNG_SECONDS]
 
 

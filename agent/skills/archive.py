@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.skills.skill import SKILL_FILES, SkillError
+from agent.skills.errors import SkillError
+from agent.skills.skill import SKILL_FILES
 from agent.skills.tree import LEFT_OUT, MAX_TREE_BYTES, MAX_TREE_FILES, check_path, check_tree
 from catalogue import N_
 
@@ -22,7 +24,9 @@ def unpack_archive(data: bytes, place: Path) -> Path:
             room = MAX_TREE_BYTES
             for entry in _checked_entries(archive):
                 room -= _unpack_entry(archive, entry, place, room)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
+    except OSError as error:  # its text has the path on this machine
+        raise SkillError(N_("the archive cannot be read: {reason}"), reason=error.strerror or "") from error
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
         raise SkillError(N_("the archive cannot be read: {reason}"), reason=str(error)[:200]) from error
     return find_root(place)
 

@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, Origin, SkillLibrary, SkillState
 from agent.skills.records import MAX_VERSIONS, Pin, SkillRecords, Staged, write_records
-from agent.skills.skill import SKILL_FILES, SkillError, read_skill
+from agent.skills.skill import SKILL_FILES, read_skill
 from agent.skills.tree import check_path, check_tree, copy_tree, diff_trees, hash_tree
+from agent.skills.versions import delete_unnamed, drop_oldest, version_folder
 from catalogue import N_
 
 log = logging.getLogger(__name__)
@@ -49,8 +51,9 @@ def stage_skill(library: SkillLibrary, folder: Path, source: str) -> SkillChange
         records = library.records()
         records.staged.pop(digest, None)
         records.staged[digest] = Staged(skill.name, source, base)
-        write_records(library.data, records)
-    return describe_change(library, digest)
+        drop_oldest(library.data, records)
+        _write(library, records)
+        return describe_change(library, digest)
 
 
 def describe_change(library: SkillLibrary, digest: str) -> SkillChange:
@@ -59,8 +62,8 @@ def describe_change(library: SkillLibrary, digest: str) -> SkillChange:
     digest, staged = _find_staged(records, digest)
     pin = records.pins.get(staged.name)
     base = pin.hash if pin and staged.base == digest else staged.base
-    old = _version(library, staged.name, base) if base else None
-    diff = diff_trees(old if old and old.is_dir() else None, _version(library, staged.name, digest))
+    old = version_folder(library.data, staged.name, base) if base else None
+    diff = diff_trees(old if old and old.is_dir() else None, version_folder(library.data, staged.name, digest))
     return SkillChange(staged.name, digest, diff, not base)
 
 
@@ -89,12 +92,7 @@ def stage_files(library: SkillLibrary, name: str, files: Mapping[str, str], sour
         if old := library.current.skills.get(name):
             copy_tree(old.folder, place)
         for path, text in files.items():
-            target = place / check_path(path)
-            if text:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_text(text, encoding="utf-8")
-            else:
-                target.unlink(missing_ok=True)
+            _write_file(place / check_path(path), path, text)
         if not any((place / file).is_file() for file in SKILL_FILES):
             raise SkillError(N_("it has no SKILL.md"))
         if read_skill(place).name != name:
@@ -103,6 +101,18 @@ def stage_files(library: SkillLibrary, name: str, files: Mapping[str, str], sour
         if old and not change.diff:
             raise SkillError(N_("the files are the same as those of the installed skill {name}"), name=name)
         return change
+
+
+def _write_file(target: Path, path: str, text: str) -> None:
+    try:
+        if text:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        else:
+            target.unlink(missing_ok=True)
+    except OSError as error:  # a folder with this name, say
+        sentence = N_("its file {path} cannot be written: {reason}")
+        raise SkillError(sentence, path=repr(path[:200]), reason=error.strerror) from error
 
 
 def accept_change(library: SkillLibrary, digest: str) -> str:
@@ -189,8 +199,14 @@ def _find_staged(records: SkillRecords, word: str) -> tuple[str, Staged]:
 
 
 def _save(library: SkillLibrary, records: SkillRecords) -> None:
-    write_records(library.data, records)
+    _write(library, records)
     library.reload()
+
+
+def _write(library: SkillLibrary, records: SkillRecords) -> None:
+    """Write the records, then delete the versions that none of them names any more."""
+    write_records(library.data, records)
+    delete_unnamed(library.data, records)
 
 
 def _installed_hash(found: InstalledSkill | None) -> str:
@@ -203,14 +219,10 @@ def _custom_folder(library: SkillLibrary, name: str) -> Path:
     return found.folder if found and found.origin is Origin.CUSTOM else library.folders.custom / name
 
 
-def _version(library: SkillLibrary, name: str, digest: str) -> Path:
-    return library.data / "versions" / name / digest[:32] / name
-
-
 def _keep_version(library: SkillLibrary, name: str, digest: str, folder: Path) -> None:
-    if not _version(library, name, digest).is_dir():
-        copy_tree(folder, _version(library, name, digest))
+    if not version_folder(library.data, name, digest).is_dir():
+        copy_tree(folder, version_folder(library.data, name, digest))
 
 
 def _install_version(library: SkillLibrary, name: str, digest: str) -> None:
-    copy_tree(_version(library, name, digest), _custom_folder(library, name))
+    copy_tree(version_folder(library.data, name, digest), _custom_folder(library, name))

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agent.skills.archive import find_root
-from agent.skills.skill import SkillError
+from agent.skills.errors import SkillError
 from agent.skills.tree import check_path
 from catalogue import N_
 

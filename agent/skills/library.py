@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from agent.skills.errors import SkillError
 from agent.skills.records import SkillRecords, read_records
-from agent.skills.skill import SKILL_FILES, Skill, SkillError, read_skill
+from agent.skills.skill import SKILL_FILES, Skill, read_skill
 from agent.skills.tree import LEFT_OUT, Tree, copy_tree, hash_tree, is_changed, list_tree, stamp
 from catalogue import N_, LazyText
 from sandbox.base import SKILLS
@@ -187,7 +188,7 @@ class SkillLibrary:
         """Read the skills again if a file has changed, and return them. Never raises: a fault is one of a skill."""
         try:
             await asyncio.to_thread(self.reload)
-        except OSError:  # the boundary: a turn works without skills
+        except Exception:  # the boundary: a turn works without skills
             log.exception("skills.not_read")
         return self.current
 
@@ -234,6 +235,10 @@ class SkillLibrary:
                 except OSError as error:
                     reason = LazyText(N_("it cannot be read: {reason}"), reason=error.strerror)
                     faults[f"{origin}/{folder.relative_to(root)}"] = reason
+                    continue
+                except Exception:  # the boundary: a skill that cannot be read takes none of the others with it
+                    log.exception("skill.not_read folder=%s", folder.name)
+                    faults[f"{origin}/{folder.relative_to(root)}"] = LazyText(N_("it cannot be read; the log says why"))
                     continue
                 if found.skill.name in seen:
                     twice = LazyText(N_("another skill has the same name, {name}"), name=found.skill.name)

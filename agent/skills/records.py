@@ -16,7 +16,7 @@ from agent.stored_json import Damaged, build_dataclass, raise_damaged
 
 RECORDS_FILE = "skills.json"
 MAX_VERSIONS = 10  # kept of each skill
-MAX_STAGED = 20
+MAX_STAGED, MAX_STAGED_BYTES = 20, 100 << 20  # that wait for a decision; the oldest make room
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,6 @@ def read_records(data: Path, watched: dict[str, tuple[int, ...]] | None = None) 
 def write_records(data: Path, records: SkillRecords) -> None:
     """Replace the file. Raises OSError."""
     data.mkdir(parents=True, exist_ok=True)
-    while len(records.staged) > MAX_STAGED:
-        del records.staged[next(iter(records.staged))]
     new = data / f".{RECORDS_FILE}.new"
     content = {"disabled": sorted(records.disabled), "pins": records.pins, "staged": records.staged}
     with new.open("wb") as file:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from catalogue import N_, LazyText, LocalizedError
+from agent.skills.errors import SkillError
+from agent.skills.front_matter import parse_fields, split_front_matter, text_field
+from catalogue import N_, LazyText
 
 MAX_SKILL_FILE_BYTES = 256 << 10  # of a SKILL.md; the specification advises 500 lines
 MAX_NAME_CHARS, MAX_DESCRIPTION_CHARS, MAX_COMPATIBILITY_CHARS = 64, 1024, 500
@@ -23,14 +23,8 @@ SKILL_FILES = ("SKILL.md", "skill.md")
 ENTRY_FILE = "run.py"
 FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
 
-_FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?\r?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-_UNQUOTED = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(?![\"'|>\[{&*!#%@`])(.*:[ \t].*|.*[ \t]#.*|.*:)$", re.MULTILINE)
 _FOLDER_NAME = re.compile(r"[^\W_][\w-]{0,63}")
-_Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays a string, as for the reference validator
-
-
-class SkillError(LocalizedError):
-    """A skill cannot be used or changed; the text says why."""
+_ALLOWED_TOOL = re.compile(r"[^\s,(]++(?:\([^()]*\))?+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +55,22 @@ def read_skill(folder: Path) -> Skill:
         raise SkillError(N_("its SKILL.md is not UTF-8 text")) from None
     except OSError as error:
         raise SkillError(N_("its SKILL.md cannot be read: {reason}"), reason=error.strerror) from error
-    found = _FRONT_MATTER.match(text)
-    if not found:
-        raise SkillError(N_("its SKILL.md does not begin with fields between two lines of ---"))
-    fields, warnings = _parse_fields(found[1])
-    description = _one_line(fields.get("description"))
+    front, body = split_front_matter(text)
+    fields, warnings = parse_fields(front)
+    description = text_field(fields, "description")
     if not description:
         raise SkillError(N_("it has no description"))
     warnings += validate_fields(fields, folder.name)
-    name = unicodedata.normalize("NFKC", _one_line(fields.get("name")))
+    name = unicodedata.normalize("NFKC", text_field(fields, "name"))
     name = next((each for each in (name, folder.name) if _FOLDER_NAME.fullmatch(each)), "")
     if not name:
         raise SkillError(N_("its name cannot be the name of a folder"))
     metadata = fields.get("metadata")
-    entry = _one_line(metadata.get("entry")) if isinstance(metadata, dict) else ""
+    entry = text_field(metadata, "entry") if isinstance(metadata, dict) else ""
     return Skill(
         name,
         description[:MAX_DESCRIPTION_CHARS],
-        text[found.end() :].strip(),
+        body,
         split_allowed_tools(fields.get("allowed-tools")),
         entry or (ENTRY_FILE if (folder / ENTRY_FILE).is_file() else ""),
         tuple(warnings),
@@ -118,52 +110,12 @@ def _validate_others(fields: Mapping[str, Any]) -> Iterator[LazyText]:
 
 
 def split_allowed_tools(value: object) -> tuple[str, ...]:
-    """Split `Bash(git:*) Read`, `Read, Grep` or a list. Blanks between brackets belong to the pattern."""
-    if isinstance(value, list):
-        return tuple(text for item in value if (text := str(item).strip()))
-    return tuple(re.findall(r"[^\s,(]+(?:\([^)]*\))?", str(value or "")))
+    """Split `Bash(git:*) Read`, `Read, Grep` or a list. Blanks between brackets belong to the pattern.
 
-
-def _parse_fields(front: str) -> tuple[dict[str, Any], list[LazyText]]:
-    """Parse the YAML; a second try quotes the texts that contain a colon, which many skills forget."""
-    warnings: list[LazyText] = []
-    try:
-        node, fields = _load_yaml(front)
-    except yaml.YAMLError:
-        warnings.append(LazyText(N_("a text with a colon or # lacks quotes")))
-        quoted = _UNQUOTED.sub(lambda found: f"{found[1]}: '{found[2].replace(chr(39), chr(39) * 2)}'", front)
-        try:
-            node, fields = _load_yaml(quoted)
-        except yaml.YAMLError as error:
-            raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason=_one_line(error)) from None
-    if not isinstance(fields, dict):
-        raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason=LazyText(N_("no mapping")))
-    if _is_beyond_strict(node):
-        warnings.append(LazyText(N_("its fields use YAML that the format's validator refuses, such as [a, b]")))
-    return {str(key): value for key, value in fields.items()}, warnings
-
-
-def _load_yaml(text: str) -> tuple[yaml.Node | None, Any]:
-    """Return the syntax tree and the value. The loader makes only texts, lists and mappings."""
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        return node, loader.construct_document(node) if node else None
-    finally:
-        loader.dispose()
-
-
-def _is_beyond_strict(node: yaml.Node | None) -> bool:
-    """Return whether it has a flow style or a key twice, which strictyaml refuses."""
-    if not isinstance(node, yaml.CollectionNode):
-        return False
-    if node.flow_style:
-        return True
-    if isinstance(node, yaml.MappingNode):
-        keys = [str(key.value) for key, _value in node.value]
-        return len({*keys}) < len(keys) or any(_is_beyond_strict(value) for _key, value in node.value)
-    return any(map(_is_beyond_strict, node.value))
-
-
-def _one_line(value: object) -> str:
-    return " ".join(str(value or "").split())
+    Raises SkillError for anything else.
+    """
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(text for item in value if (text := item.strip()))
+    if value is not None and not isinstance(value, str):
+        raise SkillError(N_("its field {field} is neither a text nor a list of texts"), field="allowed-tools")
+    return tuple(_ALLOWED_TOOL.findall(value or ""))

@@ -11,14 +11,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from agent.skills.skill import SKILL_FILES, SkillError
+from agent.skills.errors import SkillError
+from agent.skills.skill import SKILL_FILES
 from catalogue import N_
 
 MAX_TREE_BYTES, MAX_TREE_FILES, MAX_DEPTH = 50 << 20, 2_000, 12
+MAX_NAME_BYTES = 255  # of a file, on every system
 LEFT_OUT = frozenset({".git", "node_modules", "__pycache__", "__MACOSX", ".DS_Store"})
 _MACH_O = "feedface feedfacf cefaedfe cffaedfe cafebabe"  # both byte orders and widths, and the universal form
 _PROGRAM_MAGIC = (b"\x7fELF", b"MZ", *map(bytes.fromhex, _MACH_O.split()))  # the second is PE
 MAX_DIFF_BYTES = 200_000  # of a file that is compared line by line
+MAX_DIFF_PAIRS = 4_000_000  # of an old and a new line: comparing takes that many steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,10 @@ def check_path(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     bad = path.is_absolute() or ".." in path.parts or not path.parts or any(char in name for char in "\\:\0")
     if bad or len(path.parts) > MAX_DEPTH or not name.isprintable():
-        raise SkillError(N_("the path {path} is not safe"), path=repr(name)[:200])
+        raise SkillError(N_("the path {path} is not safe"), path=repr(name[:200]))
+    if any(len(part.encode()) > MAX_NAME_BYTES for part in path.parts):
+        sentence = N_("the path {path} has a name of more than {limit} bytes")
+        raise SkillError(sentence, path=repr(name[:200]), limit=MAX_NAME_BYTES)
     return path
 
 
@@ -148,8 +154,22 @@ def diff_trees(old: Path | None, new: Path) -> str:
             lines += [] if same else [f"*** {name}: not text, or larger than {MAX_DIFF_BYTES // 1000} KB"]
             continue
         names = (f"a/{name}" if name in before else "/dev/null", f"b/{name}" if (new / name).is_file() else "/dev/null")
-        lines += difflib.unified_diff(was, now, *names, lineterm="")
+        lines += _diff_lines(was, now, *names)
     return "\n".join(lines)
+
+
+def _diff_lines(was: list[str], now: list[str], before: str, after: str) -> Iterator[str]:
+    """Return a unified diff; of long files, all lines between the first and the last one that differ."""
+    if len(was) * len(now) <= MAX_DIFF_PAIRS:
+        return difflib.unified_diff(was, now, before, after, lineterm="")
+    if was == now:
+        return iter(())
+    start = next((n for n, (old, new) in enumerate(zip(was, now, strict=False)) if old != new), min(len(was), len(now)))
+    rest = min(len(was), len(now)) - start
+    same = next((n for n in range(rest) if was[-1 - n] != now[-1 - n]), rest)
+    old, new = was[start : len(was) - same], now[start : len(now) - same]
+    head = (f"--- {before}", f"+++ {after}", f"@@ -{start + 1},{len(old)} +{start + 1},{len(new)} @@")
+    return iter([*head, *(f"-{line}" for line in old), *(f"+{line}" for line in new)])
 
 
 def _same_bytes(old: Path, new: Path, name: str) -> bool:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings
-from agent.skills.skill import SkillError
+from agent.skills.errors import SkillError
 from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
 from catalogue import N_
 

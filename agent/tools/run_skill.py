@@ -15,8 +15,9 @@ from agent.context import ToolServices
 from agent.permissions.rules import Subject
 from agent.policies.base import call_key
 from agent.sections import AgentSettings
+from agent.skills.errors import SkillError
 from agent.skills.library import SkillSet, TurnSkills
-from agent.skills.skill import Skill, SkillError
+from agent.skills.skill import Skill
 from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
 from catalogue import N_
 from sandbox.base import SKILLS, WORKSPACE, Sandbox, SandboxFileError, ShellCommand

@@ -10,9 +10,9 @@ from pathlib import Path
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
 from agent.skills.changes import SkillChange
+from agent.skills.errors import SkillError
 from agent.skills.git_source import clone_skill
 from agent.skills.library import SkillLibrary
-from agent.skills.skill import SkillError
 from agent.skills.tree import copy_tree
 from catalogue import _, localized
 from channels.shared.texts import shorten

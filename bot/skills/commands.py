@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.messages import Kind
+from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, SkillSet, SkillState
-from agent.skills.skill import SkillError
 from bot.config.schema import Config
 from bot.config.team import Right, RoleConfig
 from bot.skills.jobs import enqueue_change

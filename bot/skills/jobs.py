@@ -16,9 +16,9 @@ from agent.messages import Message
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
 from agent.skills.changes import SkillChange
+from agent.skills.errors import SkillError
 from agent.skills.git_source import clone_skill
 from agent.skills.library import SkillLibrary
-from agent.skills.skill import SkillError
 from agent.skills.tree import MAX_TREE_BYTES
 from bot.skills.decisions import enqueue_question, render_diff
 from bot.storage import audit, languages, outbox

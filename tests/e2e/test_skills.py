@@ -203,6 +203,46 @@ async def test_the_agent_proposes_a_skill_and_an_operator_accepts_it(
     await service.quiet()
 
 
+BOMBS = {  # a SKILL.md that once ended the service, filled its memory, or kept it from starting
+    "lists in lists": "- " * 40_000,
+    "aliases in aliases": "\n".join(
+        ["description: x", "a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+        + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+        + ["name: *a9"]
+    ),
+    "900 levels": "description: x\nmetadata: " + "[" * 900 + "]" * 900,
+}
+
+
+async def test_a_hostile_skill_neither_stops_the_service_nor_anybody_else(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    write_skill(tmp_path)
+    for number, fields in enumerate(BOMBS.values()):
+        folder = tmp_path / "skills" / "custom" / f"bomb-{number}"
+        folder.mkdir()
+        (folder / "SKILL.md").write_text(f"---\n{fields}\n---\n")
+    service = await start(channels=OPERATED)  # it starts with them
+    telegram.send("/skills")
+    await telegram.wait(JANE, "custom/bomb-2 cannot be used: the fields of its SKILL.md are nested deeper")
+    calls = [
+        {"name": "propose_skill", "args": {"name": "bomb", "files": [{"path": "SKILL.md", "content": text}]}}
+        for text in (f"---\n{fields[:15_000]}\n---\n" for fields in BOMBS.values())
+    ]
+    telegram.send(ask(steps=[{"calls": [call]} for call in calls], text="proposed"), chat=EVE)
+    telegram.send("/add-numbers " + ask(steps=[run_skill(numbers=[1, 2])], text="it is 3"))
+    await telegram.wait(JANE, "it is 3", seconds=40)
+    await telegram.wait(EVE, "proposed", seconds=40)
+    refused = [
+        text
+        for request in model.requests()
+        for m in request.messages
+        if "cannot be proposed" in (text := str(m["content"]))
+    ]
+    assert len({*refused}) == 2, refused  # two of them are too deep
+    await service.quiet()
+
+
 async def test_the_off_switch_removes_the_tool(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(skills={"evolution": False})
     telegram.send(ask(text="hello"))

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from agent.skills.errors import SkillError
 from agent.skills.git_source import clone_skill, is_git_address
-from agent.skills.skill import SkillError, read_skill
+from agent.skills.skill import read_skill
 from tests.support.proxies import signed
 
 SKILL = "---\nname: plot\ndescription: Draw a chart.\n---\nDo this.\n"

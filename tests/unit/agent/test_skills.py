@@ -14,8 +14,9 @@ import skills_ref  # type: ignore[import-untyped]  # it has no type hints for it
 
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
+from agent.skills.errors import SkillError
 from agent.skills.library import MAX_DESCRIBED, SkillFolders, SkillLibrary, SkillSet, SkillState, TurnSkills
-from agent.skills.skill import SkillError, read_skill
+from agent.skills.skill import read_skill
 from agent.skills.tree import check_tree
 
 PLAIN = "---\nname: plot\ndescription: Draw a chart. Use it for numbers.\n---\nDo this.\n"

@@ -10,7 +10,7 @@ import pytest
 from agent.brief import read_prompt
 from agent.models.settings import AgentConfigError
 from agent.sections import PromptConfig
-from agent.skills.skill import SkillError
+from agent.skills.errors import SkillError
 from bot.__main__ import command_line_parser
 from bot.admin.doctor import run_checks
 from bot.config.schema import Config, SandboxConfig

@@ -1,0 +1,9 @@
+"""What is wrong with a skill."""
+
+from __future__ import annotations
+
+from catalogue import LocalizedError
+
+
+class SkillError(LocalizedError):
+    """A skill cannot be used or changed; the text says why."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 import orjson
@@ -45,6 +46,21 @@ class Thread:
 ANYWHERE = "*"  # topic of an event that names only a message of the bot; the inbox looks up its thread
 
 
+class Origin(StrEnum):
+    """Who made up the words of a message. Only those of a person are ever taken for what its author said."""
+
+    PERSON = "person"  # its author, a person
+    BOT = "bot"  # its author, another bot of the platform
+    TOOL = "tool"  # the agent: what it does when a command that it began has ended
+    TASK = "task"  # the agent: the request to a background agent
+    SCHEDULE = "schedule"  # the agent, confirmed by the author: a schedule is due
+    HOOK = "hook"  # another system: an event without a person
+    SYSTEM = "system"  # the service, such as the answer to a question that has expired
+
+
+Mode: TypeAlias = Literal["", "plan", "goal"]
+
+
 @dataclass(frozen=True, slots=True)
 class Author:
     """A person or bot: `id` is the platform's user id, `name` the display name.
@@ -58,6 +74,11 @@ class Author:
     bot: bool = False
     guest: bool = False
     language: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of what this author wrote on a platform."""
+        return Origin.BOT if self.bot else Origin.PERSON
 
 
 class Kind(StrEnum):
@@ -105,8 +126,11 @@ class Message:
     direct chat. `group` joins the parts of an album or a long paste; `long` is True if more parts may follow. `to_bot`
     is True for a reply to the bot's message `reply_to`. The `target` of a command is the reply whose button sent it.
     `native` marks a command whose platform waits for an answer. `mode` says
-    how the agent works on it: `plan` first, or until an evaluator says that the `goal` is met; a `scheduled` one comes
-    from a schedule of its author, and nobody waits. `skill` names the skill that the person chose.
+    how the agent works on it: `plan` first, or until an evaluator says that the `goal` is met. `skill` names the skill
+    that the person chose. `origin` says whose words these are, and every writer names it; if they are not the author's,
+    the author is the person for whom the agent works. `root` is the key of the person's message (or of the time of a
+    schedule) that led to this one, "" for itself, and `generation` how many steps lie between them. `resent_by` is the
+    id of the person who had it repeated.
     """
 
     thread: Thread
@@ -127,8 +151,27 @@ class Message:
     addressed: bool = True
     follow_up: bool = False
     native: bool = False
-    mode: Literal["", "plan", "goal", "scheduled", "task"] = ""
+    mode: Mode = ""
     skill: str = ""
+    resent_by: str = ""
+    root: str = ""
+    generation: int = 0
+    origin: Origin = field(kw_only=True)
+
+    @property
+    def people(self) -> tuple[str, ...]:
+        """The ids of those for whom the agent works on it: a run has the rights that all of them have."""
+        return tuple(dict.fromkeys(filter(None, (self.author.id, self.resent_by))))
+
+    @property
+    def is_by_author(self) -> bool:
+        """Whether its author, a person or another bot, wrote it."""
+        return self.origin in (Origin.PERSON, Origin.BOT)
+
+    @property
+    def is_by_person(self) -> bool:
+        """Whether a person wrote this: it may be remembered, quoted, and shown as what its author said."""
+        return self.origin is Origin.PERSON and not self.author.bot
 
     def dump(self) -> bytes:
         """Return JSON for storage."""
@@ -139,6 +182,7 @@ class Message:
         """Load what `dump` returned, even in a newer version. Raises Damaged."""
         with raise_damaged():
             raw: dict[str, Any] = orjson.loads(data)
+            raw |= {"origin": Origin(raw["origin"])} if "origin" in raw else _origin_before(raw)
             return build_dataclass(
                 cls,
                 raw,
@@ -148,6 +192,18 @@ class Message:
                 attachments=tuple(build_dataclass(Attachment, each) for each in raw["attachments"]),
                 quotes=tuple(build_dataclass(Quote, each) for each in raw["quotes"]),
             )
+
+
+_OLD_MODES = {"scheduled": Origin.SCHEDULE, "task": Origin.TASK}
+_OLD_KEYS = {"sched:": Origin.SCHEDULE, "task:": Origin.TOOL, "expired:": Origin.SYSTEM}
+
+
+def _origin_before(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return origin and mode of a message that was stored without an origin: a mode or its key told it."""
+    if raw.get("mode") in _OLD_MODES:
+        return {"origin": _OLD_MODES[raw["mode"]], "mode": ""}
+    known = (origin for beginning, origin in _OLD_KEYS.items() if raw["key"].startswith(beginning))
+    return {"origin": next(known, Origin.BOT if raw["author"]["bot"] else Origin.PERSON)}
 
 
 @dataclass(frozen=True, slots=True)

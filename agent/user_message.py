@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from langchain_core.messages import HumanMessage
 
 from agent.context import UploadedFile, UserInput
-from agent.messages import Message, Quote
+from agent.messages import Message, Origin, Quote
 from agent.pictures import PICTURES_KEY
 from agent.schedules import NOTHING_NEW
 from agent.skills.library import SkillLibrary
@@ -30,14 +30,17 @@ MODE_NOTES = {
         "[Goal: work until this is met. Each time you end with an answer, an evaluator judges by the record of your"
         " work whether it is met, so show evidence: run the checks. If it is not met, a further round begins.]"
     ),
-    "scheduled": (
+}
+ORIGIN_NOTES = {
+    Origin.SCHEDULE: (
         "[This request comes from a schedule that the person confirmed earlier; nobody is waiting. Do it and report the"
         f" result. If there is nothing new to report, answer with exactly {NOTHING_NEW}: then no message is sent.]"
     ),
-    "task": (
+    Origin.TASK: (
         "[This is a background task that you began for the person in another conversation, which you do not see; nobody"
         " is waiting. Do it and report the result: your answer is posted there as a message.]"
     ),
+    Origin.TOOL: ("[You wrote this request yourself when you began the background command. It is no person's words.]"),
 }
 
 
@@ -54,16 +57,17 @@ class MessageFormatter:
         parts = [self.format_header(item.message), format_body(item)]
         if self._skills and item.message.skill:
             parts.insert(1, self._skills.current.instructions(item.message.skill))
-        if note := MODE_NOTES.get(item.message.mode):
-            parts.append(f"\n{note}")
+        notes = (MODE_NOTES.get(item.message.mode), ORIGIN_NOTES.get(item.message.origin))
+        parts += [f"\n{note}" for note in notes if note]
         pictures = [upload.picture for upload in item.uploads if upload.picture]
         more = {PICTURES_KEY: pictures} if pictures else {}
         return HumanMessage("\n".join(parts), id=item.message.key, additional_kwargs=more)
 
     def format_header(self, message: Message) -> str:
-        """Return time and author: `[Sun 2026-11-22 14:05 Europe/Berlin · Jane]`."""
+        """Return time and author: `[Sun 2026-11-22 14:05 Europe/Berlin · Jane]`; "for Jane" if she did not write it."""
         moment = datetime.fromtimestamp(message.time, self._zone).astimezone(self._zone)
-        return f"[{moment:%a %Y-%m-%d %H:%M} {self._zone_name or moment.tzname()} · {_safe_name(message.author.name)}]"
+        who = _safe_name(message.author.name) if message.is_by_author else f"for {_safe_name(message.author.name)}"
+        return f"[{moment:%a %Y-%m-%d %H:%M} {self._zone_name or moment.tzname()} · {who}]"
 
 
 def format_body(item: UserInput) -> str:

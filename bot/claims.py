@@ -211,8 +211,10 @@ def _take_messages(
     execute: Execute, access: AccessPolicy, row: ConversationRow, state: RunState, now: float, longest: float
 ) -> ClaimedRun | None:
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
-    pending = inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN)
-    readable = drop_unpermitted(execute, access, row.key, _readable(execute, pending, now), now)
+    pending = _readable(execute, inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN), now)
+    if row.state == ConversationState.WAITING and questions.has_open_question(execute, row.key):
+        pending = _hold_back(execute, pending, now + longest)
+    readable = drop_unpermitted(execute, access, row.key, pending, now)
     ready = _ready_rows(readable, now, longest)
     ready += [each for each in readable[len(ready) :] if each.kind == Kind.CLICK]  # it answers whatever is before it
     messages = merge_bundles(ready)
@@ -232,6 +234,14 @@ def _take_messages(
     if not taken:
         return None
     return replace(start_run(execute, access, row, taken, state, now), resumed=bool(bound.answering))
+
+
+def _hold_back(execute: Execute, rows: Sequence[InboxRow], until: float) -> list[InboxRow]:
+    """Let what nobody wrote wait while a question is open: it answers none, and must not close it."""
+    held = [row for row in rows if row.kind == Kind.CHAT and not row.message.is_by_author]
+    for row in held:
+        inbox.delay_row(execute, row.id, until)
+    return [row for row in rows if row not in held]
 
 
 def start_run(
@@ -310,7 +320,7 @@ def take_steering(
     taken = _ready_rows(readable, now, longest)
     for row in taken:
         inbox.take_row(execute, row.id, job.run, steered=True)
-    runs.add_people(execute, job.run, [row.message.author.id for row in taken])
+    runs.add_people(execute, job.run, [person for row in taken for person in row.message.people])
     return list(merge_bundles(taken).values()), len(taken) < len(readable)
 
 

@@ -240,7 +240,8 @@ def _retry_command(call: CommandCall) -> str:
         return _("Nothing to retry in this conversation yet.")
     for number, row in enumerate(rows):
         key = f"retry:{pressed or call.message.key}:{number}"  # a button counts once
-        again = replace(row.message, key=key, author=call.message.author, time=call.now)
+        by = call.message.author.id
+        again = replace(row.message, key=key, time=call.now, resent_by=by, root="", generation=0)
         inbox.store_message(call.execute, again, call.conversation, ready=call.now, received=call.now)
     conversations.refresh_pending(call.execute, call.conversation)
     call.after.append(call.service.wake_scheduler)

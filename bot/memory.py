@@ -100,9 +100,8 @@ class MemoryService:
         if used:
             stored.record_uses(execute, used.recalled, now)
         messages = [*job.messages, *claims.steered_messages(execute, job)]
-        said = [each for each in messages if each.mode != "scheduled"]  # the model wrote those
-        for author in {each.author.id: each.author for each in said}.values():
-            if not author.bot and people.allows_memory(execute, job.thread.channel, author.id):
+        for author in {each.author.id: each.author for each in messages if each.is_by_person}.values():
+            if people.allows_memory(execute, job.thread.channel, author.id):
                 account = place_of(job.messages[0]).account
                 oldest = stored.queue_run(execute, QueuedRun(job.run, account, author.id, job.conversation, now))
                 self._enqueue(execute, account, author.id, oldest)
@@ -230,7 +229,8 @@ def _messages_of(execute: Execute, queued: QueuedRun) -> list[Message]:
             message = row.message
         except Damaged:  # the chat was notified when the run took it
             continue
-        if row.kind == Kind.CHAT and row.state == InboxState.DONE and message.author.id == queued.owner:
+        is_own = message.is_by_person and message.author.id == queued.owner
+        if row.kind == Kind.CHAT and row.state == InboxState.DONE and is_own:
             messages.append(message)
     return messages
 

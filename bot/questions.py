@@ -9,7 +9,7 @@ from functools import partial
 
 from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVAL_OPTIONS, Approve, Ask
 from agent.context import NO_ANSWER, Answer
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
 from bot.access import AccessPolicy
 from bot.approvals import ask_elsewhere, may_answer, question_columns
@@ -71,7 +71,7 @@ def bind(
         click = message.kind is Kind.CLICK
         if message.key in known:
             bound.answering.add(message.key)
-        elif not unanswered and not click:
+        elif not click and not (unanswered and message.is_by_author):
             bound.rest.append(message.key)
         else:
             target = message.target if click else replies.get(message.key, "")
@@ -253,6 +253,12 @@ def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
     )
 
 
+def has_open_question(execute: Execute, conversation: str) -> bool:
+    """Return whether a conversation waits for somebody's answer."""
+    unresolved = stored.unresolved_questions(execute, conversation)
+    return any(question.state == QuestionState.OPEN for question in unresolved)
+
+
 def attribute_request(
     execute: Execute, conversation: str, messages: Sequence[Message]
 ) -> tuple[Message, Collection[str]]:
@@ -270,7 +276,7 @@ def attribute_request(
                     requester = Author(asking.requester, "", language=asking.language)
                     first = replace(first, id=asking.reply_to, author=requester)
             authors |= {person: person for person in runs.people_of(asking)}
-    return first, authors.values()
+    return first, [*authors.values(), *(message.resent_by for message in messages if message.resent_by)]
 
 
 def _agent_answer(question: QuestionRow, answer: str) -> str:
@@ -336,7 +342,9 @@ def close_expired_questions(execute: Execute, conversation: str, now: float) -> 
         if row and run:
             nobody = Author(run.requester, "", language=run.language)
             thread = Thread.parse(row.thread)
-            click = Message(thread, key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id)
+            click = Message(
+                thread, key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id, origin=Origin.SYSTEM
+            )
             inbox.store_message(execute, click, conversation, ready=now, received=now)
             with languages.speak_to(execute, thread, nobody):
                 outbox.enqueue_notice(execute, thread, _(EXPIRED, text=question.text), key=key, now=now)

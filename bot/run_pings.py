@@ -55,7 +55,7 @@ def make_ping(
 def remember_private_chat(execute: Execute, job: ClaimedRun) -> None:
     """Store the private chat of a requester, where notifications and answers find them later."""
     for message in job.messages:
-        if message.private and message.author.id == job.requester and message.mode not in ("scheduled", "task"):
+        if message.private and message.author.id == job.requester and message.is_by_person:
             known = people.find_person(execute, job.thread.channel, job.requester)
             if known is None or known.private_chat != job.thread.without_topic:
                 people.store_address(execute, message)

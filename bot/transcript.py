@@ -106,7 +106,7 @@ class TranscriptRecorder:
     def _message_entries(self, message: Message) -> list[TranscriptEntry]:
         answers = message.key in {answer.key for answer in self._job.answers}
         kind = EntryKind.ANSWER if answers else EntryKind.MESSAGE
-        author, name = message.author.id, message.author.name
+        author, name = (message.author.id, message.author.name) if message.is_by_author else ("", "")  # "": the agent
         entries = [TranscriptEntry(f"message:{message.key}", kind, message.text, message.time, author, name)]
         entries += [
             TranscriptEntry(f"file:{message.key}:{number}", EntryKind.FILE, file.name, message.time, author, name)

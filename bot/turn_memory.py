@@ -146,7 +146,7 @@ class TurnMemory:
         messages = [*self._job.messages, *claims.steered_messages(execute, self._job)]
         earlier = transcripts.said_by(execute, self._job.conversation, self._person.id, MAX_EARLIER_MESSAGES)
         return [
-            *(statement_of(each) for each in messages if each.author.id == self._person.id),
+            *(statement_of(each) for each in messages if each.is_by_person and each.author.id == self._person.id),
             *(Statement(own_words(each.text), each.item.removeprefix("message:"), each.at) for each in earlier),
         ]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
-from agent.messages import Kind
+from agent.messages import Kind, Mode
 from bot.approvals import may_answer
 from bot.storage import conversations, inbox, runs
 from bot.storage import questions as stored_questions
@@ -31,7 +31,7 @@ USAGE = {
 }
 
 
-def begin_in_mode(call: CommandCall, mode: Literal["plan", "goal"]) -> str:
+def begin_in_mode(call: CommandCall, mode: Mode) -> str:
     """Let the agent work on the words of a command in a mode."""
     if not call.words:
         values = {"rounds": call.current.config.goal.rounds, "stop": command_hint("stop")}

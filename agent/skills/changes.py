@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.skills.errors import SkillError
-from agent.skills.library import InstalledSkill, Origin, SkillLibrary, SkillState
+from agent.skills.library import InstalledSkill, SkillLibrary, SkillOrigin, SkillState
 from agent.skills.records import MAX_VERSIONS, Pin, SkillRecords, Staged, write_records
 from agent.skills.skill import SKILL_FILES, read_skill
 from agent.skills.tree import check_path, check_tree, copy_tree, diff_trees, hash_tree
@@ -129,7 +129,7 @@ def accept_change(library: SkillLibrary, digest: str) -> str:
             raise SkillError(N_("the skill {name} has changed since then; look at it again"), name=staged.name)
         _install_version(library, staged.name, digest)
         old = library.current.skills.get(staged.name)
-        earlier = (staged.base,) if old and old.origin is Origin.CUSTOM and staged.base != digest else ()
+        earlier = (staged.base,) if old and old.origin is SkillOrigin.CUSTOM and staged.base != digest else ()
         pin = records.pins.get(staged.name, Pin("", "", earlier))
         versions = tuple(each for each in pin.versions if each != digest)
         records.pins[staged.name] = Pin(digest, staged.source, (*versions, digest)[-MAX_VERSIONS:])
@@ -216,7 +216,7 @@ def _installed_hash(found: InstalledSkill | None) -> str:
 def _custom_folder(library: SkillLibrary, name: str) -> Path:
     """Return the folder of a skill in the custom folder, where an operator may have put it deeper."""
     found = library.current.skills.get(name)
-    return found.folder if found and found.origin is Origin.CUSTOM else library.folders.custom / name
+    return found.folder if found and found.origin is SkillOrigin.CUSTOM else library.folders.custom / name
 
 
 def _keep_version(library: SkillLibrary, name: str, digest: str, folder: Path) -> None:

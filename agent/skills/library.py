@@ -47,7 +47,7 @@ class SkillState(StrEnum):
     CHANGED = "changed"  # its files are not those that an operator accepted
 
 
-class Origin(StrEnum):
+class SkillOrigin(StrEnum):
     """Where a skill comes from; a later one wins over an earlier one of the same name."""
 
     PUBLIC = "public"
@@ -61,7 +61,7 @@ class InstalledSkill:
 
     skill: Skill
     folder: Path
-    origin: Origin
+    origin: SkillOrigin
     state: SkillState
     tree: Tree
 
@@ -134,11 +134,11 @@ class SkillFolders:
     extra: tuple[Path, ...] = ()
     public: Path = PUBLIC_FOLDER
 
-    def roots(self) -> Iterator[tuple[Origin, Path]]:
+    def roots(self) -> Iterator[tuple[SkillOrigin, Path]]:
         """Yield the folders, the one that wins last."""
-        yield Origin.PUBLIC, self.public
-        yield from ((Origin.EXTRA, folder) for folder in self.extra)
-        yield Origin.CUSTOM, self.custom
+        yield SkillOrigin.PUBLIC, self.public
+        yield from ((SkillOrigin.EXTRA, folder) for folder in self.extra)
+        yield SkillOrigin.CUSTOM, self.custom
 
 
 ProposeSkill = Callable[[str, Mapping[str, str]], Awaitable[None]]
@@ -252,7 +252,7 @@ class SkillLibrary:
         log.info("skills.read count=%d faults=%d", len(skills), len(faults))
 
     def _read_one(
-        self, folder: Path, origin: Origin, records: SkillRecords, watched: dict[str, tuple[int, ...]]
+        self, folder: Path, origin: SkillOrigin, records: SkillRecords, watched: dict[str, tuple[int, ...]]
     ) -> InstalledSkill:
         files: dict[str, tuple[int, ...]] = {}
         try:
@@ -262,7 +262,7 @@ class SkillLibrary:
         skill = read_skill(folder)
         state = SkillState.DISABLED if skill.name in records.disabled else SkillState.ENABLED
         pin = records.pins.get(skill.name)
-        if origin is Origin.CUSTOM and pin and state is SkillState.ENABLED:
+        if origin is SkillOrigin.CUSTOM and pin and state is SkillState.ENABLED:
             known, value = self._hashes.get(skill.name, (None, ""))
             if known != files:
                 value = hash_tree(folder)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from agent.blocks import command_hint
-from agent.messages import Author, Message, Quote
+from agent.messages import Author, Message, Origin, Quote
 from agent.schedules import MissedRule, ScheduleKind
 from bot import questions
 from bot.access import AccessPolicy
@@ -156,7 +156,9 @@ def make_message(row: ScheduleRow, due: float, now: float, quotes: tuple[Quote, 
     when = f"{local_time(due, row.zone):%Y-%m-%d %H:%M} {row.zone}"
     text = f"{row.what}\n\n[Schedule {row.id}, due {when}]"
     key = f"sched:{row.id}:{due:.3f}"
-    return Message(row.place, key, "", author, text, now, private=bool(row.private), mode="scheduled", quotes=quotes)
+    return Message(
+        row.place, key, "", author, text, now, private=bool(row.private), quotes=quotes, origin=Origin.SCHEDULE
+    )
 
 
 def record_change(execute: Execute, row: ScheduleRow, action: str, by: str = "") -> None:

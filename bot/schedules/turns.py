@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from agent.blocks import View
-from agent.messages import Author
+from agent.messages import Author, Origin
 from agent.schedules import NOTHING_NEW, ScheduleRequest
 from bot.artifacts import Artifacts
 from bot.claims import ClaimedRun
@@ -22,7 +22,7 @@ from catalogue import use_language
 
 def is_scheduled(job: ClaimedRun) -> bool:
     """Return whether a schedule or a background task began this run: nobody waits for it."""
-    return any(message.mode in ("scheduled", "task") for message in job.messages)
+    return any(message.origin in (Origin.SCHEDULE, Origin.TASK) for message in job.messages)
 
 
 def is_silent(job: ClaimedRun, view: View, collected: Artifacts) -> bool:

@@ -61,6 +61,7 @@ def read_conversation(execute: Execute, key: str, person: PersonKey, *, whole: b
             "files": [file.name for file in message.attachments],
         }
         for message in messages_of(execute, person, key)
+        if message.is_by_person
     ]
     sql = "SELECT kind AS sort, author, text, state, at FROM transcript WHERE conversation=:key ORDER BY id"
     rows = execute(f"{sql} LIMIT {MAX_ROWS}", values) if whole else ()

@@ -92,6 +92,7 @@ def said_by(execute: Execute, conversation: str, person: str, limit: int) -> lis
     """Return the latest messages of a person in a conversation, the newest first."""
     sql = (
         f"SELECT * FROM transcript WHERE conversation=:conversation AND author=:person AND kind='{EntryKind.MESSAGE}'"
+        " AND item NOT LIKE 'message:task:%' AND item NOT LIKE 'message:sched:%'"  # once stored with a person as author
         " ORDER BY id DESC LIMIT :limit"
     )
     return read_rows(execute, StoredEntry, sql, conversation=conversation, person=person, limit=limit)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.messages import Author, Message, Thread
+from agent.messages import Author, Message, Origin, Thread
 from agent.permissions.rules import Subject, ToolUse, Verdict
 from bot.config.team import Right
 from bot.current import Current
@@ -73,7 +73,9 @@ def start_agent(
     number = tasks.add_task(execute, _values(who, TaskKind.AGENT, key, title, prompt, now, TaskState.RUN))
     conversation = f"task:{number}"
     conversations.place_conversation(execute, conversation, who.thread, shorten(title, MAX_TITLE_CHARS), now)
-    message = Message(who.thread, f"task:{number}", "", who.person, prompt, now, private=who.private, mode="task")
+    message = Message(
+        who.thread, f"task:{number}", "", who.person, prompt, now, private=who.private, origin=Origin.TASK
+    )
     stored = inbox.store_message(execute, message, conversation, ready=now, received=now)
     tasks.set_message(execute, number, stored, conversation)
     conversations.refresh_pending(execute, conversation)
@@ -90,7 +92,9 @@ def add_fire(execute: Execute, row: ScheduleRow, message: Message, stored: int |
 
 def store_follow_up(execute: Execute, row: TaskRow, text: str, now: float) -> None:
     """Let the agent continue in the conversation of a task. Its person's rights are checked when a turn takes it."""
-    message = Message(row.place, f"task:{row.id}", "", row.author, text, now, private=bool(row.private))
+    message = Message(
+        row.place, f"task:{row.id}", "", row.author, text, now, private=bool(row.private), origin=Origin.TOOL
+    )
     inbox.store_message(execute, message, row.conversation, ready=now, received=now)
     conversations.refresh_pending(execute, row.conversation)
 

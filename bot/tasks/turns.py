@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from agent.messages import Author
+from agent.messages import Author, Origin
 from bot.claims import ClaimedRun
 from bot.current import Current
 from bot.storage import tasks
@@ -33,7 +33,7 @@ class TurnTasks:
         person = said[0].author if said else Author(job.requester, "", language=job.language)
         private = any(message.private for message in said)
         self._who = TaskPlace(person, job.thread, private, job.conversation)
-        self._is_task = any(message.mode == "task" for message in job.messages)
+        self._is_task = any(message.origin is Origin.TASK for message in job.messages)
 
     async def start_command(self, key: str, title: str, command: str, follow_up: str) -> str:
         """Run a command in the conversation's sandbox. The same `key` starts it once."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from agent.blocks import Ask, Block, Final
-from agent.messages import Attachment, Author, Kind, Message, Thread
+from agent.messages import Attachment, Author, Kind, Message, Origin, Thread
 from catalogue import N_, _
 from channels.base import ChatGone, NotStored, Receipt, parse_command_text
 from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, step_lines
@@ -118,7 +118,17 @@ class Session:
         number = uuid4().hex
         key = f"{NAME}/local/{self._author.id}/{number}"
         return Message(
-            self.thread, key, number, self._author, text, time.time(), kind, files, target=target, private=True
+            self.thread,
+            key,
+            number,
+            self._author,
+            text,
+            time.time(),
+            kind,
+            files,
+            target=target,
+            private=True,
+            origin=Origin.PERSON,
         )
 
     async def _offer(self, message: Message) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import orjson
 
-from agent.messages import Attachment, Author, Kind, Message, Quote, Thread, Unreadable
+from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.dingtalk.api import MESSAGE_TOPIC
 from channels.shared.buttons import as_command
@@ -99,6 +99,7 @@ def _parse_message(event: Json, me: DingTalkAccount) -> Message:
         reply_to=str(replied.get("msgId") or ""),
         long=not text and bool(files),  # the client sends files one by one
         private=private,
+        origin=Origin.PERSON,
     )
 
 
@@ -144,5 +145,6 @@ def _parse_click(event: Json, me: DingTalkAccount) -> Message | None:
         private=chat.startswith("@"),
         to_bot=True,
         reply_to=track,
+        origin=Origin.PERSON,
     )
     return as_command(click, option) or click

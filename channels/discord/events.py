@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Literal
 
-from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread
+from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, Quote, Thread
 from catalogue import N_
 from channels.base import parse_command_text
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
@@ -111,7 +111,8 @@ def parse_delete(event: Event, thread: Thread, now: float) -> list[Message]:
     found = [(id, message_key(event["channel_id"], id)) for id in event.get("ids") or [event["id"]]]
     nobody = Author("", "")
     return [
-        Message(thread, f"{target}:delete", id, nobody, "", now, Kind.DELETE, target=target) for id, target in found
+        Message(thread, f"{target}:delete", id, nobody, "", now, Kind.DELETE, target=target, origin=Origin.PERSON)
+        for id, target in found
     ]
 
 
@@ -139,6 +140,7 @@ def parse_reaction(
         to_bot=True,
         private=thread.workspace == DIRECT_WORKSPACE,
         addressed=False,
+        origin=Origin.PERSON,
     )
 
 
@@ -177,6 +179,7 @@ def _make_message(event: Event, thread: Thread, author: Author, *, text: str, ki
         time=snowflake_time(event["id"]),
         kind=kind,
         private=thread.workspace == DIRECT_WORKSPACE,
+        origin=author.origin,
     )
 
 

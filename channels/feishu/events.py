@@ -88,6 +88,7 @@ def parse_message(event: Json, me: FeishuAccount, tenant: str) -> Message | None
         private=private,
         addressed=addressed,
         follow_up=follow_up,
+        origin=author.origin,
     )
 
 
@@ -121,7 +122,7 @@ def author_of(sender: Json, tenant: str) -> Author:
 def _make_message(me: FeishuAccount, header: Json, name: str, thread: Thread, author: Author, kind: Kind) -> Message:
     key = f"{NAME}:{me.app_id}:{name}:{header['event_id']}"
     author = replace(author, language=me.language)
-    return Message(thread, key, "", author, "", int(header["create_time"]) / 1000, kind)
+    return Message(thread, key, "", author, "", int(header["create_time"]) / 1000, kind, origin=author.origin)
 
 
 def _parse_recall(event: Json, me: FeishuAccount, header: Json) -> Message:

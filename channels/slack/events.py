@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
+from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from catalogue import N_
 from channels.base import parse_command_text
 from channels.shared.buttons import as_command
@@ -138,6 +138,7 @@ def _parse_message(raw: Json, account: SlackAccount) -> Message | None:
         private=private,
         addressed=private or mentioned or raw.get("type") == "app_mention",
         follow_up=root not in ("", ts) and not (private or mentioned or others),
+        origin=author.origin,
     )
 
 
@@ -201,6 +202,7 @@ def _parse_title(raw: Json, account: SlackAccount, event_id: str) -> Message | N
         text=str(raw["title"]),
         time=float(raw["event_ts"]),
         kind=Kind.TITLE,
+        origin=Origin.PERSON,
     )
 
 
@@ -217,6 +219,7 @@ def _make_stop(raw: Json, account: SlackAccount, unique: str, thread: Thread, on
         reply_to=on,
         private=thread.chat.startswith("D"),
         addressed=not on,
+        origin=Origin.PERSON,
     )
 
 
@@ -235,6 +238,7 @@ def _parse_slash_command(payload: Json, account: SlackAccount) -> Message:
         kind=Kind.COMMAND,
         native=True,
         private=_is_private({"channel": payload["channel_id"]}),
+        origin=Origin.PERSON,
     )
 
 
@@ -256,6 +260,7 @@ def _parse_click(payload: Json, account: SlackAccount) -> Message | None:
         private=private,
         to_bot=True,
         reply_to=ts,
+        origin=Origin.PERSON,
     )
     known = is_feedback or block_id.startswith(QUESTION_PREFIX)
     return as_command(click, block_id) or (click if known else None)
@@ -279,6 +284,7 @@ def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:
         attachments=files,
         quotes=(Quote(about.get("user") or about.get("username") or "somebody", quoted),) if quoted else (),
         private=private,
+        origin=Origin.PERSON,
     )
 
 

@@ -140,7 +140,7 @@ class Workspace:
         if person is None:
             raise EventDelayed(f"Slack did not answer who {author.id} is")
         known = replace(author, name=person.name, bot=person.bot, guest=person.guest, language=person.language)
-        return replace(message, author=known)
+        return replace(message, author=known, origin=known.origin)
 
     async def with_quote_names(self, quote: Quote) -> Quote:
         """Replace the author's id by the name, if Slack knows it, and name the mentions."""

@@ -11,7 +11,7 @@ import orjson
 import telegram
 from telegram import MessageEntity as Entity
 
-from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
+from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from catalogue import N_
 from channels.base import parse_command_text
 from channels.shared.buttons import as_command
@@ -147,6 +147,7 @@ def _parse_click(query: telegram.CallbackQuery, account: TelegramAccount) -> Mes
         private=chat.type == "private",
         to_bot=True,
         reply_to=id,
+        origin=Origin.PERSON,
     )
     return as_command(click, query.data) or click
 
@@ -184,6 +185,7 @@ def _parse_reaction(
         to_bot=True,
         private=change.chat.type == "private",
         addressed=False,
+        origin=Origin.PERSON,
     )
 
 
@@ -201,6 +203,7 @@ def _make_event(
         time=(message.edit_date or message.date).timestamp(),
         private=message.chat.type == "private",
         **more,
+        origin=author.origin,
     )
 
 

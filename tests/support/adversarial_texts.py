@@ -18,7 +18,7 @@ from agent import event_mapper, exact_values, text_cleaning, title, user_message
 from agent.blocks import Final
 from agent.context import UploadedFile, UserInput
 from agent.demo import model
-from agent.messages import Author, Message, Quote, Thread
+from agent.messages import Author, Message, Origin, Quote, Thread
 from agent.models import openai_stream
 from agent.policies import loop_detection
 from bot.log import Redactor
@@ -141,7 +141,9 @@ def texts(length: int = LENGTH) -> dict[str, str]:
 
 
 def message(text: str) -> Message:
-    return Message(Thread("t", "w", "c"), "k", "1", Author("u", text), text, 0.0, quotes=(Quote(text, text),))
+    return Message(
+        Thread("t", "w", "c"), "k", "1", Author("u", text), text, 0.0, quotes=(Quote(text, text),), origin=Origin.PERSON
+    )
 
 
 def read_stream(text: str) -> None:

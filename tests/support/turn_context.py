@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.context import Execute, LedgerEntry, TurnContext, UploadedFile, UserInput
-from agent.messages import Author, Message, Thread
+from agent.messages import Author, Message, Origin, Thread
 from sandbox.base import ROOT, CommandResult, Entry, Match, Sandbox, SandboxFileError, ShellCommand
 from tests.support.agent_database import SqliteDatabase
 
@@ -147,5 +147,7 @@ async def make_turn_context(
 
 def say(text: str, key: str = "m1", name: str = "Jane", uploads: Sequence[UploadedFile] = (), **more: Any) -> UserInput:
     """Build a message of a person."""
-    message = Message(Thread("console", "w", "c"), key, key, Author("u1", name), text, 1795352700.0, **more)
+    message = Message(
+        Thread("console", "w", "c"), key, key, Author("u1", name), text, 1795352700.0, **more, origin=Origin.PERSON
+    )
     return UserInput(message, tuple(uploads))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.messages import Author, Message, Thread
+from agent.messages import Author, Message, Origin, Thread
 from agent.permissions.rules import RuleText
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig
@@ -85,7 +85,7 @@ async def test_the_most_specific_assignment_decides(
     ],
 )
 async def test_who_is_let_in(store: Database, author: Author, rules: AccessConfig, enters: bool) -> None:
-    message = Message(HERE, "k", "1", author, "hi", 1.0)
+    message = Message(HERE, "k", "1", author, "hi", 1.0, origin=Origin.PERSON)
     assert await store.run(lambda execute: AccessPolicy({"slack": rules}).may_enter(execute, message)) is enters
 
 
@@ -94,7 +94,9 @@ async def test_pairing_gives_the_default_role_and_can_make_an_operator(store: Da
 
     def pair(execute: Execute) -> list[str]:
         for person, operator in (("U1", False), ("U2", True)):
-            message = Message(place, f"k{person}", "1", Author(person, person), "hi", 1.0, private=True)
+            message = Message(
+                place, f"k{person}", "1", Author(person, person), "hi", 1.0, private=True, origin=Origin.PERSON
+            )
             people.store_code(execute, message, f"CODE{person}", time.time() + 60)
             people.accept_code(execute, f"CODE{person}", time.time(), operator=operator)
         team = TeamConfig(default_role="viewer")
@@ -107,7 +109,9 @@ async def test_pairing_gives_the_default_role_and_can_make_an_operator(store: Da
 async def test_operators_are_found_by_role(store: Database) -> None:
     def find(execute: Execute) -> list[str]:
         for person in ("U1", "U2", "U3", "U4"):
-            message = Message(Thread("slack", "T1", f"D{person}"), person, "1", Author(person, person), "", 1.0)
+            message = Message(
+                Thread("slack", "T1", f"D{person}"), person, "1", Author(person, person), "", 1.0, origin=Origin.PERSON
+            )
             people.store_address(execute, message)
         person_roles.store_role(execute, HERE, "T1/U3", "operator", name="", by=BY, now=1.0)
         rules = AccessConfig(

@@ -11,7 +11,7 @@ import pytest
 
 from agent.blocks import Approve, Ask, Final
 from agent.context import NO_ANSWER
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from bot import claims, questions
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import AccessConfig, ServiceLimits
@@ -32,7 +32,9 @@ LONGEST = longest_wait(ServiceLimits())
 
 
 def message(text: str, number: int = 1, thread: Thread = THREAD, **more: object) -> Message:
-    made = Message(thread, f"{thread}:{number}", str(number), JANE, text, time.time(), private=True)
+    made = Message(
+        thread, f"{thread}:{number}", str(number), JANE, text, time.time(), private=True, origin=Origin.PERSON
+    )
     return replace(made, **more)  # type: ignore[arg-type]  # fields by name
 
 

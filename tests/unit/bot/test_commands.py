@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Final, spell_commands
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from bot import claims
 from bot.command_runner import CommandRunner
 from bot.commands import CommandService
@@ -28,7 +28,17 @@ from channels.base import Health
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import IdleListener
 
-HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
+HELP = Message(
+    Thread("telegram", "1", "42"),
+    "k1",
+    "1",
+    Author("42", "Jane"),
+    "help",
+    0.0,
+    Kind.COMMAND,
+    private=True,
+    origin=Origin.PERSON,
+)
 
 
 CURRENT = current_of(ServiceLimits(notify_seconds=0.0), telegram=AccessConfig(open=True, operators=("boss",)))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Final
-from agent.messages import ANYWHERE, Author, Kind, Message, Thread, Unreadable
+from agent.messages import ANYWHERE, Author, Kind, Message, Origin, Thread, Unreadable
 from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
@@ -28,7 +28,7 @@ from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
 
 THREAD = Thread("telegram", "1", "42")
-HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True)
+HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON)
 
 
 @pytest.fixture

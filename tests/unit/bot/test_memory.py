@@ -15,7 +15,7 @@ from agent.context import ToolServices
 from agent.factory import build_agent
 from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, may_see
-from agent.messages import Author, Message
+from agent.messages import Author, Message, Origin
 from agent.models.settings import ModelSettings
 from bot.budgets import Budgets
 from bot.config.schema import Config, MemoryConfig
@@ -172,7 +172,7 @@ class Reader:
     async def say(self, text: str, place: Place = DIRECT, at: float = 0.0, queue: bool = True) -> None:
         def work(execute: Execute) -> None:
             key = f"k{text}{at}"
-            message = Message(place.thread, key, key, JANE, text, at, private=place.private)
+            message = Message(place.thread, key, key, JANE, text, at, private=place.private, origin=Origin.PERSON)
             row = inbox.store_message(execute, message, str(place.thread), ready=0.0, received=at)
             assert row
             runs.create_run(execute, row, str(place.thread), message, RunState.RUNNING, at)
@@ -247,7 +247,7 @@ async def test_a_change_of_mind_during_the_call_counts(reader: Reader, model: Fa
     await reader.say("My salary is 5000 euros")
 
     def decide(execute: Execute) -> None:
-        message = Message(DIRECT.thread, "k", "1", JANE, "", 0.0, private=True)
+        message = Message(DIRECT.thread, "k", "1", JANE, "", 0.0, private=True, origin=Origin.PERSON)
         if change == "off":
             people.set_memory(execute, message, on=False)
         else:

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agent.blocks import Final
-from agent.messages import Author, Message, Thread
+from agent.messages import Author, Message, Origin, Thread
 from agent.setting import Secret
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
@@ -29,7 +29,7 @@ from tests.fakes.push import PushServers, serve_push
 
 GROUP, DIRECT = Thread("telegram", "bot", "-100"), Thread("telegram", "bot", "7")
 TOPIC = replace(DIRECT, topic="31")  # which may be gone
-JANE = Message(DIRECT, "m1", "1", Author("7", "Jane"), "hello", 0.0, private=True)
+JANE = Message(DIRECT, "m1", "1", Author("7", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON)
 PING = Ping("7", GROUP, "Done after 2 min.", "run:1", "done")
 BERLIN = ZoneInfo("Europe/Berlin")
 

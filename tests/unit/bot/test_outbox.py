@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Block, Final
-from agent.messages import Attachment, Author, Message, Thread
+from agent.messages import Attachment, Author, Message, Origin, Thread
 from bot.claims import release_stale_claims
 from bot.config.schema import ServiceLimits
 from bot.outbox import RETRY_LIMIT, Outbox, files_payload
@@ -196,7 +196,9 @@ async def test_a_deleted_chat_gets_no_notice(store: Database) -> None:
 async def test_a_notice_of_a_topic_that_is_gone_reaches_whom_it_mentions(store: Database) -> None:
     wall = RecordingChannel()
     wall.faults["there"] = [ChatGone("deleted")]
-    jane = Message(replace(HERE, topic="31"), "m1", "1", Author("7", "Jane"), "hello", 0.0, private=True)
+    jane = Message(
+        replace(HERE, topic="31"), "m1", "1", Author("7", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON
+    )
 
     def enqueue(execute: Execute) -> None:
         people.store_address(execute, jane)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Final
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from bot import pairing
 from bot.config.schema import AccessConfig
 from bot.inbox import Inbox
@@ -24,8 +24,10 @@ from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
 
 BOB = Author("42", "Bob")
-HELLO = Message(Thread("telegram", "1", "42"), "k1", "1", BOB, "What is 2+2?", 1.0, private=True)
-BOSS = Message(Thread("telegram", "1", "99", "7"), "b1", "1", Author("99", "Ann"), "hi", 1.0, private=True)
+HELLO = Message(Thread("telegram", "1", "42"), "k1", "1", BOB, "What is 2+2?", 1.0, private=True, origin=Origin.PERSON)
+BOSS = Message(
+    Thread("telegram", "1", "99", "7"), "b1", "1", Author("99", "Ann"), "hi", 1.0, private=True, origin=Origin.PERSON
+)
 CURRENT = current_of(telegram=AccessConfig(operators=("99",)), slack=AccessConfig())
 
 

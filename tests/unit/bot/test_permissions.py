@@ -10,7 +10,7 @@ import pytest
 
 from agent.blocks import Approve
 from agent.demo.rules import DEMO_RULES
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.models.settings import ModelSettings
 from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import Grant, RuleText, ToolUse
@@ -52,7 +52,7 @@ def test_the_demo_has_a_rule_that_asks() -> None:
 
 async def test_a_grant_is_stored_once_with_its_answer_in_any_language(tmp_path: Path) -> None:
     thread, jane = Thread("telegram", "1", "42"), Author("42", "Jane")
-    click = Message(thread, "k1", "9", jane, "始终允许", 1.0, Kind.CLICK, target="a")
+    click = Message(thread, "k1", "9", jane, "始终允许", 1.0, Kind.CLICK, target="a", origin=Origin.PERSON)
     approve = Approve("a", "May I?", call="bash", grant=Grant("bash", "make deploy"), option_count=4)
     here = Approve("b", "May I?", call="bash", grant=Grant("bash", "make test"), option_count=3)
 
@@ -118,7 +118,7 @@ async def test_every_call_is_bounded_by_the_roles_of_the_turns_people(
         models=(ModelSettings(name="m"),),
     )
     place = Thread("slack", "T1", "C1")
-    message = Message(place, "k", "1", Author(ids[0], ids[0]), "go", 1.0)
+    message = Message(place, "k", "1", Author(ids[0], ids[0]), "go", 1.0, origin=Origin.PERSON)
     use = ToolUse(tool, args, default="ask" if tool.startswith("mcp") else "allow")
     migrate_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as store:

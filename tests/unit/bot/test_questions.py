@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agent.blocks import Ask
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from bot import questions
 from bot.questions import Bound
 from bot.storage.questions import QuestionRow
@@ -40,13 +40,16 @@ def given(bound: Bound) -> list[tuple[str, str]]:
 
 def said(*texts: str) -> list[Message]:
     thread = Thread("telegram", "1", "42")
-    return [Message(thread, f"k{n}", str(n), Author("42", "Jane"), text, time.time()) for n, text in enumerate(texts)]
+    return [
+        Message(thread, f"k{n}", str(n), Author("42", "Jane"), text, time.time(), origin=Origin.PERSON)
+        for n, text in enumerate(texts)
+    ]
 
 
 def clicked(ask: Ask, option: str, key: str = "click") -> Message:
     thread = Thread("telegram", "1", "42")
     author = Author("42", "Jane")
-    return Message(thread, key, "9", author, option, time.time(), Kind.CLICK, target=ask.id)
+    return Message(thread, key, "9", author, option, time.time(), Kind.CLICK, target=ask.id, origin=Origin.PERSON)
 
 
 @pytest.mark.parametrize(

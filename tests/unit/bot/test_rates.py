@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.config.schema import Config
 from bot.config.spending import RateLimitConfig
 from bot.current import Current
@@ -28,7 +28,9 @@ def limiter(*limits: RateLimitConfig) -> ToolAndMessageRates:
 
 
 def said(person: str = "jane", chat: str = "c", topic: str = "") -> Message:
-    return Message(Thread("telegram", "w", chat, topic), "k", "1", Author(person, person), "hello", NOON)
+    return Message(
+        Thread("telegram", "w", chat, topic), "k", "1", Author(person, person), "hello", NOON, origin=Origin.PERSON
+    )
 
 
 def test_the_window_slides() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from agent.messages import Author, Message, Thread
+from agent.messages import Author, Message, Origin, Thread
 from bot import claims
 from bot.claims import RunEnding
 from bot.config.schema import AccessConfig, Config
@@ -38,12 +38,12 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
     async with Database(tmp_path / "fawn.db") as store:
         inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IdleListener())
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
-        await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
+        await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True, origin=Origin.PERSON)])
         (job,) = await store.run(
             lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "me", time.time(), 10.0, 5)
         )
         await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.DONE), time.time()))
-        await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
+        await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True, origin=Origin.PERSON)])
         place = conversation_folder(tmp_path, job.conversation)
         (place / "workspace").mkdir(parents=True)
         orphan, needed = tmp_path / "spool" / f"run-{job.run}", tmp_path / "spool" / "export-77"
@@ -71,7 +71,9 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         rows = await store.run(lambda execute: execute("SELECT key FROM inbox", {}))
         assert [row["key"] for row in rows] == ["k2"]
         # The address begins anew, under a name that was never used.
-        await inbox.receive([Message(done, "k3", "3", Author("1", "J"), "again", 0.0, private=True)])
+        await inbox.receive(
+            [Message(done, "k3", "3", Author("1", "J"), "again", 0.0, private=True, origin=Origin.PERSON)]
+        )
         jobs = await store.run(
             lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "me", time.time(), 10.0, 5)
         )

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.schedules import ScheduleRequest, Timing
 from bot import claims
 from bot.access import AccessPolicy
@@ -182,7 +182,7 @@ async def test_work_is_a_message_of_the_owner_in_a_conversation_of_its_own_and_t
     assert (await bench.look(NOON + HOUR)).runs
     [job] = await bench.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "p", NOON + HOUR, 10.0, 5))
     assert (job.conversation, job.thread, job.requester) == (row.conversation, HOME, "7")
-    assert job.messages[0].mode == "scheduled"
+    assert job.messages[0].origin is Origin.SCHEDULE
     fired = await bench.look(NOON + 2 * HOUR)
     assert not fired.runs
     assert fired.next_at is None, "a busy schedule must not wake the clock"
@@ -303,7 +303,17 @@ async def test_two_processes_fire_each_time_once(bench: Bench, tmp_path: Path) -
 
 
 def message(text: str, author: Author = JANE, chat: str = "7", **more: Any) -> Message:
-    return Message(Thread("telegram", "bot", chat), f"k:{text}", "1", author, text, NOON, private=True, **more)
+    return Message(
+        Thread("telegram", "bot", chat),
+        f"k:{text}",
+        "1",
+        author,
+        text,
+        NOON,
+        private=True,
+        **more,
+        origin=Origin.PERSON,
+    )
 
 
 def current(role: str = "member", **values: Any) -> Current:

@@ -17,7 +17,7 @@ import pytest
 from agent.blocks import Final, internal_fault
 from agent.context import ToolServices
 from agent.factory import build_agent
-from agent.messages import Author, Message, Thread
+from agent.messages import Author, Message, Origin, Thread
 from agent.sections import AgentSettings
 from bot import claims
 from bot.config.schema import AccessConfig, ServiceLimits
@@ -36,7 +36,9 @@ from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import IdleListener
 
-HELLO = Message(Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True)
+HELLO = Message(
+    Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON
+)
 
 
 class Lingering(FilesOnlyProvider):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Ask
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from bot import claims
 from bot.access import AccessPolicy
 from bot.claims import ClaimedRun, RunEnding
@@ -38,7 +38,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 async def receive(store: Database, author: Author, text: str, **more: object) -> None:
     inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IdleListener())
-    message = Message(GROUP, f"k:{text}", text, author, text, time.time())
+    message = Message(GROUP, f"k:{text}", text, author, text, time.time(), origin=Origin.PERSON)
     await inbox.receive([replace(message, **more)])  # type: ignore[arg-type]  # fields by name
 
 

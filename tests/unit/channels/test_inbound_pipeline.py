@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from agent.messages import Author, Kind, Message, Thread, Unreadable
+from agent.messages import Author, Kind, Message, Origin, Thread, Unreadable
 from channels.base import Gap, NotStored, Receipt, TryLater
 from channels.shared.background import BackgroundTasks
 from channels.shared.inbound import Event, InboundPipeline
@@ -15,7 +15,17 @@ from channels.shared.inbound import Event, InboundPipeline
 
 def message(number: int, kind: Kind = Kind.CHAT) -> Message:
     thread = Thread("test", "space", "chat")
-    return Message(thread, f"key {number}", str(number), Author("ann", "Ann"), "hello", 0.0, kind, private=True)
+    return Message(
+        thread,
+        f"key {number}",
+        str(number),
+        Author("ann", "Ann"),
+        "hello",
+        0.0,
+        kind,
+        private=True,
+        origin=Origin.PERSON,
+    )
 
 
 class Inbox:

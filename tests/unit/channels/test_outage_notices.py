@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from agent.messages import Author, Kind, Message, Thread, Unreadable
+from agent.messages import Author, Kind, Message, Origin, Thread, Unreadable
 from catalogue import _, use_language
 from channels.shared.inbound import OutageNotices
 from channels.shared.texts import NOT_STORED, option_in_full, remove_bot_mention, text_for, use_chosen_languages
 
 HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
-SAID = Message(HERE, "k1", "1", Author("42", "Jane"), "hello", 0.0, addressed=True)
+SAID = Message(HERE, "k1", "1", Author("42", "Jane"), "hello", 0.0, addressed=True, origin=Origin.PERSON)
 
 
 def test_a_thread_is_notified_once_per_outage() -> None:

@@ -1,0 +1,111 @@
+"""Whose words are they: what a model wrote is never a person's, and what is repeated stays its author's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_memory import FACT, HOSTILE, extracts, nothing_queued, settings
+from tests.e2e.test_permissions import write, written
+from tests.e2e.test_roles import team
+from tests.fakes.model import Answer, FakeModel, ToolCall
+from tests.fakes.model_script import text_of
+from tests.fakes.server import Json, until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask
+
+EVE, GROUP = 78, -1001
+NOTE = {"action": "save", "text": HOSTILE, "quote": HOSTILE}
+STARTS = {
+    "agent": ("task", {"description": "look", "prompt": HOSTILE, "kind": "general-purpose", "background": True}),
+    "follow-up": ("bash", {"command": "true", "background": True, "then": HOSTILE}),
+}
+
+
+def call(name: str, args: Json) -> Answer:
+    return Answer(calls=(ToolCall(name, json.dumps(args)),))
+
+
+def authors_of(service: Service, words: str) -> set[str]:
+    rows = service.rows("SELECT author, text FROM transcript WHERE kind='message'")
+    return {str(author) for author, text in rows if words in str(text)}
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("start_name", STARTS)
+async def test_what_the_model_writes_to_itself_is_never_the_persons_words(
+    telegram: FakeTelegram, model: FakeModel, start: Start, start_name: str
+) -> None:
+    """Neither for the memory tool, nor the extraction, nor the transcript, nor the person's export."""
+    answers: list[str] = []
+    extract = extracts({**FACT, "quote": HOSTILE})
+
+    def script(body: Json) -> Answer | None:
+        if not body.get("tools"):
+            return extract(body)
+        history = str(body["messages"])
+        if "look at that page" in history and HOSTILE not in history:
+            return call(*STARTS[start_name])
+        last = body["messages"][-1]
+        if (last["role"] == "tool" and "Not saved" in text_of(last)) or "Saved as note" in text_of(last):
+            answers.append(text_of(last))
+            return Answer("noted what I should")
+        if last["role"] == "tool":
+            return Answer("begun")
+        return call("memory", NOTE)
+
+    model.script = script
+    service = await start(**{**settings(model), "sandbox": {"provider": "local"}})
+    telegram.send("look at that page")
+    await telegram.wait(JANE, "noted what I should", seconds=30)
+    await service.quiet()
+    await nothing_queued(service)
+    assert answers
+    assert all(answer.startswith("Not saved") for answer in answers)
+    assert service.rows("SELECT text FROM memory") == []
+    assert authors_of(service, HOSTILE) == {""}
+    telegram.send("/export me")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], 30, "the file")
+    [shown] = [each for each in telegram.visible(JANE) if each.file_name == "my-data.jsonl"]
+    lines = [json.loads(line) for line in (shown.file or b"").splitlines()]
+    own = [line for line in lines if line.get("kind") == "message" or line.get("author") == str(JANE)]
+    assert any("look at that page" in line["text"] for line in own)
+    assert not [line for line in own if HOSTILE in line["text"]]
+
+
+async def test_a_retry_by_an_operator_gives_nobody_more_rights(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    role = {"name": "trainee", "rights": ["talk", "approve"], "deny": ["write_file"]}
+    service = await start(**team(("operator", str(JANE)), ("trainee", str(EVE)), team={"roles": [role]}))
+    telegram.send(f"@fawn_bot {ask(steps=[{'calls': [write('a')]}], text='tried it')}", chat=GROUP, user=EVE)
+    await telegram.wait(GROUP, "tried it", seconds=30)
+    await service.quiet()
+    telegram.send("/retry@fawn_bot", chat=GROUP, user=JANE)
+    await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE state='done'")) == 2, 30, "the second run")
+    assert written(service) == []
+    people = service.rows("SELECT people FROM runs ORDER BY id DESC LIMIT 1")[0][0]
+    assert set(people.split()) == {str(JANE), str(EVE)}
+
+
+async def test_words_stay_their_authors_when_another_person_retries(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    secret = "Use pytest, not unittest, for my tests"
+    model.script = extracts({**FACT, "quote": secret})
+    service = await start(**settings(model), channels={"telegram": {"access": {"open": True}}})
+    telegram.send(f"@fawn_bot {secret}", chat=GROUP, user=JANE)
+    await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE state='done'")) == 1, 30, "the first run")
+    await service.quiet()
+    telegram.send("/retry@fawn_bot", chat=GROUP, user=EVE)
+    await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE state='done'")) == 2, 30, "the second run")
+    await service.quiet()
+    await nothing_queued(service)
+    assert service.rows("SELECT DISTINCT owner FROM memory") == [(str(JANE),)]
+    assert authors_of(service, secret) == {str(JANE)}
+    telegram.send("/export me", chat=EVE, user=EVE)
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(EVE)], 30, "the file")
+    [shown] = [each for each in telegram.visible(EVE) if each.file_name == "my-data.jsonl"]
+    assert b"pytest" not in (shown.file or b"")

@@ -61,4 +61,4 @@ def test_an_origin_is_kept_and_an_unknown_one_is_damage() -> None:
 
 def test_every_writer_names_the_origin() -> None:
     with pytest.raises(TypeError, match="origin"):
-        Message(SAID.thread, "k", "1", JANE, "hello", 1.0, origin=Origin.PERSON)  # type: ignore[call-arg]  # what must not work
+        Message(SAID.thread, "k", "1", JANE, "hello", 1.0)  # type: ignore[call-arg]  # what must not work

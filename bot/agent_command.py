@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.near_misses import closest_name, split_name
+from bot.deeds import CHOOSE_FOR_CHAT
 from bot.storage import agents
 from bot.storage.audit import AuditKind
 from bot.storage.languages import CHAT
@@ -33,7 +34,7 @@ def run_agents_command(call: CommandCall) -> str:
         return f"{unknown}\n\n{_list_agents(call)}"
     if not call.role.may_use_agent(wanted):
         return _("Your role here, **{role}**, may not use the agent `{name}`.", role=call.role.name, name=wanted)
-    if place == FOR_CHAT and not (call.message.private or call.is_operator):
+    if place == FOR_CHAT and not (call.message.private or call.may(CHOOSE_FOR_CHAT)):
         return _("Only an operator can choose the agent of a group.")
     if place:
         person = CHAT if place == FOR_CHAT else call.message.author.id

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Thread
+from bot.deeds import READ_AUDIT
 from bot.roles_commands import HERE, find_target
 from bot.storage import audit, people
 from bot.storage.audit import AuditKind
@@ -93,8 +94,8 @@ def _find_rows(call: CommandCall, wanted: _Wanted) -> list[dict[str, Any]]:
         alias = audit.find_alias(call.execute, audit.person_name(call.thread.channel, wanted.person))
         if not alias:
             return []
-    place = "" if call.thread.channel == "console" else f"{call.thread.channel}/{call.thread.workspace}/"
-    places = audit.find_aliases(call.execute, place) if place else set()
+    everywhere = call.thread.channel == "console"
+    places = set() if everywhere else _places(call)
     found: list[dict[str, Any]] = []
     for row in audit.read_newest(call.execute, MAX_READ_ROWS):
         if len(found) == wanted.count:
@@ -104,9 +105,17 @@ def _find_rows(call: CommandCall, wanted: _Wanted) -> list[dict[str, Any]]:
             continue
         if wanted.kind not in ("", event["kind"], str(event["kind"]).partition(".")[0]):
             continue
-        if not place or event.get("where") in places:
+        if everywhere or event.get("where") in places:
             found.append(event)
     return found
+
+
+def _places(call: CommandCall) -> set[str]:
+    """Return the pseudonyms of the places of which the author may read the audit."""
+    access, channel = call.current.access, call.thread.channel
+    workspaces = access.workspaces_where(call.execute, call.thread, call.message.author.id, READ_AUDIT)
+    beginnings = [str(Thread(channel, workspace, "")).removesuffix("/") for workspace in workspaces]
+    return set().union(*(audit.find_aliases(call.execute, each) for each in beginnings))
 
 
 def _describe(call: CommandCall, event: dict[str, Any], names: dict[str, str], zone: ZoneInfo | None) -> str:

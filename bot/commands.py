@@ -13,11 +13,12 @@ from functools import partial
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from agent.skills.skill import Skill
-from bot import questions
+from bot import deeds, questions
 from bot.agent_command import run_agents_command
 from bot.audit_command import AUDIT_WORDS, audit_command
-from bot.config.team import Right, RoleConfig
+from bot.config.team import RoleConfig
 from bot.current import Current
+from bot.deeds import Deed
 from bot.forget_command import forget_command
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
@@ -44,7 +45,6 @@ from catalogue import N_, _, format_duration, join_sentences, list_items, ngette
 from channels.base import Channel, CommandInfo, Health
 from channels.shared.texts import shorten
 
-TALK = Right.TALK
 MAX_DESCRIPTION_CHARS = 60  # of a skill, in the list of commands
 WHAT_I_DO = N_(
     "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
@@ -91,16 +91,20 @@ class CommandCall:
     def current(self) -> Current:
         return self.service.current
 
-    @property
-    def is_operator(self) -> bool:
-        return self.may(Right.OPERATE)
+    def may(self, deed: Deed) -> bool:
+        """Return whether the person has the right for this deed as far as it reaches."""
+        return self.current.access.may_do(self.execute, self.thread, self.message.author.id, deed)
 
-    def may(self, right: Right) -> bool:
-        return right in self.role.rights
-
-    def refuse(self, command: str) -> str:
-        """Say that the person's role does not let them use a command."""
+    def refuse(self, command: str, deed: Deed) -> str:
+        """Say that the person's role does not let them use a command, and note it in the audit."""
         self.record(AuditKind.ACCESS_DENIED, {"command": command})
+        if deed.is_beyond_chat and deed.right in self.role.rights:
+            return _(
+                "`{command}` reaches beyond this chat: it needs a role in the whole workspace, where yours is"
+                " **{role}**.",
+                command=command_hint(command),
+                role=self.workspace_role.name or "-",
+            )
         return _(
             "Your role here, **{role}**, doesn't let you use `{command}`. `{whoami}` shows what you may do.",
             role=self.role.name,
@@ -111,6 +115,10 @@ class CommandCall:
     @property
     def role(self) -> RoleConfig:
         return self.current.access.role_of(self.execute, self.thread, self.message.author.id)
+
+    @property
+    def workspace_role(self) -> RoleConfig:
+        return self.current.access.workspace_role_of(self.execute, self.thread, self.message.author.id)
 
     @property
     def thread(self) -> Thread:
@@ -130,22 +138,21 @@ class CommandCall:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command, `right`
-    what it needs. `begins_work` says whether the agent works on such words: it counts as a message for the rate limits.
+    """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command, `deed`
+    what every use of it is. `begins_work` says whether the agent works on such words: it counts as a message for the
+    rate limits.
     """
 
     name: str
     help: str
     run: Callable[[CommandCall], str]
     words: str = ""
-    right: Right | None = None
+    deed: Deed = deeds.SHOW
     begins_work: Callable[[str], bool] = lambda _words: False
 
     def answer(self, call: CommandCall) -> str:
         """Run the command, if the person has the right."""
-        if self.right is None or call.may(self.right):
-            return self.run(call)
-        return call.refuse(self.name)
+        return self.run(call) if call.may(self.deed) else call.refuse(self.name, self.deed)
 
 
 def _help_command(call: CommandCall) -> str:
@@ -180,7 +187,7 @@ def _stop_command(call: CommandCall) -> str:
         if not stoppable:
             return _(ALREADY_ENDED)
     person = call.message.author
-    allowed = call.is_operator
+    allowed = call.may(deeds.ACT_FOR_OTHERS)
     emptied = inbox.withdraw_pending(call.execute, call.message, everybody=allowed)  # no turn has begun with them
     for conversation in emptied:
         conversations.refresh_pending(call.execute, conversation)
@@ -251,7 +258,7 @@ def _retry_command(call: CommandCall) -> str:
 def _status_command(call: CommandCall) -> str:
     """Say whether all is well and what goes on here. Operators, and the console, also see the state of the service."""
     words, on_console = _describe_health(call), call.thread.channel == "console"
-    if not (call.is_operator or on_console):
+    if not (on_console or call.may(deeds.SEE_SERVICE)):
         return words
     channels = call.service.channel_states() if on_console else ()
     return "\n".join([words, "", call.service.status(), *channels, str(count_jobs(call.execute))])
@@ -278,7 +285,7 @@ def _describe_work(call: CommandCall) -> str:
 
 
 def _language_command(call: CommandCall) -> str:
-    leads = call.message.private or call.is_operator
+    leads = call.message.private or call.may(deeds.CHOOSE_FOR_CHAT)
     note = call.current.languages.note
     return change_language(
         call.execute,
@@ -291,22 +298,24 @@ def _language_command(call: CommandCall) -> str:
 
 COMMANDS = (
     Command("help", N_("what I can do"), _help_command),
-    Command("new", N_("begin a new conversation here"), _new_command, right=TALK),
+    Command("new", N_("begin a new conversation here"), _new_command, deed=deeds.BEGIN_ANEW),
     Command("stop", N_("stop what I am doing here"), _stop_command),
-    Command("retry", N_("try the last request again"), _retry_command, "", TALK, lambda _words: True),
+    Command("retry", N_("try the last request again"), _retry_command, "", deeds.HAVE_WORK, lambda _words: True),
     Command(
         "plan",
         N_("make a plan first, and work when you agree"),
         partial(begin_in_mode, mode="plan"),
         "WORDS",
-        TALK,
+        deeds.HAVE_WORK,
         bool,
     ),
-    Command("goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", TALK, bool),
+    Command(
+        "goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", deeds.HAVE_WORK, bool
+    ),
     Command("status", N_("is everything well, and what am I doing here?"), _status_command),
-    Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default", TALK),
+    Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default", deeds.CHOOSE_HERE),
     Command("models", N_("list the models"), models_command),
-    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME", TALK),
+    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME", deeds.CHOOSE_HERE),
     Command("search", N_("find what was said in this chat"), search_command, "WORDS"),
     Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
     Command(
@@ -314,20 +323,22 @@ COMMANDS = (
         N_("work, reminders and watched pages at set times"),
         schedule_command,
         SCHEDULE_WORDS,
-        Right.SCHEDULE,
+        deeds.PLAN_TIMES,
         asks_agent,
     ),
     Command("tasks", N_("what I do in the background"), tasks_command),
-    Command("task", N_("show, cancel or repeat a background task"), task_command, TASK_WORDS, None, asks_retry),
+    Command(
+        "task", N_("show, cancel or repeat a background task"), task_command, TASK_WORDS, deeds.CHANGE_OWN, asks_retry
+    ),
     Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
     Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("usage", N_("what my models have cost"), usage_command, "chat | team"),
     Command("notify", N_("get a ping when long work is done"), notify_command, NOTIFY_WORDS),
     Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
     Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
-    Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, Right.ACCESS),
-    Command("audit", N_("show who did what"), audit_command, AUDIT_WORDS, Right.OPERATE),
-    Command("reload", N_("read the configuration again"), reload_command, right=Right.OPERATE),
+    Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, deeds.GIVE_ROLE_HERE),
+    Command("audit", N_("show who did what"), audit_command, AUDIT_WORDS, deeds.READ_AUDIT),
+    Command("reload", N_("read the configuration again"), reload_command, deed=deeds.RELOAD),
     Command("export", N_("get what I have stored of you as a file"), export_command, "me"),
     Command("forget", N_("have me forget you"), forget_command, "me"),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES),

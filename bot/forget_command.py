@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent.blocks import Ask, command_hint
 from agent.messages import Kind, Message, Thread
+from bot.deeds import Decision
 from bot.storage import outbox
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
@@ -29,7 +30,6 @@ QUESTION = N_(
 )
 KEPT = N_("I keep everything as it is.")
 BEGUN = N_("I'm forgetting you. I'll tell you when it's done.")
-_QUESTION_PREFIX = "forget:"  # of the id of the question, before the person
 
 
 def forget_command(call: CommandCall) -> str:
@@ -37,7 +37,7 @@ def forget_command(call: CommandCall) -> str:
     person = call.message.author
     match call.words.lower().split():
         case ["me"]:
-            ask = Ask(f"{_QUESTION_PREFIX}{person.id}", _(QUESTION), (_(YES), _(NO)), free_text=False)
+            ask = Ask(f"{Decision.FORGETTING}{person.id}", _(QUESTION), (_(YES), _(NO)), free_text=False)
             key = f"forget:{call.message.key}"
             outbox.enqueue_notice(call.execute, call.thread, ask.question, key=key, now=call.now, asks=(ask,))
             return ""
@@ -51,14 +51,9 @@ def forget_command(call: CommandCall) -> str:
     return _(USAGE, forget=command_hint("forget me"))
 
 
-def is_forget_decision(click: Message) -> bool:
-    """Return whether this click answers the question whether to forget a person."""
-    return click.kind is Kind.CLICK and click.target.startswith(_QUESTION_PREFIX)
-
-
 def decision_command(click: Message) -> Message | None:
     """Return the command that a press of the person themselves stands for; None for another's press."""
-    if click.target.removeprefix(_QUESTION_PREFIX) != click.author.id:
+    if click.target.removeprefix(Decision.FORGETTING) != click.author.id:
         return None
     verb = "confirm" if click.text in every_translation(YES) else "keep"
     return replace(click, kind=Kind.COMMAND, text=f"forget me {verb}", target="")

@@ -23,12 +23,9 @@ from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
-from bot.forget_command import decision_command as decide_forgetting
-from bot.forget_command import is_forget_decision
+from bot.decisions import command_of, decision_of, may_decide
+from bot.deeds import Decision
 from bot.rates import ToolAndMessageRates
-from bot.schedules.proposals import decision_command as decide_schedule
-from bot.schedules.proposals import is_schedule_decision
-from bot.skills.decisions import decision_command, is_skill_decision
 from bot.storage import (
     audit,
     conversations,
@@ -155,21 +152,15 @@ class Inbox:
         if not _is_addressed(execute, event, self._current.skills):
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
         access = self._current.access
-        if pairing.is_decision(event):
-            return self._decide_pairing(execute, event, now, arrived)
-        if is_skill_decision(event):
-            if not access.may(execute, event.thread, event.author.id, Right.SKILLS):
+        if decision := decision_of(event):
+            if not may_decide(execute, access, event, decision):
                 return Receipt.IGNORED
-            event = decision_command(event)
-        if is_schedule_decision(event):
-            decided = decide_schedule(execute, event)
+            if decision is Decision.PAIRING:
+                return self._decide_pairing(execute, event, now, arrived)
+            decided = command_of(execute, event, decision)
             if isinstance(decided, Receipt):
                 return decided
             event = decided
-        if is_forget_decision(event):
-            if (decision := decide_forgetting(event)) is None:
-                return Receipt.IGNORED
-            event = decision
         if not access.may_enter(execute, event):
             arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
@@ -208,8 +199,6 @@ class Inbox:
 
     def _decide_pairing(self, execute: Execute, click: Message, now: float, arrived: Arrived) -> Receipt:
         """Do what an operator pressed under the question about a stranger."""
-        if not self._current.access.may(execute, click.thread, click.author.id, Right.OPERATE):
-            return Receipt.IGNORED
         decided = pairing.decide(execute, click, now)
         if decided is None:
             return Receipt.DUPLICATE

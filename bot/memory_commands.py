@@ -10,9 +10,10 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from agent.blocks import command_hint
-from agent.memory.visibility import Memory, MemoryKind
+from agent.memory.visibility import Memory, MemoryKind, is_of_workspace
 from agent.messages import Thread
 from agent.stored_json import Damaged
+from bot import deeds
 from bot.memory import is_enabled
 from bot.memory_facts import place_of
 from bot.outbox import files_payload
@@ -150,7 +151,10 @@ def _forget(call: CommandCall, which: str) -> str:
     if not found:
         return _("I don't remember anything with the number {number} here.", number=which)
     [memory] = found
-    if memory.owner != person.id and not call.is_operator:
+    deed = deeds.CHANGE_WORKSPACE_NOTE if is_of_workspace(memory) else deeds.FORGET_NOTE
+    if memory.owner != person.id and not call.may(deed):
+        if deed.is_beyond_chat:
+            return call.refuse(f"memory forget {number}", deed)
         return _("Only the person who said it, or an operator, can delete this.")
     stored.forget_memory(call.execute, memory.id)
     return _("Forgotten: {fact}", fact=shorten(without_formatting(memory.line), MAX_SHOWN_CHARS))

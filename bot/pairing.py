@@ -16,6 +16,7 @@ from agent.foreign_text import printable_line
 from agent.messages import Author, Kind, Message
 from agent.stored_json import Damaged
 from bot.access import LOCAL_CHANNEL, AccessPolicy
+from bot.deeds import Decision
 from bot.storage import audit, conversations, inbox, languages, outbox, people
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
@@ -32,7 +33,6 @@ MAX_ANNOUNCED = 10  # people with a code of whom operators are told in their cha
 MAX_KEPT_BYTES = 64_000  # of a stranger's message
 MAX_NAME_CHARS = 60
 _CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no 0/O, 1/I
-_QUESTION_PREFIX = "pair:"  # of the id of the question to operators, before the code
 
 CODE = N_(
     "Hello! I don't know you yet. Send this code to whoever runs me: **{code}** (good for one hour)."
@@ -125,7 +125,7 @@ def _ask_operators(execute: Execute, operators: list[PersonRow], person: PersonR
         key = f"asked:{person.code}:{row.channel}:{row.person}"
         with languages.speak_to(execute, place, Author(row.person, row.name)):
             words, options = _(QUESTION, **shown), (_(LET_IN), _(DECLINE))
-            ask = Ask(f"{_QUESTION_PREFIX}{person.code}", words, options, free_text=False)
+            ask = Ask(f"{Decision.PAIRING}{person.code}", words, options, free_text=False)
             outbox.enqueue_notice(execute, place, words, key=key, now=now, asks=(ask,))
 
 
@@ -134,14 +134,9 @@ def readable_name(person: PersonRow) -> str:
     return printable_line(person.name.replace("`", " "), MAX_NAME_CHARS) or "(no name)"
 
 
-def is_decision(click: Message) -> bool:
-    """Return whether this click answers the question about a stranger."""
-    return click.kind is Kind.CLICK and click.target.startswith(_QUESTION_PREFIX)
-
-
 def decide(execute: Execute, click: Message, now: float) -> Paired | PersonRow | None:
     """Do what an operator pressed; None if it was decided before, or the code has expired."""
-    code = click.target.removeprefix(_QUESTION_PREFIX)
+    code = click.target.removeprefix(Decision.PAIRING)
     if click.text in every_translation(LET_IN):
         return accept(execute, code, now, by=click)
     return decline(execute, code, now, by=click) if click.text in every_translation(DECLINE) else None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.permissions.rules import Rule, Verdict
+from bot import deeds
+from bot.deeds import Deed
 from bot.permissions import is_in_force, rules_in_force
 from bot.questions import describe_grant
 from bot.storage import grants
@@ -40,11 +42,19 @@ def permissions_command(call: CommandCall) -> str:
     if row is None:
         command = command_hint("permissions")
         return _("There is no such permission here. `{command}` lists them with their numbers.", command=command)
-    if row.conversation == grants.EVERYWHERE and not call.is_operator:
-        return _("Only an operator can revoke what is allowed everywhere.")
+    deed = _revoking(call, row)
+    if not call.may(deed):
+        return call.refuse("permissions revoke", deed)
     grants.revoke_grant(call.execute, row.id)
     call.record(AuditKind.GRANT_REVOKED, describe_grant(row.tool, row.subject))
     return _("Revoked. From now on I ask before {call}.", call=_describe_call(row))
+
+
+def _revoking(call: CommandCall, row: GrantRow) -> Deed:
+    """Return what taking back this grant is: everybody may take back what they gave themselves."""
+    if (row.channel, row.person) == (call.thread.channel, call.message.author.id):
+        return deeds.REVOKE_OWN_GRANT
+    return deeds.ALLOW_EVERYWHERE if row.conversation == grants.EVERYWHERE else deeds.REVOKE_GRANT
 
 
 def _describe_permissions(call: CommandCall, rows: Sequence[GrantRow]) -> str:

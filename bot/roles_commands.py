@@ -11,8 +11,10 @@ from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.access import Standing
 from bot.config.team import OWNER, Right, RoleConfig
+from bot.deeds import GIVE_ROLE
 from bot.storage import audit, people, person_roles
 from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.person_roles import chat_subject, person_subject
 from bot.work_commands import without_formatting
 from catalogue import N_, _, join_sentences, list_items
 
@@ -107,11 +109,15 @@ def _show_roles(call: CommandCall) -> str:
     rules, rows = access.rules_for(channel), person_roles.list_roles(call.execute)
     configured = [(id, entry.role) for entry in rules.roles for id in entry.who]
     configured += [(id, "operator") for id in rules.operators]
+    if not call.may(GIVE_ROLE):  # whose role reaches this chat only sees the roles of this chat
+        chat = call.thread.chat
+        configured = [(id, role) for id, role in configured if chat in (id, id.rpartition("/")[0])]
+        rows = [row for row in rows if row.subject == chat_subject(chat)]
     lines = [_("- `{who}`: **{role}**, by the configuration", who=id, role=role) for id, role in configured]
     lines += [
-        _("- {name} (`{who}`): **{role}**, by {giver}", name=_plain(row.name), who=row.subject, role=row.role, giver=by)
+        _("- {name} (`{who}`): **{role}**, by {giver}", name=_plain(row.name), who=row.shown, role=row.role, giver=by)
         if row.name
-        else _("- `{who}`: **{role}**, by {giver}", who=row.subject, role=row.role, giver=by)
+        else _("- `{who}`: **{role}**, by {giver}", who=row.shown, role=row.role, giver=by)
         for row in rows
         if row.channel == channel
         for by in [_plain(row.giver_name or row.giver)]
@@ -129,7 +135,7 @@ def _place_of_others(call: CommandCall) -> Thread:
 def find_target(call: CommandCall, word: str) -> _Target | None:
     """Return whom a word of a command names: a mention, an id, or `here`; None for what is none of them."""
     if word == HERE:
-        return _Target(call.thread.chat, "", "", _("this chat"))
+        return _Target(chat_subject(call.thread.chat), "", "", _("this chat"))
     found = _PERSON.fullmatch(word)
     if not found:
         return None
@@ -137,7 +143,7 @@ def find_target(call: CommandCall, word: str) -> _Target | None:
     known = people.find_person(call.execute, call.thread.channel, id)
     name = found["name"] or (known.name if known else "")
     shown = f"{_plain(name)} (`{id}`)" if name else f"`{id}`"
-    return _Target(f"{call.thread.workspace}/{id}", id, name, shown)
+    return _Target(person_subject(call.thread.workspace, id), id, name, shown)
 
 
 def _grant_role(call: CommandCall, name: str, word: str) -> str:
@@ -148,12 +154,9 @@ def _grant_role(call: CommandCall, name: str, word: str) -> str:
     if target is None:
         return _usage()
     role = access.roles[name]
-    if refusal := _refuse_here_only(call, target):
-        return refusal
-    if not _giver_role(call, target).covers(role):
-        return _("You cannot give the role **{role}**: it may do more than you.", role=name)
-    if refusal := _refuse_change(call, target, role):
-        return refusal
+    refusal = _refuse_here_only(call, target) or _refuse_role(call, target, role) or _refuse_change(call, target, role)
+    if refusal:
+        return _refused(call, refusal)
     by = call.message.author
     person_roles.store_role(call.execute, call.thread, target.subject, name, name=target.name, by=by, now=call.now)
     _record_change(call, target, name)
@@ -167,7 +170,7 @@ def _revoke_role(call: CommandCall, word: str) -> str:
     if target is None:
         return _usage()
     if refusal := _refuse_here_only(call, target) or _refuse_change(call, target, None):
-        return refusal
+        return _refused(call, refusal)
     rows = person_roles.find_roles(call.execute, call.thread.channel, [target.subject])
     if not rows:
         return _("{person} has no role that was given with `{command}`.", person=target.shown, command=_command())
@@ -179,6 +182,19 @@ def _revoke_role(call: CommandCall, word: str) -> str:
     if not rest.name:
         return _("Revoked. {person} may not use me here any more.", person=target.shown)
     return _("Revoked. {person} is **{role}** here from now on.", person=target.shown, role=rest.name)
+
+
+def _refused(call: CommandCall, refusal: str) -> str:
+    """Return a refusal, and note it in the audit."""
+    call.record(AuditKind.ACCESS_DENIED, {"command": "access"})
+    return refusal
+
+
+def _refuse_role(call: CommandCall, target: _Target, role: RoleConfig) -> str:
+    """Return why the author cannot give this role; "" if they can."""
+    if _giver_role(call, target).covers(role):
+        return ""
+    return _("You cannot give the role **{role}**: it may do more than you.", role=role.name)
 
 
 def _giver_role(call: CommandCall, target: _Target) -> RoleConfig:
@@ -217,7 +233,7 @@ def _refuse_change(call: CommandCall, target: _Target, role: RoleConfig | None) 
         giver = _giver_role(call, target)
         if not (giver.covers(standing.role) and giver.covers(there)):
             return _("You cannot change the role of {person}, who may do more than you.", person=target.shown)
-    elif name := access.configured_role(channel, target.subject):
+    elif name := access.configured_role(channel, call.thread.chat):
         return _("The configuration gives this chat the role **{role}**. It can only be changed there.", role=name)
     rows = person_roles.list_roles(call.execute)
     owned = [row for row in rows if row.role == OWNER.name]

@@ -16,8 +16,8 @@ from agent.memory.words import content_words, find_grounds, own_words
 from agent.messages import Author
 from bot import claims
 from bot.claims import ClaimedRun
-from bot.config.team import Right
 from bot.current import Current
+from bot.deeds import CHANGE_WORKSPACE_NOTE
 from bot.memory_facts import NewFact, statement_of, store_fact
 from bot.storage import memory as stored
 from bot.storage import transcripts
@@ -98,8 +98,8 @@ class TurnMemory:
             return "Not saved: a note is one short sentence, without passwords and keys."
 
         def work(execute: Execute) -> str:
-            place, may = self._place, self._current.access.may
-            shared = not place.private and may(execute, place.thread, self._person.id, Right.OPERATE)
+            place, may = self._place, self._current.access.may_do
+            shared = not place.private and may(execute, place.thread, self._person.id, CHANGE_WORKSPACE_NOTE)
             if scope is MemoryScope.WORKSPACE and not shared:
                 return "Not saved: only an operator can save a note for the whole workspace, in a shared chat."
             statements = {each.text: each for each in self._statements(execute)}

@@ -13,7 +13,7 @@ from agent.blocks import command_hint
 from agent.spending import PlannedCall
 from bot.budget_texts import describe_left, format_money
 from bot.budgets import limits_of, period_bounds
-from bot.config.team import Right
+from bot.deeds import SEE_TEAM_USAGE
 from bot.outbox import files_payload
 from bot.spool import command_folder
 from bot.storage import outbox, people, usage
@@ -45,10 +45,10 @@ def usage_command(call: CommandCall) -> str:
             return _describe(call, payer, "person", payer.person)
         case "chat":
             return _describe(call, payer, "chat", payer.chat)
-        case "team" if call.may(Right.USAGE):
+        case "team" if call.may(SEE_TEAM_USAGE):
             return _describe(call, payer, "everything", "all")
         case "team":
-            return _("Only people with the right `usage`, such as operators, can see what everybody uses.")
+            return call.refuse("usage team", SEE_TEAM_USAGE)
     return _(
         "Use `{own}`, `{chat}` or `{team}`.",
         own=command_hint("usage"),

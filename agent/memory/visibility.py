@@ -117,6 +117,11 @@ def may_see(memory: Memory, place: Place, person: Author) -> bool:
     return (place.private and memory.owner == person.id) or memory.audience in visible_audiences(place, person)
 
 
+def is_of_workspace(memory: Memory) -> bool:
+    """Return whether everybody in the workspace may see a memory."""
+    return memory.audience == f"{memory.account}/workspace"
+
+
 def index_keys(memory: Memory) -> frozenset[str]:
     """Return the keys under which the index has a memory, for `search_keys`."""
     owner = _key(memory.account, memory.owner)

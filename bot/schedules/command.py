@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
+from bot import deeds
 from bot.schedules import proposals
 from bot.schedules.firing import Fired, enqueue_check, fire, owner_of, record_change
 from bot.schedules.timing import TimingError, find_zone, local_time, next_time
@@ -64,7 +65,7 @@ def schedule_command(call: CommandCall) -> str:
     row = schedules.find_schedule(call.execute, known) if known is not None else None
     if row is None or row.state == ScheduleState.ENDED or not _may_see(call, row):
         return _("I don't know a schedule {number} here.", number=number)
-    if not (_is_owner(call, row) or (call.is_operator and verb.lower() not in OWNER_ONLY)):
+    if not (_is_owner(call, row) or (call.may(deeds.CHANGE_OTHERS_SCHEDULE) and verb.lower() not in OWNER_ONLY)):
         return _(NOT_YOURS)
     try:
         answer = act(call, row)

@@ -14,6 +14,7 @@ from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingFor
 from bot.config.schema import Config
 from bot.config.team import Right
 from bot.current import Current
+from bot.deeds import Decision
 from bot.permissions import rules_in_force
 from bot.schedules.timing import TimingError, find_zone, has_offset, next_time, parse_timing, shortest_interval
 from bot.schedules.words import confirmation_text
@@ -27,7 +28,6 @@ from channels.base import Receipt
 MAX_WHAT_CHARS = 1500  # which the question shows as a whole
 NO_ZONE = "UTC"
 YES, NO = N_("Yes"), N_("No")
-_QUESTION_PREFIX = "schedule:"  # of the id of a question, before the number of the proposal
 
 
 class ProposalRefused(Exception):
@@ -142,21 +142,16 @@ def ask_owner(execute: Execute, row: ScheduleRow, now: float) -> None:
     """Enqueue the question whether a proposal is right, in the owner's language. Raises TimingError."""
     with languages.speak_to(execute, row.place, Author(row.owner, row.name, language=row.language)):
         text = confirmation_text(row, now)
-        ask = Ask(f"{_QUESTION_PREFIX}{row.id}", text, (_(YES), _(NO)), free_text=False)
+        ask = Ask(f"{Decision.SCHEDULE}{row.id}", text, (_(YES), _(NO)), free_text=False)
         outbox.enqueue_notice(execute, row.thread, text, key=f"sched:{row.id}:ask", now=now, asks=(ask,))
 
 
 # ------------------------------------------------------------ the decision
 
 
-def is_schedule_decision(click: Message) -> bool:
-    """Return whether this click answers the question about a schedule."""
-    return click.kind is Kind.CLICK and click.target.startswith(_QUESTION_PREFIX)
-
-
 def decision_command(execute: Execute, click: Message) -> Message | Receipt:
     """Return the command that the owner's press stands for; the receipt of a press without effect."""
-    number = click.target.removeprefix(_QUESTION_PREFIX)
+    number = click.target.removeprefix(Decision.SCHEDULE)
     row = schedules.find_schedule(execute, int(number)) if number.isdecimal() else None
     if row is None or row.state != ScheduleState.PROPOSED:
         return Receipt.DUPLICATE

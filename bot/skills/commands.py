@@ -9,8 +9,9 @@ from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, SkillSet, SkillState
+from bot import deeds
 from bot.config.schema import Config
-from bot.config.team import Right, RoleConfig
+from bot.config.team import RoleConfig
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
 from bot.storage.states import ConversationState
@@ -44,8 +45,8 @@ def skills_command(call: CommandCall) -> str:
     action, *words = call.words.split()[:3] or [""]
     if not action:
         return _describe_skills(call)
-    if not call.may(Right.SKILLS):
-        return _("Only an operator can change skills. `{command}` lists them.", command=command_hint("skills"))
+    if not call.may(deeds.CHANGE_SKILLS):
+        return call.refuse("skills", deeds.CHANGE_SKILLS)
     if action == "install" and (words or call.message.attachments):
         enqueue_change(call, action, words[0] if words else "")
         return _("I'm getting the skill and checking it.")
@@ -73,7 +74,7 @@ def _describe_skills(call: CommandCall) -> str:
     lines = [_("Skills:"), *(_describe_skill(each) for each in shown)]
     if shown:
         lines += ["", _("`{command}` uses one.", command=command_hint(f"{shown[0].skill.name} REQUEST"))]
-    if call.may(Right.SKILLS):
+    if call.may(deeds.CHANGE_SKILLS):
         lines += ["", *_describe_problems(shown, current)]
     return "\n".join(lines).strip()
 
@@ -105,8 +106,8 @@ def request_skill(call: CommandCall, name: str) -> str | None:
         skill = library.current.require(name, allowed_skills(call.current.config, call.here.agent, call.role))
     except SkillError as error:
         return localized(error)
-    if not call.may(Right.TALK):
-        return call.refuse(name)
+    if not call.may(deeds.HAVE_WORK):
+        return call.refuse(name, deeds.HAVE_WORK)
     if call.here.state == ConversationState.WAITING and (waiting := describe_waiting(call)):
         return join_sentences(waiting, start_over_hint())
     message = replace(

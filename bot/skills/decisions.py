@@ -11,13 +11,13 @@ from dataclasses import replace
 from agent.blocks import Ask, command_hint
 from agent.messages import Author, Kind, Message, Thread
 from agent.skills.changes import SkillChange
+from bot.deeds import Decision
 from bot.storage import languages, outbox
 from bot.storage.database import Execute
 from catalogue import N_, _, every_translation
 
 MAX_SHOWN_CHARS = 2400  # of a difference, so that the question is one message on every platform
 SHOWN_HASH_CHARS = 32
-_QUESTION_PREFIX = "skill:"  # of the id of a question, before the hash
 ACCEPT, DECLINE = N_("Accept"), N_("Decline")
 NEW = N_("Shall I install the new skill `{name}`?")
 CHANGED = N_("Shall I use this changed version of the skill `{name}`?")
@@ -33,7 +33,7 @@ def enqueue_question(
         text = f"{words}\n\n{render_diff(change.diff[:MAX_SHOWN_CHARS])}"
         if rest := len(change.diff) - MAX_SHOWN_CHARS if len(change.diff) > MAX_SHOWN_CHARS else 0:
             text += "\n\n" + _(REST, n=rest, command=command_hint(f"skills diff {change.name}"))
-        id = f"{_QUESTION_PREFIX}{change.hash[:SHOWN_HASH_CHARS]}"
+        id = f"{Decision.SKILL}{change.hash[:SHOWN_HASH_CHARS]}"
         ask = Ask(id, text, (_(ACCEPT), _(DECLINE)), free_text=False)
         outbox.enqueue_notice(execute, place, text, key=key, now=now, asks=(ask,), reply_to=reply_to)
 
@@ -44,13 +44,8 @@ def render_diff(diff: str) -> str:
     return f"{fence}diff\n{diff}\n{fence}"
 
 
-def is_skill_decision(click: Message) -> bool:
-    """Return whether this click answers a question about a skill."""
-    return click.kind is Kind.CLICK and click.target.startswith(_QUESTION_PREFIX)
-
-
 def decision_command(click: Message) -> Message:
     """Return the command that a press stands for."""
     verb = "accept" if click.text in every_translation(ACCEPT) else "decline"
-    text = f"skills {verb} {click.target.removeprefix(_QUESTION_PREFIX)}"
+    text = f"skills {verb} {click.target.removeprefix(Decision.SKILL)}"
     return replace(click, kind=Kind.COMMAND, text=text, target="")

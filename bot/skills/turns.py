@@ -13,8 +13,8 @@ from agent.skills.changes import SkillChange, stage_files
 from agent.skills.library import SkillFolders, SkillLibrary, TurnSkills
 from bot.claims import ClaimedRun
 from bot.config.schema import Config
-from bot.config.team import Right
 from bot.current import Current
+from bot.deeds import CHANGE_SKILLS
 from bot.skills.commands import allowed_skills
 from bot.skills.decisions import enqueue_question
 from bot.storage import languages, outbox
@@ -60,7 +60,7 @@ async def add_skills(
 def _show_proposal(execute: Execute, change: SkillChange, current: Current, job: ClaimedRun) -> None:
     """Ask in the chat if its requester is an operator, else the operators in their private chats."""
     access, now, key = current.access, job.started, f"skill:{change.hash[:32]}:{job.run}"
-    if access.may(execute, job.thread, job.requester, Right.SKILLS):
+    if access.may_do(execute, job.thread, job.requester, CHANGE_SKILLS):
         enqueue_question(execute, change, job.thread, Author(job.requester, ""), key, now)
         return
     with languages.speak_to(execute, job.thread, Author(job.requester, "")):

@@ -9,6 +9,7 @@ from agent.messages import Thread
 from bot.storage.budgets import forget_sums
 from bot.storage.database import Execute, Row
 from bot.storage.inbox import OPEN
+from bot.storage.person_roles import chat_subject
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState
 
@@ -125,7 +126,7 @@ def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
     forget_sums(execute)
     execute(
         "UPDATE OR REPLACE person_roles SET subject=:to WHERE channel=:channel AND subject=:from",
-        {"channel": old.channel, "from": old.chat, "to": new.chat},
+        {"channel": old.channel, "from": chat_subject(old.chat), "to": chat_subject(new.chat)},
     )
     execute(
         f"UPDATE outbox SET thread=:new WHERE thread=:old AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})",

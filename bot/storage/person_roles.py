@@ -1,4 +1,6 @@
-"""Roles that people gave with `/access`. A subject is a person, or a chat or workspace for everybody in it."""
+"""Roles that people gave with `/access`. A subject, `person:WORKSPACE/PERSON` or `chat:CHAT`, says whose it is: on some
+platforms a direct chat has the id of its person.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from agent.messages import Author, Thread
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_rows
 
-OF_PERSON = "channel=:channel AND (subject=:person OR substr(subject, -length(:person)-1)='/' || :person)"
+PERSON, CHAT = "person:", "chat:"  # what subjects begin with
+OF_PERSON = f"channel=:channel AND subject LIKE '{PERSON}%' AND substr(subject, -length(:person)-1)='/' || :person"
 """The condition for the roles of a person, in any workspace."""
 
 
@@ -27,9 +30,35 @@ class PersonRoleRow:
     giver_name: str
     given: float
 
+    @property
+    def shown(self) -> str:
+        """The subject as people write it: `WORKSPACE/PERSON`, or the chat."""
+        return self.subject.removeprefix(PERSON).removeprefix(CHAT)
+
+    @property
+    def workspace(self) -> str:
+        """Where the role of a person holds; "" for that of a chat."""
+        return self.subject.removeprefix(PERSON).rpartition("/")[0] if self.person else ""
+
+    @property
+    def person(self) -> str:
+        """The person; "" for the role of a chat."""
+        return self.subject.rpartition("/")[2] if self.subject.startswith(PERSON) else ""
+
+
+def person_subject(workspace: str, person: str) -> str:
+    """Return the subject of a person in a workspace."""
+    return f"{PERSON}{workspace}/{person}"
+
+
+def chat_subject(chat: str) -> str:
+    """Return the subject of everybody in a chat."""
+    return f"{CHAT}{chat}"
+
 
 def subjects_of(place: Thread, person: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what assignments can name: the person in three ways, and the chat and workspace; most specific first."""
+    """Return what the configuration can name: the person in three ways, and the chat and workspace; most specific
+    first."""
     return (f"{place.chat}/{person}", f"{place.workspace}/{person}", person), (place.chat, place.workspace)
 
 
@@ -51,6 +80,12 @@ def store_role(execute: Execute, place: Thread, subject: str, role: str, *, name
     insert_row(
         execute, "person_roles", "channel, subject", {"channel": place.channel, "subject": subject} | values, [*values]
     )
+
+
+def roles_of_person(execute: Execute, channel: str, person: str) -> list[PersonRoleRow]:
+    """Return the roles of a person in all workspaces."""
+    sql = f"SELECT * FROM person_roles WHERE {OF_PERSON} ORDER BY subject"
+    return read_rows(execute, PersonRoleRow, sql, channel=channel, person=person)
 
 
 def delete_role(execute: Execute, channel: str, subject: str) -> None:

@@ -37,6 +37,18 @@ def advance_watermark(execute: Execute, message: Message) -> None:
         )
 
 
+def is_workspace(execute: Execute, channel: str, workspace: str) -> bool:
+    """Return whether something was ever heard from this workspace."""
+    sql = "SELECT 1 FROM heard WHERE channel=:channel AND workspace=:workspace LIMIT 1"
+    return bool(execute(sql, {"channel": channel, "workspace": workspace}))
+
+
+def is_chat(execute: Execute, channel: str, chat: str) -> bool:
+    """Return whether something was ever heard from this chat."""
+    sql = "SELECT 1 FROM heard WHERE channel=:channel AND chat=:chat LIMIT 1"
+    return bool(execute(sql, {"channel": channel, "chat": chat}))
+
+
 class StoredCatchUp:
     """`channels.base.CatchUpSource` in the database."""
 

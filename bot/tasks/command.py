@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
-from bot.config.team import Right
+from bot import deeds
 from bot.schedules.timing import local_time
 from bot.storage import people, tasks
 from bot.storage.rows import parse_row_id
@@ -87,7 +87,7 @@ def _rows(call: CommandCall) -> list[TaskRow]:
     person = call.message.author.id
     if not call.message.private:
         rows = tasks.list_of_chat(call.execute, call.thread)
-    elif call.is_operator:
+    elif call.may(deeds.ACT_FOR_OTHERS):
         rows = tasks.list_of_channel(call.execute, call.thread.channel)
     else:
         return tasks.list_of_person(call.execute, call.thread.channel, person)
@@ -103,7 +103,7 @@ def _may_see(call: CommandCall, row: TaskRow) -> bool:
     if row.person == call.message.author.id:
         return True
     same = (there.workspace, there.chat) == (here.workspace, here.chat)
-    is_operator = call.current.access.may(call.execute, there, call.message.author.id, Right.OPERATE)
+    is_operator = call.current.access.may_do(call.execute, there, call.message.author.id, deeds.ACT_FOR_OTHERS)
     return is_operator and (same or call.message.private)
 
 

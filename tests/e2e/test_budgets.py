@@ -98,7 +98,7 @@ async def test_a_used_up_budget_refuses_in_words_and_usage_shows_it(
     assert "main" in shown.text
     await until(lambda: "usage.png" in [each.file_name for each in telegram.visible(JANE)], what="the chart")
     telegram.send("/usage team")
-    await telegram.wait(JANE, "Only people with the right")
+    await telegram.wait(JANE, "doesn't let you use /usage team")
     await service.quiet()
 
 
@@ -123,7 +123,7 @@ async def test_the_right_usage_decides_who_sees_the_team_s_usage(
     assigned = [{"role": "auditor", "who": [str(JANE)]}, {"role": "helper", "who": ["78"]}]
     access = {"telegram": {"access": {"open": True, "roles": assigned}}}
     service = await start(**priced(model, team={"roles": roles}, channels=access))
-    for chat, words in ((JANE, "The usage of everybody"), (78, "Only people with the right")):
+    for chat, words in ((JANE, "The usage of everybody"), (78, "doesn't let you use /usage team")):
         telegram.send("/usage team", chat=chat)
         await telegram.wait(chat, words)
     await service.quiet()

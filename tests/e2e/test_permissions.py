@@ -214,7 +214,7 @@ async def test_an_operator_allows_a_call_everywhere_as_long_as_they_are_one(
     await telegram.wait(EVE, "done for Eve")
     assert QUESTION not in str(said(telegram, EVE))
     telegram.send("/permissions revoke 1", chat=EVE)
-    await telegram.wait(EVE, "Only an operator can revoke what is allowed everywhere.")
+    await telegram.wait(EVE, "Your role here, member, doesn't let you use /permissions revoke.")
     await service.stop()
     service.configure({"permissions": ASK})
     await service.start()

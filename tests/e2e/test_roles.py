@@ -113,7 +113,7 @@ async def test_a_role_of_one_chat_gives_no_role_beyond_it(
     for words in ("grant operator 79", "grant operator 78", "grant viewer 79", "revoke 79"):
         telegram.send(f"/access {words}", chat=OPS, user=EVE)
     await until(lambda: str(said(telegram, OPS)).count("in this chat only") == 4, 20, "four refusals")
-    assert service.rows("SELECT subject, role FROM person_roles") == [(str(OPS), "operator")]
+    assert service.rows("SELECT subject, role FROM person_roles") == [(f"chat:{OPS}", "operator")]
     telegram.send("/access grant member here", chat=OPS, user=EVE)
     await telegram.wait(OPS, "Everybody in this chat without a role of their own is member from now on.")
     await service.quiet()

@@ -91,7 +91,7 @@ async def test_a_skill_called_by_name_runs_with_its_body(
     await telegram.wait(JANE, "add-numbers (installed but disabled): Add numbers.")
     count = len(model.requests())
     telegram.send("/skills enable add-numbers", chat=EVE)
-    await telegram.wait(EVE, "Only an operator can change skills.")
+    await telegram.wait(EVE, "Your role here, member, doesn't let you use /skills.")
     assert len(model.requests()) == count
 
 
@@ -144,7 +144,7 @@ async def test_an_operator_installs_an_archive_and_accepts_its_changes(
 ) -> None:
     service = await start(channels=OPERATED)
     telegram.send_document("add.skill", packed(), caption="/skills install", chat=EVE)
-    await telegram.wait(EVE, "Only an operator can change skills.")
+    await telegram.wait(EVE, "Your role here, member, doesn't let you use /skills.")
     telegram.send_document("bad.skill", packed(tool="\x7fELF"), caption="/skills install")
     await telegram.wait(JANE, "The skill was not changed: tool is a compiled program.")
     assert not (tmp_path / "skills").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from agent.permissions.rules import RuleText
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig
 from bot.config.team import BUILTIN_ROLES, Right, RoleAssignment, RoleConfig, TeamConfig
-from bot.storage import people, person_roles
+from bot.deeds import READ_AUDIT
+from bot.inherited_roles import combine_roles
+from bot.storage import people, person_roles, watermarks
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 
@@ -50,12 +53,12 @@ def assigned(**who: str) -> AccessConfig:
         (assigned(viewer="T1", operator="T1/U1"), {}, "operator"),
         (assigned(operator="U1", viewer="C1/U1"), {}, "viewer"),
         (assigned(operator="C2/U1"), {}, "member"),
-        (AccessConfig(), {"T1/U1": "operator"}, "operator"),
-        (assigned(viewer="T1/U1"), {"T1/U1": "operator"}, "viewer"),  # the configuration wins
-        (assigned(viewer="U1"), {"T1/U1": "operator"}, "viewer"),
-        (assigned(viewer="C1"), {"T1/U1": "operator"}, "operator"),
-        (AccessConfig(open=True), {"C1": "viewer"}, "viewer"),
-        (AccessConfig(open=True), {"T1/U1": "unknown"}, "unknown"),
+        (AccessConfig(), {"person:T1/U1": "operator"}, "operator"),
+        (assigned(viewer="T1/U1"), {"person:T1/U1": "operator"}, "viewer"),  # the configuration wins
+        (assigned(viewer="U1"), {"person:T1/U1": "operator"}, "viewer"),
+        (assigned(viewer="C1"), {"person:T1/U1": "operator"}, "operator"),
+        (AccessConfig(open=True), {"chat:C1": "viewer"}, "viewer"),
+        (AccessConfig(open=True), {"person:T1/U1": "unknown"}, "unknown"),
     ],
 )
 async def test_the_most_specific_assignment_decides(
@@ -113,7 +116,7 @@ async def test_operators_are_found_by_role(store: Database) -> None:
                 Thread("slack", "T1", f"D{person}"), person, "1", Author(person, person), "", 1.0, origin=Origin.PERSON
             )
             people.store_address(execute, message)
-        person_roles.store_role(execute, HERE, "T1/U3", "operator", name="", by=BY, now=1.0)
+        person_roles.store_role(execute, HERE, "person:T1/U3", "operator", name="", by=BY, now=1.0)
         rules = AccessConfig(
             operators=("U1",), roles=(RoleAssignment("owner", ("T1/U2",)), RoleAssignment("member", ("U4",)))
         )
@@ -144,3 +147,79 @@ CAREFUL = RoleConfig("careful", MEMBER.rights, deny=BASH, models=("small",))
 )
 def test_nobody_gives_more_than_they_have(giver: RoleConfig, role: RoleConfig, covered: bool) -> None:
     assert giver.covers(role) is covered
+
+
+DIRECT = Thread("discord", "@me", "6000")
+TRAINEE = RoleConfig("trainee", (Right.TALK, Right.APPROVE), models=("small",))
+
+
+@pytest.mark.parametrize(
+    ("configured", "given", "role"),
+    [
+        ({}, {}, "member"),
+        ({}, {"person:G1/U1": "viewer"}, "viewer"),
+        ({}, {"person:G1/U1": "operator"}, "operator"),
+        ({}, {"person:G1/U1": "operator", "person:G2/U1": "viewer"}, "viewer"),  # the strictest restriction
+        ({}, {"person:G1/U1": "operator", "person:G2/U1": "owner"}, "owner"),
+        ({"viewer": "G1/U1"}, {"person:G1/U1": "operator"}, "viewer"),  # the configuration wins
+        ({"viewer": "G1/U1"}, {"person:@me/U1": "member"}, "member"),  # a role for direct chats decides
+        ({"operator": "U1", "viewer": "G1/U1"}, {}, "operator"),  # one for everywhere, too
+        ({"operator": "C1/U1"}, {}, "member"),  # a channel is no server
+        ({"viewer": "C1/U1"}, {}, "member"),
+        ({"operator": "G9/U1"}, {}, "member"),  # nothing was heard of it: it may be a channel
+        ({"viewer": "G9/U1"}, {}, "viewer"),
+        ({"viewer": "G1"}, {}, "viewer"),  # of everybody on a server: who is there is not known
+        ({"viewer": "G1", "member": "@me"}, {}, "member"),
+        ({"operator": "G1"}, {}, "member"),
+        ({}, {"chat:C1": "viewer"}, "member"),
+        ({"trainee": "G1/U1"}, {"person:G2/U1": "viewer"}, "viewer + trainee"),  # no rights: what both may
+    ],
+)
+async def test_a_direct_chat_on_discord_inherits_the_roles_of_all_servers(
+    store: Database, configured: Mapping[str, str], given: Mapping[str, str], role: str
+) -> None:
+    def look(execute: Execute) -> str:
+        for server, channel in (("G1", "C1"), ("G2", "C2")):
+            heard = Message(Thread("discord", server, channel), "k", "1", Author("U5", ""), "", 1.0)
+            watermarks.advance_watermark(execute, heard)
+        for subject, name in given.items():
+            person_roles.store_role(execute, DIRECT, subject, name, name="", by=BY, now=1.0)
+        policy = AccessPolicy({"discord": assigned(**configured)}, TeamConfig(roles=(TRAINEE,)))
+        return policy.role_of(execute, DIRECT, "U1").name
+
+    assert await store.run(look) == role
+
+
+def test_roles_of_several_servers_are_combined() -> None:
+    careful = RoleConfig("careful", (Right.TALK, Right.NETWORK), deny=BASH)
+    both = combine_roles([TRAINEE, careful], MEMBER)
+    assert (set(both.rights), both.deny, both.models) == ({Right.TALK}, BASH, ("small",))
+    disjoint = combine_roles([TRAINEE, RoleConfig("other", (Right.TALK,), models=("large",))], MEMBER)
+    assert disjoint.rights == (), "no model may answer"
+    reader = RoleConfig("reader", (*MEMBER.rights, Right.USAGE), allow=BASH)
+    keeper = RoleConfig("keeper", (*MEMBER.rights, Right.SKILLS))
+    united = combine_roles([reader, keeper], MEMBER)
+    assert {*united.rights} == {*MEMBER.rights, Right.USAGE, Right.SKILLS}
+    assert united.allow == ()
+
+
+async def test_an_operator_of_a_server_is_found_in_their_direct_chat(store: Database) -> None:
+    def find(execute: Execute) -> tuple[list[str], list[str]]:
+        message = Message(DIRECT, "k", "1", Author("U1", "Ann"), "", 1.0, private=True)
+        people.store_address(execute, message)
+        person_roles.store_role(execute, DIRECT, "person:G1/U1", "operator", name="", by=BY, now=1.0)
+        policy = AccessPolicy({"discord": AccessConfig(open=True)})
+        found = policy.reachable_operators(execute, console=False)
+        return [row.person for row in found], policy.workspaces_where(execute, DIRECT, "U1", READ_AUDIT)
+
+    assert await store.run(find) == (["U1"], ["G1"])
+
+
+async def test_a_chat_with_the_id_of_a_person_is_not_that_person(store: Database) -> None:
+    def look(execute: Execute) -> list[str]:
+        direct = Thread("telegram", "1", "66")
+        person_roles.store_role(execute, direct, person_roles.chat_subject("66"), "viewer", name="", by=BY, now=1.0)
+        policy = AccessPolicy({"telegram": AccessConfig(open=True)})
+        return [policy.role_of(execute, place, "66").name for place in (direct, replace(direct, chat="-7"))]
+
+    assert await store.run(look) == ["viewer", "member"]

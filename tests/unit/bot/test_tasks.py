@@ -20,6 +20,7 @@ from tests.support.current_config import current_of
 
 JANE, OPERATOR = Author("7", "Jane"), Author("8", "Olga")
 GROUP = Thread("telegram", "bot", "-1")
+PERSON_7 = person_roles.person_subject("bot", JANE.id)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ async def test_a_queued_command_begins_with_the_rights_of_its_person_now(store: 
     row = await store.run(partial(queue, current=current, thread=GROUP))
     forbidden = partial(is_forbidden, current=current, row=row)
     assert not await store.run(forbidden)
-    take = partial(person_roles.store_role, place=GROUP, subject="7", role="viewer", name="", by=OPERATOR, now=0.0)
+    take = partial(person_roles.store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
     await store.run(take)
     assert await store.run(forbidden)
     rows = await store.run(lambda execute: execute("SELECT CAST(body AS TEXT) AS body FROM audit", {}))
@@ -70,7 +71,7 @@ async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_c
     await retry("make", "make")
     await retry("cd /skills/add && ./run", "add")
     assert taken == ["bash", "run_skill"], "the program of a skill is judged and counted as such"
-    take = partial(person_roles.store_role, place=GROUP, subject="7", role="viewer", name="", by=OPERATOR, now=0.0)
+    take = partial(person_roles.store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
     row = await store.run(partial(queue, current=current, thread=GROUP))
     await store.run(take)
     with pytest.raises(TaskRefused, match="does not allow work here"):

@@ -1,0 +1,121 @@
+"""How far a right reaches: one table of what people do, the right that it needs, and where they must have it.
+
+What reaches beyond a chat needs the right in the whole workspace: a role of one chat does not give it. docs/team.md has
+the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bot.config.team import Right
+
+
+class Reach(StrEnum):
+    """How far the effect of a deed goes."""
+
+    OWN = "own"  # only what is the person's
+    THREAD = "thread"
+    CHAT = "chat"
+    CHANNEL = "channel"  # a platform, in all its workspaces
+    WORKSPACE = "workspace"
+    SERVICE = "service"  # all channels
+
+
+BEYOND_CHAT = frozenset((Reach.CHANNEL, Reach.WORKSPACE, Reach.SERVICE))
+
+
+class Decision(StrEnum):
+    """What the id of a question begins with whose buttons the bot itself handles."""
+
+    PAIRING = "pair:"
+    SKILL = "skill:"
+    SCHEDULE = "schedule:"
+    FORGETTING = "forget:"
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something that people do. `uses` are the commands, `button` and the question's id, or `tool` and its name."""
+
+    what: str
+    uses: tuple[str, ...]
+    right: Right | None
+    reach: Reach
+
+    @property
+    def is_beyond_chat(self) -> bool:
+        """Return whether it needs the right in the whole workspace."""
+        return self.reach in BEYOND_CHAT
+
+
+SHOW = Deed(
+    "show what goes on here, and who one is",
+    ("/help", "/start", "/models", "/search", "/status", "/usage", "/permissions", "/skills", "/tasks", "/whoami"),
+    None,
+    Reach.CHAT,
+)
+CHANGE_OWN = Deed(
+    "change what is one's own",
+    ("/memory", "/zone", "/notify", "/language", "/stop", "/task", "/export me", "/forget me", "button forget:"),
+    None,
+    Reach.OWN,
+)
+REVOKE_OWN_GRANT = Deed("take back what one allowed oneself", ("/permissions revoke",), None, Reach.OWN)
+HAVE_WORK = Deed("have the agent work", ("/plan", "/goal", "/retry"), Right.TALK, Reach.THREAD)
+REPEAT_TASK = Deed("repeat one's task", ("/task N retry",), Right.TALK, Reach.THREAD)
+ANSWER = Deed("answer a question of the agent", ("button ask",), Right.TALK, Reach.THREAD)
+BEGIN_ANEW = Deed("begin a new conversation", ("/new",), Right.TALK, Reach.THREAD)
+CHOOSE_HERE = Deed("choose the model or the agent", ("/model", "/agents"), Right.TALK, Reach.THREAD)
+CHOOSE_FOR_CHAT = Deed(
+    "choose the agent or the language of a chat", ("/agents NAME here", "/language … here"), Right.OPERATE, Reach.CHAT
+)
+APPROVE_OWN = Deed(
+    "approve a call of one's own request, once or in this conversation",
+    ("button approve",),
+    Right.APPROVE,
+    Reach.THREAD,
+)
+APPROVE_OTHERS = Deed("approve a call that others must approve", ("button approve",), Right.APPROVE_OTHERS, Reach.CHAT)
+REVOKE_GRANT = Deed(
+    "take back what another allowed in this conversation", ("/permissions revoke",), Right.APPROVE, Reach.THREAD
+)
+ALLOW_EVERYWHERE = Deed(
+    "allow a call everywhere, or take that back",
+    ("button approve", "/permissions revoke"),
+    Right.OPERATE,
+    Reach.SERVICE,
+)
+PLAN_TIMES = Deed("have work done at set times", ("/schedule", "button schedule:"), Right.SCHEDULE, Reach.CHAT)
+CHANGE_OTHERS_SCHEDULE = Deed(
+    "pause, resume, run or delete another's schedule that posts here", ("/schedule",), Right.OPERATE, Reach.CHAT
+)
+ACT_FOR_OTHERS = Deed(
+    "stop another's work here, or end or repeat their task", ("/stop", "/task"), Right.OPERATE, Reach.CHAT
+)
+FORGET_NOTE = Deed("delete another's note of this chat", ("/memory forget",), Right.OPERATE, Reach.CHAT)
+CHANGE_WORKSPACE_NOTE = Deed(
+    "save a note for the whole workspace, or delete another's",
+    ("tool remember", "/memory forget"),
+    Right.OPERATE,
+    Reach.WORKSPACE,
+)
+READ_AUDIT = Deed("read the audit", ("/audit",), Right.OPERATE, Reach.WORKSPACE)
+SEE_TEAM_USAGE = Deed("see the usage of everybody", ("/usage team",), Right.USAGE, Reach.SERVICE)
+SEE_SERVICE = Deed("see the state of the service", ("/status",), Right.OPERATE, Reach.SERVICE)
+RELOAD = Deed("read the configuration again", ("/reload",), Right.OPERATE, Reach.SERVICE)
+CHANGE_SKILLS = Deed("install and change skills", ("/skills install", "button skill:"), Right.SKILLS, Reach.SERVICE)
+DECIDE_PAIRING = Deed("let a stranger in, or decline", ("button pair:",), Right.OPERATE, Reach.CHANNEL)
+GIVE_ROLE_HERE = Deed("show roles, give and take that of a chat", ("/access",), Right.ACCESS, Reach.CHAT)
+GIVE_ROLE = Deed("give and take the role of a person", ("/access grant",), Right.ACCESS, Reach.WORKSPACE)
+
+DEEDS = tuple(each for each in list(vars().values()) if isinstance(each, Deed))
+
+
+def table_rows() -> Iterator[str]:
+    """Yield the rows of the table in docs/team.md."""
+    for deed in DEEDS:
+        uses = ", ".join(f"`{use}`" for use in deed.uses)
+        yield f"| {deed.what} | {uses} | {f'`{deed.right}`' if deed.right else 'none'} | {deed.reach} |"

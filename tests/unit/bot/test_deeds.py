@@ -1,0 +1,235 @@
+"""How far rights reach: every command and decision button, by people whose role is too small or ends at their chat."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from agent.blocks import Final
+from agent.messages import Author, Kind, Message, Thread
+from agent.permissions.rules import Grant
+from bot import deeds, pairing
+from bot.command_runner import CommandRunner
+from bot.commands import REGISTRY, CommandService
+from bot.config.schema import AccessConfig
+from bot.config.team import RoleAssignment
+from bot.deeds import DEEDS, Decision, Deed
+from bot.inbox import Inbox
+from bot.skills.decisions import ACCEPT
+from bot.storage import conversations, grants, inbox, people
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import migrate_database
+from channels.base import Health
+from tests.support.current_config import current_of
+from tests.support.idle_listener import IdleListener
+
+ROOT = Path(__file__).parents[3]
+GROUP = Thread("telegram", "1", "-5")
+BOSS, ADA, EVE, VIC, BOB = (Author(id, id) for id in ("9", "8", "7", "6", "5"))
+STRANGER = Author("4", "Mallory")
+ACCESS = AccessConfig(
+    pairing=True,
+    roles=(
+        RoleAssignment("owner", ("9",)),
+        RoleAssignment("operator", ("-5/8",)),  # in this chat only
+        RoleAssignment("member", ("7",)),
+        RoleAssignment("viewer", ("6",)),
+    ),
+)
+
+
+@dataclass
+class Team:
+    """A bot with people, and what it said and was made to do."""
+
+    store: Database
+    reloads: list[Message] = field(default_factory=list)
+    number: int = 0
+
+    async def send(self, author: Author, text: str, kind: Kind = Kind.COMMAND, target: str = "", mode: str = "") -> str:
+        """Offer an event in the group; return what the bot said then."""
+        self.number += 1
+        key, before = f"k{self.number}", len(await self.said())
+        event = Message(GROUP, key, key, author, text, float(self.number), kind, target=target)
+        current = current_of(telegram=ACCESS)
+        service = CommandService(
+            current, lambda: "state of the service", lambda: Health.READY, lambda run, by: None, lambda: None,
+            lambda name: None, reload=self.reloads.append,
+        )  # fmt: skip
+        event = replace(event, mode=mode)  # type: ignore[arg-type] # one of the modes
+        await Inbox(self.store, current, IdleListener()).receive([event])
+        waiting = len(await self.store.run(lambda execute: inbox.pending_commands(execute, 9)))
+        done = asyncio.Semaphore(0)
+        serving = asyncio.create_task(CommandRunner(self.store, service, done.release).serve())
+        async with asyncio.timeout(10):
+            for _ in range(waiting):
+                await done.acquire()
+        serving.cancel()
+        await asyncio.wait([serving])
+        return "\n".join((await self.said())[before:])
+
+    async def said(self) -> list[str]:
+        rows = await self.store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
+        return [Final.load(row["payload"]).text for row in rows]
+
+    async def state(self) -> list[object]:
+        """Return what people can change beyond a chat."""
+
+        def read(execute: Execute) -> list[object]:
+            statements = (
+                "SELECT subject, role FROM person_roles",
+                "SELECT id FROM permission_grants",
+                "SELECT key FROM jobs",
+                "SELECT person, allowed FROM people ORDER BY person",
+            )
+            return [tuple(row) for sql in statements for row in execute(sql, {})]
+
+        return [*await self.store.run(read), len(self.reloads)]
+
+    async def refusals(self) -> int:
+        rows = await self.store.run(
+            lambda execute: execute(
+                "SELECT count(*) AS n FROM audit WHERE CAST(body AS TEXT) LIKE '%access.denied%'", {}
+            )
+        )
+        return int(rows[0]["n"])
+
+
+@pytest.fixture
+async def team(tmp_path: Path) -> AsyncIterator[Team]:
+    """A team with a stranger who waits, a person who was let in and put out again, and a grant of the boss."""
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as store:
+
+        def fill(execute: Execute) -> None:
+            for who, code in ((STRANGER, "MALLORYS"), (BOB, "BOBSCODE")):
+                direct = Message(Thread("telegram", "1", who.id), who.id, "1", who, "hi", 1.0, private=True)
+                people.store_code(execute, direct, code, 9e9)
+            people.accept_code(execute, "BOBSCODE", 2.0, operator=True)
+            people.revoke_pairing(execute, "telegram", BOB.id)
+            grants.store_grant(execute, grants.EVERYWHERE, Grant("bash", "ls"), GROUP, BOSS, 1.0)
+            here = conversations.current_conversation(execute, GROUP, 1.0)
+            grants.store_grant(execute, here, Grant("bash", "pwd"), GROUP, ADA, 1.0)
+
+        await store.run(fill)
+        yield Team(store)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How a person tries a deed, and what the bot says if it shows something (\"\": it changes something)."""
+
+    text: str
+    kind: Kind = Kind.COMMAND
+    target: str = ""
+    shows: str = ""
+
+
+ATTEMPTS: Mapping[Deed, Attempt] = {
+    deeds.ALLOW_EVERYWHERE: Attempt("permissions revoke 1"),
+    deeds.READ_AUDIT: Attempt("audit here", shows="The newest entries of the audit"),
+    deeds.SEE_TEAM_USAGE: Attempt("usage team", shows="The usage of everybody"),
+    deeds.SEE_SERVICE: Attempt("status", shows="state of the service"),
+    deeds.RELOAD: Attempt("reload"),
+    deeds.CHANGE_SKILLS: Attempt("skills install https://example.com/skill"),
+    deeds.DECIDE_PAIRING: Attempt(pairing.LET_IN, Kind.CLICK, f"{Decision.PAIRING}MALLORYS"),
+    deeds.GIVE_ROLE: Attempt("access grant viewer 33"),
+}
+PRESSES = {
+    Decision.PAIRING: ATTEMPTS[deeds.DECIDE_PAIRING],
+    Decision.SKILL: Attempt(ACCEPT, Kind.CLICK, f"{Decision.SKILL}{'a' * 32}"),
+}
+ELSEWHERE = {deeds.CHANGE_WORKSPACE_NOTE: "tests/unit/bot/test_memory.py"}  # a tool does it, or a note is needed first
+
+
+def test_every_deed_beyond_a_chat_is_tried() -> None:
+    assert {deed for deed in DEEDS if deed.is_beyond_chat} == {*ATTEMPTS, *ELSEWHERE}
+
+
+@pytest.mark.parametrize("deed", ATTEMPTS, ids=lambda deed: deed.what)
+@pytest.mark.parametrize("who", [ADA, EVE, VIC, BOB], ids=["operator-of-a-chat", "member", "viewer", "removed"])
+async def test_a_role_of_one_chat_does_nothing_beyond_it(team: Team, deed: Deed, who: Author) -> None:
+    attempt, before, refused = ATTEMPTS[deed], await team.state(), await team.refusals()
+    said = await team.send(who, attempt.text, attempt.kind, attempt.target)
+    assert await team.state() == before
+    assert not (attempt.shows and attempt.shows in said)
+    assert deed is deeds.SEE_SERVICE or await team.refusals() == refused + 1, "a refusal has its row in the audit"
+    said = await team.send(BOSS, attempt.text, attempt.kind, attempt.target)
+    assert attempt.shows in said if attempt.shows else await team.state() != before, "the owner does it"
+
+
+@pytest.mark.parametrize("decision", PRESSES)
+@pytest.mark.parametrize("who", [ADA, EVE, VIC, BOB], ids=["operator-of-a-chat", "member", "viewer", "removed"])
+async def test_a_press_beyond_the_chat_needs_the_right_in_the_workspace(
+    team: Team, decision: Decision, who: Author
+) -> None:
+    press, before, refused = PRESSES[decision], await team.state(), await team.refusals()
+    await team.send(who, press.text, press.kind, press.target)
+    assert (await team.state(), await team.refusals()) == (before, refused + 1)
+    await team.send(BOSS, press.text, press.kind, press.target)
+    assert await team.state() != before
+
+
+@pytest.mark.parametrize("decision", [Decision.SCHEDULE, Decision.FORGETTING])
+def test_presses_that_concern_one_person_name_them(decision: Decision) -> None:
+    assert any(f"button {decision}" in deed.uses and not deed.is_beyond_chat for deed in DEEDS)
+
+
+@pytest.mark.parametrize("mode", ["scheduled", "task"])
+@pytest.mark.parametrize("deed", [deed for deed, attempt in ATTEMPTS.items() if attempt.kind is Kind.COMMAND])
+async def test_the_words_of_agents_and_schedules_are_never_commands(team: Team, deed: Deed, mode: str) -> None:
+    """A schedule's run and a background agent come as messages, whose words may be a model's."""
+    before = await team.state()
+    said = await team.send(BOSS, f"/{ATTEMPTS[deed].text}", Kind.CHAT, mode=mode)
+    assert (await team.state(), said) == (before, "")
+
+
+NEEDS_RIGHT = [name for name, command in REGISTRY.items() if command.deed.right]
+
+
+@pytest.mark.parametrize("name", NEEDS_RIGHT)
+@pytest.mark.parametrize("who", [VIC, BOB], ids=["viewer", "removed"])
+async def test_every_command_that_needs_a_right_refuses_a_person_without_it(team: Team, name: str, who: Author) -> None:
+    before, refused = await team.state(), await team.refusals()
+    said = await team.send(who, f"{name} me")
+    assert (await team.state(), await team.refusals()) == (before, refused + 1)
+    assert said == "" if who is BOB else "viewer" in said
+
+
+async def test_a_viewer_takes_back_only_what_they_allowed_themselves(team: Team) -> None:
+    before = await team.state()
+    assert "viewer" in await team.send(VIC, "permissions revoke 2")
+    assert await team.state() == before
+    await team.store.run(
+        lambda execute: execute("UPDATE permission_grants SET person=:person WHERE id=2", {"person": VIC.id})
+    )
+    assert "Revoked" in await team.send(VIC, "permissions revoke 2")
+
+
+# ------------------------------------------------------------ the table is complete
+
+
+def test_every_command_has_an_entry() -> None:
+    used = {use.split()[0].removeprefix("/") for deed in DEEDS for use in deed.uses if use.startswith("/")}
+    assert used == {*REGISTRY}
+    assert all(command.deed in DEEDS for command in REGISTRY.values())
+
+
+def test_every_button_has_an_entry() -> None:
+    used = {use.removeprefix("button ") for deed in DEEDS for use in deed.uses if use.startswith("button ")}
+    assert used == {*Decision, "ask", "approve"}
+    for path in ROOT.glob("bot/**/*.py"):  # no button is handled beside the table
+        assert not re.search(r"target\.startswith\((?!each\))", path.read_text()), path
+        assert not re.search(r"Ask\(f\"[^{]", path.read_text()), path
+
+
+def test_the_docs_have_the_same_table() -> None:
+    text = (ROOT / "docs/team.md").read_text()
+    reaches = "|".join(deeds.Reach)
+    table = re.findall(rf"(?m)^\| [a-z][^|]+ \| `[^|]+ \| (?:`\w+`|none) \| (?:{reaches}) \|$", text)
+    assert table == [*deeds.table_rows()]

@@ -123,3 +123,26 @@ def test_checkpoints_of_a_newer_version_are_refused_and_those_without_a_version_
     connection.close()
     with pytest.raises(migrate.NewerSchema, match=r"checkpoints\.db has version 99"):
         migrate.prepare_databases(tmp_path)
+
+
+def test_subjects_of_roles_say_whether_they_are_a_person_or_a_chat(tmp_path: Path) -> None:
+    path = tmp_path / "fawn.db"
+    migrate.upgrade_schema(path, revision="0025")
+    given = [
+        ("telegram", "1/66", "person:1/66"),
+        ("telegram", "66", "chat:66"),  # a direct chat, which has the id of its person
+        ("slack", "C1", "chat:C1"),
+        ("dingtalk", "cidAb/c==", "chat:cidAb/c=="),
+        ("dingtalk", "corp/manager", "person:corp/manager"),
+    ]
+    connection = sqlite3.connect(path)
+    connection.executemany(
+        "INSERT INTO person_roles(channel, subject, role, name, giver, giver_name, given) VALUES (?, ?, 'r', '', '', '', 0)",
+        [row[:2] for row in given],
+    )
+    connection.commit()
+    connection.close()
+    migrate.migrate_database(path)
+    connection = sqlite3.connect(path)
+    assert {*connection.execute("SELECT channel, subject FROM person_roles")} == {(row[0], row[2]) for row in given}
+    connection.close()

@@ -180,7 +180,9 @@ async def test_a_direct_chat_on_discord_inherits_the_roles_of_all_servers(
 ) -> None:
     def look(execute: Execute) -> str:
         for server, channel in (("G1", "C1"), ("G2", "C2")):
-            heard = Message(Thread("discord", server, channel), "k", "1", Author("U5", ""), "", 1.0)
+            heard = Message(
+                Thread("discord", server, channel), "k", "1", Author("U5", ""), "", 1.0, origin=Origin.PERSON
+            )
             watermarks.advance_watermark(execute, heard)
         for subject, name in given.items():
             person_roles.store_role(execute, DIRECT, subject, name, name="", by=BY, now=1.0)
@@ -205,7 +207,7 @@ def test_roles_of_several_servers_are_combined() -> None:
 
 async def test_an_operator_of_a_server_is_found_in_their_direct_chat(store: Database) -> None:
     def find(execute: Execute) -> tuple[list[str], list[str]]:
-        message = Message(DIRECT, "k", "1", Author("U1", "Ann"), "", 1.0, private=True)
+        message = Message(DIRECT, "k", "1", Author("U1", "Ann"), "", 1.0, private=True, origin=Origin.PERSON)
         people.store_address(execute, message)
         person_roles.store_role(execute, DIRECT, "person:G1/U1", "operator", name="", by=BY, now=1.0)
         policy = AccessPolicy({"discord": AccessConfig(open=True)})

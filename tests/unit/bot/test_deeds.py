@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from agent.blocks import Final
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
 from bot import deeds, pairing
 from bot.command_runner import CommandRunner
@@ -51,17 +51,18 @@ class Team:
     reloads: list[Message] = field(default_factory=list)
     number: int = 0
 
-    async def send(self, author: Author, text: str, kind: Kind = Kind.COMMAND, target: str = "", mode: str = "") -> str:
+    async def send(
+        self, author: Author, text: str, kind: Kind = Kind.COMMAND, target: str = "", origin: Origin = Origin.PERSON
+    ) -> str:
         """Offer an event in the group; return what the bot said then."""
         self.number += 1
         key, before = f"k{self.number}", len(await self.said())
-        event = Message(GROUP, key, key, author, text, float(self.number), kind, target=target)
+        event = Message(GROUP, key, key, author, text, float(self.number), kind, target=target, origin=origin)
         current = current_of(telegram=ACCESS)
         service = CommandService(
             current, lambda: "state of the service", lambda: Health.READY, lambda run, by: None, lambda: None,
             lambda name: None, reload=self.reloads.append,
         )  # fmt: skip
-        event = replace(event, mode=mode)  # type: ignore[arg-type] # one of the modes
         await Inbox(self.store, current, IdleListener()).receive([event])
         waiting = len(await self.store.run(lambda execute: inbox.pending_commands(execute, 9)))
         done = asyncio.Semaphore(0)
@@ -108,7 +109,9 @@ async def team(tmp_path: Path) -> AsyncIterator[Team]:
 
         def fill(execute: Execute) -> None:
             for who, code in ((STRANGER, "MALLORYS"), (BOB, "BOBSCODE")):
-                direct = Message(Thread("telegram", "1", who.id), who.id, "1", who, "hi", 1.0, private=True)
+                direct = Message(
+                    Thread("telegram", "1", who.id), who.id, "1", who, "hi", 1.0, private=True, origin=Origin.PERSON
+                )
                 people.store_code(execute, direct, code, 9e9)
             people.accept_code(execute, "BOBSCODE", 2.0, operator=True)
             people.revoke_pairing(execute, "telegram", BOB.id)
@@ -180,12 +183,12 @@ def test_presses_that_concern_one_person_name_them(decision: Decision) -> None:
     assert any(f"button {decision}" in deed.uses and not deed.is_beyond_chat for deed in DEEDS)
 
 
-@pytest.mark.parametrize("mode", ["scheduled", "task"])
+@pytest.mark.parametrize("origin", [each for each in Origin if each is not Origin.PERSON])
 @pytest.mark.parametrize("deed", [deed for deed, attempt in ATTEMPTS.items() if attempt.kind is Kind.COMMAND])
-async def test_the_words_of_agents_and_schedules_are_never_commands(team: Team, deed: Deed, mode: str) -> None:
+async def test_the_words_of_agents_and_schedules_are_never_commands(team: Team, deed: Deed, origin: Origin) -> None:
     """A schedule's run and a background agent come as messages, whose words may be a model's."""
     before = await team.state()
-    said = await team.send(BOSS, f"/{ATTEMPTS[deed].text}", Kind.CHAT, mode=mode)
+    said = await team.send(BOSS, f"/{ATTEMPTS[deed].text}", Kind.CHAT, origin=origin)
     assert (await team.state(), said) == (before, "")
 
 

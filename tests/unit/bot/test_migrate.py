@@ -137,7 +137,8 @@ def test_subjects_of_roles_say_whether_they_are_a_person_or_a_chat(tmp_path: Pat
     ]
     connection = sqlite3.connect(path)
     connection.executemany(
-        "INSERT INTO person_roles(channel, subject, role, name, giver, giver_name, given) VALUES (?, ?, 'r', '', '', '', 0)",
+        "INSERT INTO person_roles(channel, subject, role, name, giver, giver_name, given)"
+        " VALUES (?, ?, 'r', '', '', '', 0)",
         [row[:2] for row in given],
     )
     connection.commit()

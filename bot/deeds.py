@@ -13,7 +13,7 @@ from enum import StrEnum
 from bot.config.team import Right
 
 
-class Reach(StrEnum):
+class Extent(StrEnum):
     """How far the effect of a deed goes."""
 
     OWN = "own"  # only what is the person's
@@ -24,7 +24,7 @@ class Reach(StrEnum):
     SERVICE = "service"  # all channels
 
 
-BEYOND_CHAT = frozenset((Reach.CHANNEL, Reach.WORKSPACE, Reach.SERVICE))
+BEYOND_CHAT = frozenset((Extent.CHANNEL, Extent.WORKSPACE, Extent.SERVICE))
 
 
 class Decision(StrEnum):
@@ -43,7 +43,7 @@ class Deed:
     what: str
     uses: tuple[str, ...]
     right: Right | None
-    reach: Reach
+    reach: Extent
 
     @property
     def is_beyond_chat(self) -> bool:
@@ -55,61 +55,61 @@ SHOW = Deed(
     "show what goes on here, and who one is",
     ("/help", "/start", "/models", "/search", "/status", "/usage", "/permissions", "/skills", "/tasks", "/whoami"),
     None,
-    Reach.CHAT,
+    Extent.CHAT,
 )
 CHANGE_OWN = Deed(
     "change what is one's own",
     ("/memory", "/zone", "/notify", "/language", "/stop", "/task", "/export me", "/forget me", "button forget:"),
     None,
-    Reach.OWN,
+    Extent.OWN,
 )
-REVOKE_OWN_GRANT = Deed("take back what one allowed oneself", ("/permissions revoke",), None, Reach.OWN)
-HAVE_WORK = Deed("have the agent work", ("/plan", "/goal", "/retry"), Right.TALK, Reach.THREAD)
-REPEAT_TASK = Deed("repeat one's task", ("/task N retry",), Right.TALK, Reach.THREAD)
-ANSWER = Deed("answer a question of the agent", ("button ask",), Right.TALK, Reach.THREAD)
-BEGIN_ANEW = Deed("begin a new conversation", ("/new",), Right.TALK, Reach.THREAD)
-CHOOSE_HERE = Deed("choose the model or the agent", ("/model", "/agents"), Right.TALK, Reach.THREAD)
+REVOKE_OWN_GRANT = Deed("take back what one allowed oneself", ("/permissions revoke",), None, Extent.OWN)
+HAVE_WORK = Deed("have the agent work", ("/plan", "/goal", "/retry"), Right.TALK, Extent.THREAD)
+REPEAT_TASK = Deed("repeat one's task", ("/task N retry",), Right.TALK, Extent.THREAD)
+ANSWER = Deed("answer a question of the agent", ("button ask",), Right.TALK, Extent.THREAD)
+BEGIN_ANEW = Deed("begin a new conversation", ("/new",), Right.TALK, Extent.THREAD)
+CHOOSE_HERE = Deed("choose the model or the agent", ("/model", "/agents"), Right.TALK, Extent.THREAD)
 CHOOSE_FOR_CHAT = Deed(
-    "choose the agent or the language of a chat", ("/agents NAME here", "/language … here"), Right.OPERATE, Reach.CHAT
+    "choose the agent or the language of a chat", ("/agents NAME here", "/language … here"), Right.OPERATE, Extent.CHAT
 )
 APPROVE_OWN = Deed(
     "approve a call of one's own request, once or in this conversation",
     ("button approve",),
     Right.APPROVE,
-    Reach.THREAD,
+    Extent.THREAD,
 )
-APPROVE_OTHERS = Deed("approve a call that others must approve", ("button approve",), Right.APPROVE_OTHERS, Reach.CHAT)
+APPROVE_OTHERS = Deed("approve a call that others must approve", ("button approve",), Right.APPROVE_OTHERS, Extent.CHAT)
 REVOKE_GRANT = Deed(
-    "take back what another allowed in this conversation", ("/permissions revoke",), Right.APPROVE, Reach.THREAD
+    "take back what another allowed in this conversation", ("/permissions revoke",), Right.APPROVE, Extent.THREAD
 )
 ALLOW_EVERYWHERE = Deed(
     "allow a call everywhere, or take that back",
     ("button approve", "/permissions revoke"),
     Right.OPERATE,
-    Reach.SERVICE,
+    Extent.SERVICE,
 )
-PLAN_TIMES = Deed("have work done at set times", ("/schedule", "button schedule:"), Right.SCHEDULE, Reach.CHAT)
+PLAN_TIMES = Deed("have work done at set times", ("/schedule", "button schedule:"), Right.SCHEDULE, Extent.CHAT)
 CHANGE_OTHERS_SCHEDULE = Deed(
-    "pause, resume, run or delete another's schedule that posts here", ("/schedule",), Right.OPERATE, Reach.CHAT
+    "pause, resume, run or delete another's schedule that posts here", ("/schedule",), Right.OPERATE, Extent.CHAT
 )
 ACT_FOR_OTHERS = Deed(
-    "stop another's work here, or end or repeat their task", ("/stop", "/task"), Right.OPERATE, Reach.CHAT
+    "stop another's work here, or end or repeat their task", ("/stop", "/task"), Right.OPERATE, Extent.CHAT
 )
-FORGET_NOTE = Deed("delete another's note of this chat", ("/memory forget",), Right.OPERATE, Reach.CHAT)
+FORGET_NOTE = Deed("delete another's note of this chat", ("/memory forget",), Right.OPERATE, Extent.CHAT)
 CHANGE_WORKSPACE_NOTE = Deed(
     "save a note for the whole workspace, or delete another's",
     ("tool remember", "/memory forget"),
     Right.OPERATE,
-    Reach.WORKSPACE,
+    Extent.WORKSPACE,
 )
-READ_AUDIT = Deed("read the audit", ("/audit",), Right.OPERATE, Reach.WORKSPACE)
-SEE_TEAM_USAGE = Deed("see the usage of everybody", ("/usage team",), Right.USAGE, Reach.SERVICE)
-SEE_SERVICE = Deed("see the state of the service", ("/status",), Right.OPERATE, Reach.SERVICE)
-RELOAD = Deed("read the configuration again", ("/reload",), Right.OPERATE, Reach.SERVICE)
-CHANGE_SKILLS = Deed("install and change skills", ("/skills install", "button skill:"), Right.SKILLS, Reach.SERVICE)
-DECIDE_PAIRING = Deed("let a stranger in, or decline", ("button pair:",), Right.OPERATE, Reach.CHANNEL)
-GIVE_ROLE_HERE = Deed("show roles, give and take that of a chat", ("/access",), Right.ACCESS, Reach.CHAT)
-GIVE_ROLE = Deed("give and take the role of a person", ("/access grant",), Right.ACCESS, Reach.WORKSPACE)
+READ_AUDIT = Deed("read the audit", ("/audit",), Right.OPERATE, Extent.WORKSPACE)
+SEE_TEAM_USAGE = Deed("see the usage of everybody", ("/usage team",), Right.USAGE, Extent.SERVICE)
+SEE_SERVICE = Deed("see the state of the service", ("/status",), Right.OPERATE, Extent.SERVICE)
+RELOAD = Deed("read the configuration again", ("/reload",), Right.OPERATE, Extent.SERVICE)
+CHANGE_SKILLS = Deed("install and change skills", ("/skills install", "button skill:"), Right.SKILLS, Extent.SERVICE)
+DECIDE_PAIRING = Deed("let a stranger in, or decline", ("button pair:",), Right.OPERATE, Extent.CHANNEL)
+GIVE_ROLE_HERE = Deed("show roles, give and take that of a chat", ("/access",), Right.ACCESS, Extent.CHAT)
+GIVE_ROLE = Deed("give and take the role of a person", ("/access grant",), Right.ACCESS, Extent.WORKSPACE)
 
 DEEDS = tuple(each for each in list(vars().values()) if isinstance(each, Deed))
 

@@ -233,6 +233,6 @@ def test_every_button_has_an_entry() -> None:
 
 def test_the_docs_have_the_same_table() -> None:
     text = (ROOT / "docs/team.md").read_text()
-    reaches = "|".join(deeds.Reach)
+    reaches = "|".join(deeds.Extent)
     table = re.findall(rf"(?m)^\| [a-z][^|]+ \| `[^|]+ \| (?:`\w+`|none) \| (?:{reaches}) \|$", text)
     assert table == [*deeds.table_rows()]

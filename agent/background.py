@@ -11,8 +11,9 @@ class BackgroundWork(Protocol):
     async def start_command(self, key: str, title: str, command: str, follow_up: str) -> str:
         """Run a command in the conversation's sandbox. The same `key` starts it once."""
 
-    async def start_agent(self, key: str, title: str, prompt: str) -> str:
-        """Let an agent work in a conversation and a sandbox of its own. The same `key` starts it once."""
+    async def start_agent(self, key: str, title: str, prompt: str, kind: str) -> str:
+        """Let a sub-agent of this kind work in a conversation and a sandbox of its own, with the limits of the agent
+        that starts it. The same `key` starts it once."""
 
     async def list_tasks(self) -> str:
         """Return the tasks of the requester with their states."""

@@ -109,6 +109,7 @@ class Turn:
     model: str = ""  # "" = the configured lead model
     effort: str = ""  # the reasoning effort of `model`; "" = the configured one
     agent: str = ""  # "" = the default agent
+    worker: str = ""  # the kind of sub-agent that works for `agent` in the background; "" = `agent` itself
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
     merge_window_seconds: float = 0.2  # how long text deltas are merged
@@ -250,6 +251,21 @@ OwnSandboxes = Callable[[str], AbstractAsyncContextManager[SandboxHandle]]
 """Open the sandbox of one task, whose key stays the same after a restart."""
 
 
+@dataclass(eq=False, slots=True)
+class WorkClock:
+    """How long a turn may work."""
+
+    seconds: float
+    timeout: asyncio.Timeout | None = None
+
+    def shorten(self, seconds: float) -> None:
+        """Let the turn work for so long from now on, if that is less."""
+        if seconds < self.seconds:
+            self.seconds = seconds
+            if self.timeout:
+                self.timeout.reschedule(asyncio.get_running_loop().time() + seconds)
+
+
 @dataclass(slots=True)
 class TurnContext:
     """The services of one turn, passed to LangGraph as its runtime context.
@@ -285,3 +301,4 @@ class TurnContext:
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools
     task: AskingTask | None = None
+    clock: WorkClock | None = None

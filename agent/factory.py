@@ -34,7 +34,7 @@ from agent.resume import Graph, State
 from agent.sections import AgentSettings
 from agent.skills.library import SkillLibrary
 from agent.spending import LEAD
-from agent.subagents.kinds import SubagentKinds
+from agent.subagents.kinds import LeadPolicies, SubagentKinds
 from agent.title import TitleMaker
 from agent.tools import make_tools
 from agent.tools.tool import ToolTraits, traits_of
@@ -89,9 +89,13 @@ def _assemble_agent(
 
     servers = McpServers(settings.mcp, settings.data_dir) if settings.mcp.servers else None
 
-    def make_graph(own_tools: Sequence[BaseTool], name: str = LEAD, patterns: Sequence[str] = ()) -> Graph:
-        mcp = McpPolicy(servers, patterns) if servers else None
-        chain = lead_policies(settings, summary_model, evaluator, formatter, name, mcp)
+    def policies_of(name: str = LEAD, patterns: Sequence[str] = ()) -> LeadPolicies:
+        return LeadPolicies(settings, name, McpPolicy(servers, patterns) if servers else None)
+
+    def make_graph(own_tools: Sequence[BaseTool], of: LeadPolicies) -> Graph:
+        chain = lead_policies(
+            of.settings, summary_model, evaluator, formatter, of.name, of.mcp, of.max_tokens, of.answer
+        )
         return create_agent(
             models[lead].model,  # RoutePolicy chooses the model of each call
             list(own_tools),
@@ -102,9 +106,9 @@ def _assemble_agent(
         )
 
     prompt = read_prompt(settings.prompt)
-    profiles = {"": AgentProfile(make_graph(tools), prompt)}
+    profiles = {"": AgentProfile(make_graph(tools, policies_of()), prompt)}
     for each in settings.agents:
-        graph = make_graph(agent_tools(each, settings, tools), each.name, each.tools)
+        graph = make_graph(agent_tools(each, settings, tools), policies_of(each.name, each.tools))
         reach = Reach().narrowed(tool_patterns(each))
         profiles[each.name] = AgentProfile(graph, agent_prompt(each, prompt), each.model, reach)
     return Agent(
@@ -117,7 +121,7 @@ def _assemble_agent(
         | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
         TitleMaker(models[roles.title] if roles.title else None),
         FactExtractor(models[roles.memory or lead]),
-        SubagentKinds(settings, models, summary_model, tools, servers),
+        SubagentKinds(settings, models, summary_model, tools, make_graph, servers),
         models[roles.vision] if roles.vision else None,
         servers,
     )

@@ -130,7 +130,7 @@ class Message:
     that the person chose. `origin` says whose words these are, and every writer names it; if they are not the author's,
     the author is the person for whom the agent works. `root` is the key of the person's message (or of the time of a
     schedule) that led to this one, "" for itself, and `generation` how many steps lie between them. `resent_by` is the
-    id of the person who had it repeated.
+    id of the person who had it repeated. `worker` is the kind of sub-agent that works on a background task.
     """
 
     thread: Thread
@@ -156,6 +156,7 @@ class Message:
     resent_by: str = ""
     root: str = ""
     generation: int = 0
+    worker: str = ""
     origin: Origin = field(kw_only=True)
 
     @property

@@ -41,6 +41,7 @@ class State(ToolState):
     """The agent's state, with the keys of the latest messages that answered questions, and the mode of the turn."""
 
     answered: NotRequired[Annotated[list[str], _keep_latest]]
+    by: NotRequired[list[str]]  # agent and kind of sub-agent that work: who asked gets the answer
     planning: NotRequired[bool]  # the turn has not yet shown its plan and got a "go"
     goal: NotRequired[
         dict[str, Any] | None
@@ -59,6 +60,7 @@ class GraphInput:
     plan: Plan | None = None  # that the turn has made
     asked: Collection[str] = ()  # the ids of open interrupts in which the permission policy asked
     finished: Mapping[str, str] = field(default_factory=dict)  # results by `call_key` that the messages lack
+    by: Sequence[str] = ()  # agent and kind of sub-agent of the work that is resumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
             plan=_plan_in_turn(messages),
             asked=asked,
             finished=_finished_results(state),
+            by=state.values.get("by", ()),
         )
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # not state.next: it omits tasks with saved writes
@@ -110,6 +113,7 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
             plan=_plan_in_turn(messages),
             asked=asked,
             finished=_finished_results(state),
+            by=state.values.get("by", ()),
         )
     if answered and (answer := _final_answer(messages[-1:])):
         return _finished_entry(messages, answer)
@@ -125,6 +129,7 @@ def _new_input(turn: Turn, formatter: MessageFormatter) -> dict[str, Any]:
     goals = [item.message.text.strip() for item in turn.inputs if item.message.mode == "goal"]
     return {
         "messages": _new_messages(turn, formatter),
+        "by": [turn.agent, turn.worker],
         "planning": any(item.message.mode == "plan" for item in turn.inputs),
         "goal": {"text": "\n\n".join(goals), "round": 1, "tokens": 0} if goals else None,
     }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 
 from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, internal_fault
+from agent.brief import join_parts
 from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
@@ -22,9 +23,12 @@ from agent.models.openai_stream import MERGE_WINDOW_SECONDS
 from agent.models.traffic import ModelTraffic
 from agent.profiles import AgentProfile
 from agent.repair import repair_state
-from agent.resume import AlreadyFinished, GraphInput, QuestionClosed, enter_turn, recall_blocks
+from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn, recall_blocks
 from agent.subagents.board import TaskBoard
+from agent.subagents.briefs import worker_brief
+from agent.subagents.callee import callee_context
 from agent.subagents.kinds import SubagentKinds
+from agent.subagents.settings import KindSettings
 from agent.title import TitleMaker
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter
@@ -33,6 +37,10 @@ from catalogue import _
 log = logging.getLogger(__name__)
 
 RECURSION_LIMIT = 10_000  # supersteps; the policies end a turn long before
+
+
+class WorkerGone(Exception):
+    """The agent, or the kind of sub-agent, of a background task is no longer configured."""
 
 
 class Agent:
@@ -105,6 +113,9 @@ class Agent:
                 await self._checkpoints.flush(turn.conversation)
         except ModelFailure as error:
             failed = error.failed
+        except WorkerGone:
+            what = _("This background task cannot go on: its agent is no longer configured.")
+            failed = Failed(what, _("Ask me again, then I'll do it with what there is now."))
         except GraphRecursionError:
             failed = Failed(_("I've used all the steps I may take at once."), _("Say “continue” and I'll go on."))
         except Exception:  # a person waits for an answer, whatever failed
@@ -119,11 +130,69 @@ class Agent:
         yield Done("failed" if failed else "waiting" if mapper.asks else "done", context.meter.total)
 
     async def _run_graph(self, turn: Turn, context: TurnContext, mapper: EventMapper) -> AsyncGenerator[Block, None]:
-        profile = self._profiles.get(turn.agent)
+        config = _graph_config(turn.conversation)
+        entry = await enter_turn(self.graph, config, turn, self._formatter)
+        agent, worker = (entry.by if isinstance(entry, GraphInput) else ()) or (turn.agent, turn.worker)
+        profile, kind = self._profiles.get(agent), self._kinds.find(worker)
+        if worker and (profile is None or kind is None):  # another one could do more
+            raise WorkerGone
         if profile is None:
             profile = self._profiles[""]
-            gone = _("The agent {name} is no longer configured; the default agent answers instead.", name=turn.agent)
+            gone = _("The agent {name} is no longer configured; the default agent answers instead.", name=agent)
             yield Notice("agent", gone, kept=True)
+        if agent != turn.agent:  # chosen after the question
+            context.brief = profile.prompt + context.brief.removeprefix(self.prompt_of(turn.agent))
+        for notice in self._choose_models(turn, profile, context):
+            yield notice
+        graph = profile.graph
+        if kind:
+            graph, context = await self._background(kind, context)
+        match entry:
+            case AlreadyFinished(answer, files, plan):
+                for file in files:
+                    yield file
+                for shown in mapper.resume_plan(plan):
+                    yield shown
+                yield Text(answer.text, answer.id or "")
+            case QuestionClosed(open_):
+                yield Notice("stale", _("That question is already answered; this one is still open."))
+                for ask in mapper.map_interrupts(open_):
+                    yield ask
+            case GraphInput(given, calls, files, answered, plan, asked, finished):
+                context.asked = asked
+                context.tasks = None if kind else TaskBoard(self._kinds, context.questions, finished)
+                for file in files:
+                    yield file
+                for shown in mapper.resume_plan(plan):
+                    yield shown
+                if answered:
+                    yield Text(answered, ANSWERED_PART)
+                for step in mapper.begin_calls(calls):
+                    yield step
+                events = graph.astream(
+                    given,
+                    config,
+                    context=context,
+                    stream_mode=["messages", "updates", "custom"],
+                    durability="sync",  # with the default, tools can run twice after a crash
+                    subgraphs=True,
+                )
+                async with aclosing(events):  # type: ignore[type-var]  # an async generator behind the type AsyncIterator
+                    async for namespace, mode, event in events:
+                        for block in mapper.map_event(namespace, mode, event):
+                            yield block
+
+    async def _background(self, kind: KindSettings, context: TurnContext) -> tuple[Graph, TurnContext]:
+        """Return the graph of a sub-agent that works without a turn of its caller, and what it may do."""
+        context.route = self._kinds.route(kind, context)
+        if context.clock:
+            context.clock.shorten(self._kinds.seconds(kind))
+        worker = callee_context(context, kind)
+        worker.brief = join_parts(worker_brief(kind, background=True), worker.skills.brief() if worker.skills else "")
+        return await self._kinds.graph(kind, "background"), worker
+
+    def _choose_models(self, turn: Turn, profile: AgentProfile, context: TurnContext) -> Iterator[Notice]:
+        """Set the models of the turn, and what its agent may use."""
         lead, *fallbacks = self._route
         lead = profile.model or lead
         if turn.model and turn.model not in self.models:
@@ -141,41 +210,6 @@ class Agent:
         context.reach = profile.reach
         context.may_use_model = turn.may_use_model
         context.vision = self._vision if self._vision and turn.may_use_model(self._vision.settings.name) else None
-        config = _graph_config(turn.conversation)
-        match await enter_turn(profile.graph, config, turn, self._formatter):
-            case AlreadyFinished(answer, files, plan):
-                for file in files:
-                    yield file
-                for shown in mapper.resume_plan(plan):
-                    yield shown
-                yield Text(answer.text, answer.id or "")
-            case QuestionClosed(open_):
-                yield Notice("stale", _("That question is already answered; this one is still open."))
-                for ask in mapper.map_interrupts(open_):
-                    yield ask
-            case GraphInput(given, calls, files, answered, plan, asked, finished):
-                context.asked = asked
-                context.tasks = TaskBoard(self._kinds, context.questions, finished)
-                for file in files:
-                    yield file
-                for shown in mapper.resume_plan(plan):
-                    yield shown
-                if answered:
-                    yield Text(answered, ANSWERED_PART)
-                for step in mapper.begin_calls(calls):
-                    yield step
-                events = profile.graph.astream(
-                    given,
-                    config,
-                    context=context,
-                    stream_mode=["messages", "updates", "custom"],
-                    durability="sync",  # with the default, tools can run twice after a crash
-                    subgraphs=True,
-                )
-                async with aclosing(events):  # type: ignore[type-var]  # an async generator behind the type AsyncIterator
-                    async for namespace, mode, event in events:
-                        for block in mapper.map_event(namespace, mode, event):
-                            yield block
 
     async def repair(self, conversation: str, partial_text: str = "", steering: Sequence[UserInput] = ()) -> None:
         """Repair the state after a stop; keep `partial_text` and the `steering` messages that joined the turn."""

@@ -84,6 +84,7 @@ def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_secon
         may_use_model=job.may_use_model,
         effort=job.effort,
         agent=job.agent,
+        worker=next((each.worker for each in job.messages if each.worker), ""),
         answers=job.answers,
         fresh=job.fresh,
         merge_window_seconds=merge_window_seconds,

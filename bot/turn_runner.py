@@ -130,7 +130,7 @@ class TurnRunner:
             if task := asyncio.current_task():
                 task.uncancel()
         except TimeoutError:
-            limit = format_duration(work.limits.turn_seconds)
+            limit = format_duration(work.clock.seconds)
             what = _("This took longer than the limit of {time}.", time=limit)
             live.feed.record(Failed(what, _("What is done so far is kept.")))
         except Exception:  # the boundary: a fault fails this turn only, and its reply says so
@@ -190,7 +190,8 @@ class TurnRunner:
             work.title = work.agent.title_at_once(job.messages[0].text)
             work.title_text = "" if work.title else job.messages[0].text
         work.begun = True
-        async with asyncio.timeout(work.limits.turn_seconds):
+        context.clock = work.clock
+        async with asyncio.timeout(work.clock.seconds) as work.clock.timeout:
             async for block in work.agent.run(turn, context):
                 block = await work.questions.prepare(block) if isinstance(block, Ask | Approve) else block
                 live.feed.publish(block)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.blocks import Final, View
+from agent.context import WorkClock
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.claims import RunEnding
@@ -39,8 +40,12 @@ class TurnState:
     memory: TurnMemory | None = None
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
+    clock: WorkClock = field(init=False)
     begun: bool = False  # the agent was called: its checkpoint may need repair
     clean: bool = False  # the agent ended by itself
+
+    def __post_init__(self) -> None:
+        self.clock = WorkClock(self.limits.turn_seconds)
 
 
 @dataclass(frozen=True, slots=True)

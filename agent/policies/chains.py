@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.models.loader import LoadedModel
 from agent.permissions.policy import PermissionPolicy
 from agent.policies.accounting import AccountingPolicy
-from agent.policies.base import PolicyChain
+from agent.policies.base import ModelPolicy, PolicyChain
 from agent.policies.brief import BriefPolicy
 from agent.policies.call_limit import CallLimitPolicy
 from agent.policies.custom import place_policies
@@ -41,13 +42,17 @@ def lead_policies(
     formatter: MessageFormatter,
     agent: str = LEAD,
     mcp: McpPolicy | None = None,
+    max_tokens: int = 0,
+    answer: Sequence[ModelPolicy] = (),
 ) -> PolicyChain:
-    """Return the policies of an agent that talks to people."""
-    chain = worker_policies(settings, summary_model, agent, mcp=mcp)
+    """Return the policies of an agent that talks to people. `answer` makes a background agent's answers fit."""
+    chain = worker_policies(settings, summary_model, agent, max_tokens, mcp)
     steering = SteeringPolicy(formatter)  # all others see the new messages, which join the state once
     plan_mode, goal = PlanModePolicy(), GoalPolicy(evaluator, settings.goal)  # they answer the calls that they add
     return replace(
-        chain, model=(steering, plan_mode, goal, *chain.model), tool=(plan_mode, goal, TaskPolicy(), *chain.tool)
+        chain,
+        model=(steering, plan_mode, goal, *answer, *chain.model),
+        tool=(plan_mode, goal, TaskPolicy(), *chain.tool),
     )
 
 

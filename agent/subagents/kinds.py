@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from langchain.agents import create_agent
 from langchain_core.tools import BaseTool
@@ -16,7 +16,7 @@ from agent.mcp.servers import McpServers
 from agent.models.loader import LoadedModel
 from agent.models.settings import NO_SUCH_MODEL, AgentConfigError
 from agent.permissions.reach import matches_any
-from agent.policies.base import PolicyMiddleware
+from agent.policies.base import ModelPolicy, PolicyMiddleware
 from agent.policies.chains import worker_policies
 from agent.policies.mcp import McpPolicy, ToolState
 from agent.sections import AgentSettings
@@ -29,6 +29,20 @@ from catalogue import N_, LazyText
 WorkerGraph = CompiledStateGraph[Any, TurnContext, Any, Any]
 
 
+GraphUse = Literal["task", "check", "background"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeadPolicies:
+    """What the policies of an agent with a conversation of its own need to know."""
+
+    settings: AgentSettings
+    name: str
+    mcp: McpPolicy | None
+    max_tokens: int = 0
+    answer: Sequence[ModelPolicy] = ()
+
+
 class SubagentKinds:
     """All kinds of sub-agents of one configuration, and the places for their tasks."""
 
@@ -38,8 +52,10 @@ class SubagentKinds:
         models: Mapping[str, LoadedModel],
         summary_model: LoadedModel | None,
         tools: Sequence[BaseTool],
+        make_lead: Callable[[Sequence[BaseTool], LeadPolicies], WorkerGraph],
         mcp: McpServers | None = None,
     ) -> None:
+        self._make_lead = make_lead
         self.settings = settings.subagents
         self.slots = TaskSlots(self.settings.at_once, self.settings.live)
         self._agent_settings = settings
@@ -48,7 +64,7 @@ class SubagentKinds:
         self._tools = tools
         self._mcp = mcp
         self._kinds = self.settings.all_kinds()
-        self._graphs: dict[tuple[str, bool], asyncio.Task[WorkerGraph]] = {}
+        self._graphs: dict[tuple[str, GraphUse], asyncio.Task[WorkerGraph]] = {}
         for number, kind in enumerate(self.settings.kinds):
             at = ("subagents", "kinds", number)
             if kind.model and kind.model not in models:
@@ -72,24 +88,27 @@ class SubagentKinds:
         own = self._models[kind.model]
         return [own, *(entry for entry in context.route if entry.settings.name != kind.model)]
 
-    async def graph(self, kind: KindSettings, *, checks: bool = False) -> WorkerGraph:
-        """Return the graph that works on tasks, or that `checks` results."""
-        key = (kind.name, checks)
+    async def graph(self, kind: KindSettings, use: GraphUse = "task") -> WorkerGraph:
+        """Return the graph that works on tasks of a turn, checks their results, or works in the background."""
+        key = (kind.name, use)
         if key not in self._graphs:
-            build = asyncio.to_thread(self._build, kind, checks)
+            build = asyncio.to_thread(self._build, kind, use)
             self._graphs[key] = asyncio.create_task(build, name=f"subagent-graph {kind.name}")
         return await asyncio.shield(self._graphs[key])
 
-    def _build(self, kind: KindSettings, checks: bool) -> WorkerGraph:
+    def _build(self, kind: KindSettings, use: GraphUse) -> WorkerGraph:
         calls = kind.max_model_calls or self.settings.max_model_calls
         settings = replace(self._agent_settings, max_model_calls=calls)
         mcp = McpPolicy(self._mcp, kind.tools) if self._mcp else None
+        tools = [tool for tool in matching_tools(self._tools, kind.tools) if tool.name != TASK_TOOL]
+        answer = (StructuredAnswerPolicy(kind.output_schema),) if kind.output_schema and use != "check" else ()
+        if use == "background":
+            return self._make_lead(tools, LeadPolicies(settings, kind.name, mcp, self.settings.max_tokens, answer))
         chain = worker_policies(settings, self._summary_model, kind.name, self.settings.max_tokens, mcp)
-        if kind.output_schema and not checks:
-            chain = replace(chain, model=(StructuredAnswerPolicy(kind.output_schema), *chain.model))
+        chain = replace(chain, model=(*answer, *chain.model))
         return create_agent(
             next(iter(self._models.values())).model,  # RoutePolicy chooses the model of each call
-            [tool for tool in matching_tools(self._tools, kind.tools) if tool.name != TASK_TOOL],
+            tools,
             middleware=[PolicyMiddleware(chain)],
             state_schema=ToolState,
             context_schema=TurnContext,

@@ -74,11 +74,26 @@ def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
         key = call_key(runtime.state["messages"], runtime.tool_call_id)
         _check_count(runtime, key)
         if background:
-            return await require_background(runtime).start_agent(key, description, prompt)
+            _check_background(kinds[kind], after)
+            return await require_background(runtime).start_agent(key, description, prompt, kind)
         return await _run_task(runtime, description, prompt, kind, after)
 
     task.description += "".join(f"\n- {kind.name}: {kind.description}" for kind in kinds.values())
     return task
+
+
+def _check_background(kind: KindSettings, after: Sequence[str]) -> None:
+    """Refuse what a background task could not keep."""
+    if after:
+        raise ToolException(
+            "Not started: a background task begins at once, so it cannot come `after` others. Start it without"
+            " `background`, or wait for their results and put them into its prompt."
+        )
+    if kind.verify:
+        raise ToolException(
+            f"Not started: the results of the kind {kind.name} are checked, which is only done while you wait. Start it"
+            " without `background`."
+        )
 
 
 def _check_count(runtime: Runtime, key: str) -> None:
@@ -148,7 +163,7 @@ async def _work(
             task.show(_("checks the result"))
             question = f"# Task\n{given.prompt}\n\n# Result\n{result[:MAX_CHECK_CHARS]}"
             checker = replace(worker, brief=CHECKER, meter=Meter(whole=meter))
-            verdict = await _run_graph(await kinds.graph(kind, checks=True), question, checker, task)
+            verdict = await _run_graph(await kinds.graph(kind, "check"), question, checker, task)
             verdict = f"verification {' '.join(verdict.split())}"
         try:
             files = await copy_outputs(sandbox, context.sandbox, given.name) if own else await sandbox.new_files()

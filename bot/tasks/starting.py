@@ -12,7 +12,7 @@ from bot.config.team import Right
 from bot.current import Current
 from bot.permissions import judge_for_role
 from bot.schedules.timing import local_time
-from bot.storage import audit, conversations, inbox, people, tasks
+from bot.storage import agents, audit, conversations, inbox, people, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.states import TaskKind, TaskState
@@ -31,6 +31,7 @@ TOO_MANY_HERE = N_("At most {limit} background tasks may run in one thread.")
 TOO_MANY = N_("One person may have at most {limit} background tasks at once.")
 RULED_OUT = N_("I may not repeat this command without asking. Ask me for it in words instead.")
 NOT_ALLOWED = N_("The role of the person does not allow work here.")
+TOO_OLD = N_("I no longer know which agent worked on this task. Ask me for it in words instead.")
 RATE_REACHED = N_("I may not repeat this command now: it has reached its rate limit. There is room again at {time}.")
 
 
@@ -53,6 +54,16 @@ class TaskPlace:
         return cls(row.author, row.place, bool(row.private), row.conversation)
 
 
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Who works on a background task: a sub-agent of this kind for an agent, with the model of its conversation."""
+
+    kind: str
+    agent: str
+    model: str
+    effort: str
+
+
 def start_command(
     execute: Execute, current: Current, who: TaskPlace, key: str, title: str, command: str, follow_up: str, now: float
 ) -> int:
@@ -64,7 +75,7 @@ def start_command(
 
 
 def start_agent(
-    execute: Execute, current: Current, who: TaskPlace, key: str, title: str, prompt: str, now: float
+    execute: Execute, current: Current, who: TaskPlace, key: str, title: str, prompt: str, now: float, worker: Worker
 ) -> int:
     """Store the message that a run of its own answers, and return the number of its task. Raises TaskRefused."""
     if found := tasks.find_started(execute, key):
@@ -74,8 +85,18 @@ def start_agent(
     conversation = f"task:{number}"
     conversations.place_conversation(execute, conversation, who.thread, shorten(title, MAX_TITLE_CHARS), now)
     message = Message(
-        who.thread, f"task:{number}", "", who.person, prompt, now, private=who.private, origin=Origin.TASK
+        who.thread,
+        f"task:{number}",
+        "",
+        who.person,
+        prompt,
+        now,
+        private=who.private,
+        origin=Origin.TASK,
+        worker=worker.kind,
     )
+    conversations.choose_model(execute, conversation, worker.model, worker.effort)
+    agents.choose_agent(execute, conversation, worker.agent or agents.DEFAULT)
     stored = inbox.store_message(execute, message, conversation, ready=now, received=now)
     tasks.set_message(execute, number, stored, conversation)
     conversations.refresh_pending(execute, conversation)
@@ -119,7 +140,16 @@ def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: 
             zone = people.zone_of(execute, row.channel, row.person) or current.config.time_zone or "UTC"
             raise TaskRefused(_(RATE_REACHED, time=f"{local_time(until + 59, zone):%Y-%m-%d %H:%M}"))
         return start_command(execute, current, who, key, row.title, row.what, row.follow_up, now)
-    return start_agent(execute, current, who, key, row.title, row.what, now)
+    return start_agent(execute, current, who, key, row.title, row.what, now, _worker_of(execute, row))
+
+
+def _worker_of(execute: Execute, row: TaskRow) -> Worker:
+    """Return who worked on a task of an agent. Raises TaskRefused if that is not known any more."""
+    here = conversations.find_conversation(execute, row.conversation)
+    found = inbox.find_message(execute, f"task:{row.id}")
+    if here is None or found is None or not found.message.worker:
+        raise TaskRefused(_(TOO_OLD))
+    return Worker(found.message.worker, here.agent, here.model, here.effort)
 
 
 def _check_limits(execute: Execute, current: Current, who: TaskPlace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from agent.messages import Author, Origin
@@ -17,7 +18,7 @@ from bot.tasks import starting
 from bot.tasks.cancelling import cancel_task
 from bot.tasks.reports import log_path
 from bot.tasks.runner import CommandTasks
-from bot.tasks.starting import TaskPlace, TaskRefused
+from bot.tasks.starting import TaskPlace, TaskRefused, Worker
 from catalogue import use_language
 
 
@@ -33,6 +34,7 @@ class TurnTasks:
         person = said[0].author if said else Author(job.requester, "", language=job.language)
         private = any(message.private for message in said)
         self._who = TaskPlace(person, job.thread, private, job.conversation)
+        self._worker = Worker("", job.agent, job.model, job.effort)
         self._is_task = any(message.origin is Origin.TASK for message in job.messages)
 
     async def start_command(self, key: str, title: str, command: str, follow_up: str) -> str:
@@ -48,11 +50,13 @@ class TurnTasks:
             f" when it ends. {then} Do not wait for it."
         )
 
-    async def start_agent(self, key: str, title: str, prompt: str) -> str:
-        """Let an agent work in a conversation and a sandbox of its own. The same `key` starts it once."""
+    async def start_agent(self, key: str, title: str, prompt: str, kind: str) -> str:
+        """Let a sub-agent work in a conversation and a sandbox of its own. The same `key` starts it once."""
         if self._is_task:
             return "Not possible: a background task cannot start another agent."
-        number = await self._start(partial(starting.start_agent, title=title, prompt=prompt), key)
+        number = await self._start(
+            partial(starting.start_agent, title=title, prompt=prompt, worker=replace(self._worker, kind=kind)), key
+        )
         if isinstance(number, str):
             return number
         self._runner.wake_scheduler()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import ask
+from tests.support.service_process import ask, bash
 
 AGENTS = [
     {"name": "writer", "description": "Writes.", "prompt": "You write novels.", "tools": ["read_file"]},
@@ -53,3 +55,26 @@ async def test_only_an_operator_chooses_the_agent_of_a_group(telegram: FakeTeleg
     await start(agents=AGENTS)
     telegram.send("/agents writer here", chat=-100)
     await telegram.wait(-100, "Only an operator can choose the agent of a group.")
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_an_answer_goes_to_the_agent_that_asked_whoever_is_chosen_meanwhile(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(agents=AGENTS, permissions={"ask": ["bash(touch *)"]})
+    telegram.send("/agents poet")
+    await telegram.wait(JANE, "the agent poet answers in this conversation")
+    step = bash("touch /mnt/user-data/workspace/done")
+    telegram.send(ask(steps=[step], text="all done"))
+    shown = await telegram.wait(JANE, "May I run bash?")
+    await service.quiet()
+    telegram.send("/agents writer")
+    await telegram.wait(JANE, "the agent writer answers in this conversation")
+    telegram.click(shown.buttons[0][1], shown.id)
+    await telegram.wait(JANE, "all done")
+    await service.quiet()
+    assert [*service.data.glob("threads/*/workspace/done")]
+    telegram.send(ask(text="written"))
+    await telegram.wait(JANE, "written")
+    await service.quiet()
+    assert briefs(model) == ["You write poems.", "You write poems.", "You write novels."]

@@ -102,6 +102,31 @@ async def test_a_rule_that_denies_the_tool(
             assert [(row["result"], row["what"]["by"]) for row in tool_rows(attempt)] == [("denied", "rule")], path
 
 
+async def test_the_tools_of_a_named_agent(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Whatever it starts has no tool that it lacks. What the default agent asked or began before is not its work."""
+    reader = {"name": "reader", "tools": ["read_file", "task", "ask_clarification"]}
+    service = await start(**settings_for_paths(tmp_path, agents=[reader]))
+    attempts = make_attempts(telegram, model, service, tmp_path)
+    await prepare(attempts)
+    for attempt in attempts.values():
+        attempt.send("/agents reader me")
+    chosen = "SELECT count(*) FROM agent_defaults"
+    await until(lambda: service.rows(chosen) == [(len(attempts),)], 20, "the choices")
+    await act(attempts)
+
+    async def see(attempt: Attempt) -> None:
+        await (attempt.wait("begun") if attempt.path == "end of a command" else attempt.wait_done())
+
+    others = ("button", "repeated agent", NO_MODEL)
+    await each_path({path: each for path, each in attempts.items() if path != NO_MODEL}, see)
+    await took_effect(attempts[NO_MODEL])
+    await service.quiet()
+    for path, attempt in attempts.items():
+        assert attempt.has_effect() == (path in others), path
+
+
 async def test_permissions_that_ask_and_a_person_who_denies(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.fakes.model import FakeModel, Request
+from tests.fakes.model import Answer, FakeModel, Request, ToolCall
 from tests.fakes.model_script import text_of
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import Service, ask, said
+from tests.support.service_process import Service, ask, bash, said
 
 GROUP = -1001
 EVE = 77
@@ -188,3 +191,116 @@ async def test_a_background_agent_works_in_its_own_conversation_and_survives_a_k
     telegram.send("/tasks")
     shown = await telegram.wait(JANE, "1. ✅ Look around: done at")
     assert "Background tasks" in shown.text
+
+
+READER = {"name": "reader", "model": "small", "tools": ["read_file", "ls", "task"], "prompt": "You read."}
+AUDITOR = {
+    "name": "auditor",
+    "prompt": "You audit.",
+    "tools": ["read_file", "ls", "bash"],
+    "output_schema": {"type": "object", "required": ["n"]},
+}
+SLOW = {"name": "slow", "seconds": 1.5, "tools": ["bash"]}
+LONG = {"name": "long", "max_model_calls": 2, "tools": ["ls"]}
+CHECKED = {"name": "checked", "verify": True}
+KINDS = {"kinds": [AUDITOR, SLOW, LONG, CHECKED]}
+
+
+def in_background(kind: str, prompt: str, **more: Any) -> dict[str, Any]:
+    args = {"description": f"the {kind}", "prompt": prompt, "kind": kind, "background": True, **more}
+    return {"calls": [{"name": "task", "args": args}]}
+
+
+def background_requests(model: FakeModel) -> list[Request]:
+    """Return the requests of sub-agents that work in the background."""
+    return [each for each in model.requests() if "to do in the background" in text_of(each.messages[0])]
+
+
+async def test_a_background_agent_keeps_its_kind_and_the_limits_of_its_caller(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """The named agent that delegates has no bash. The first answer does not fit the schema of the kind."""
+    models = [{"name": name, "model": name, "base_url": f"{model.base_url}/v1"} for name in ("main", "small")]
+    service = await start(agents=[READER], subagents=KINDS, models=models)
+    replies = iter([bash("touch /mnt/user-data/workspace/x"), "three", '{"n": 3}'])
+
+    def work(body: Any) -> Answer | None:
+        if "to do in the background" not in text_of(body["messages"][0]):
+            return None
+        reply = next(replies)
+        calls = (
+            tuple(ToolCall(each["name"], json.dumps(each["args"])) for each in reply["calls"])
+            if isinstance(reply, dict)
+            else ()
+        )
+        return Answer("" if calls else str(reply), calls)
+
+    model.script = work
+    telegram.send("/agents reader")
+    await telegram.wait(JANE, "reader")
+    telegram.send(ask(steps=[in_background("auditor", "audit it")], text="delegated"))
+    await telegram.wait(JANE, '{"n": 3}', seconds=20)
+    await service.quiet()
+    asked = background_requests(model)
+    assert [len(asked), *{each.body["model"] for each in asked}] == [3, "small"]
+    assert {tool["function"]["name"] for each in asked for tool in each.tools} == {"read_file", "ls"}
+    assert "You audit." in text_of(asked[0].messages[0])
+    assert "it is not JSON" in text_of(asked[2].messages[-1])
+    assert not [*service.data.glob("threads/*/workspace/x")]
+
+
+async def test_a_background_agent_has_the_time_and_the_calls_of_its_kind(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(subagents=KINDS)
+    telegram.send(ask(steps=[in_background("slow", ask(steps=[bash("sleep 60")], text="late"))], text="first"))
+    await telegram.wait(JANE, "This took longer than the limit of", seconds=20)
+    looks = [{"calls": [{"name": "ls", "args": {"path": f"/mnt/user-data/{number}"}}]} for number in range(5)]
+    telegram.send(ask(steps=[in_background("long", ask(steps=looks, text="late"))], text="second"))
+    await telegram.wait(JANE, "I stopped after 2 steps", seconds=20)
+    await service.quiet()
+    assert "late" not in said(telegram, JANE)
+
+
+async def test_what_a_background_agent_cannot_keep_is_refused_with_the_reason(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(subagents=KINDS)
+    steps = [in_background("checked", "x"), in_background("general-purpose", "x", after=["nothing"])]
+    telegram.send(ask(steps=steps, text="refused"))
+    await telegram.wait(JANE, "refused")
+    await service.quiet()
+    told = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool"]
+    assert ["are checked" in told[0], "cannot come `after` others" in told[1]] == [True, True]
+    assert service.rows("SELECT count(*) FROM tasks") == [(0,)]
+
+
+async def test_a_repeated_agent_has_the_same_kind(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start(agents=[READER | {"model": ""}], subagents=KINDS)
+    telegram.send("/agents reader")
+    await telegram.wait(JANE, "reader")
+    call = in_background("long", ask(steps=[{"calls": [{"name": "ls", "args": {"path": "/"}}]}], text="looked"))
+    telegram.send(ask(steps=[call], text="delegated"))
+    await telegram.wait(JANE, "looked", seconds=20)
+    await service.quiet()
+    telegram.send("/task 1 retry")
+    await until(lambda: said(telegram, JANE).count("looked") == 2, 20, "the second result")
+    await service.quiet()
+    assert {tool["function"]["name"] for each in background_requests(model) for tool in each.tools} == {"ls"}
+    agents = service.rows("SELECT agent FROM conversations WHERE key LIKE 'task:%'")
+    assert agents == [("reader",), ("reader",)]
+
+
+async def test_a_background_agent_whose_kind_is_gone_does_not_become_another_one(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(subagents=KINDS)
+    call = in_background("long", ask(steps=[], text="worked", delay_ms=3000))
+    telegram.send(ask(steps=[call], text="delegated"))
+    await telegram.wait(JANE, "delegated")
+    await until(lambda: bool(background_requests(model)), 10, "the agent")
+    await service.kill()
+    service.configure({"subagents": {"kinds": [AUDITOR]}})
+    await service.start()
+    await telegram.wait(JANE, "its agent is no longer configured", seconds=20)
+    await service.quiet()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -9,7 +10,18 @@ from functools import lru_cache
 from agent.blocks import APPROVAL_OPTIONS, Approve, Failed
 from agent.demo.rules import DEMO_RULES
 from agent.permissions.defaults import OUTSIDE_RULES
-from agent.permissions.rules import GRANTED, Judgement, Rule, ToolUse, grant_for, hides, judge, parse_rules, strictest
+from agent.permissions.rules import (
+    GRANTED,
+    Judgement,
+    Rule,
+    ToolUse,
+    grant_for,
+    hides,
+    hiding_rules,
+    judge,
+    parse_rules,
+    strictest,
+)
 from bot.access import AccessPolicy
 from bot.approvals import find_approval_rule, may_approve, route_approval
 from bot.claims import ClaimedRun
@@ -38,6 +50,9 @@ class TurnPermissions:
         self._current = current
         self._job = job
         self._roles: Sequence[RoleConfig] = ()  # at the last call
+        self._hidden: dict[str, bool] = {}  # the tools that were looked up, for the configuration and the roles:
+        self._hidden_by: tuple[Config, Sequence[RoleConfig | None]] | None = None
+        self._hiding: Sequence[Sequence[Rule]] = ()
 
     @property
     def access(self) -> AccessPolicy:
@@ -64,11 +79,26 @@ class TurnPermissions:
 
     async def judge(self, use: ToolUse) -> Judgement:
         """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""
-        return await self._store.run(lambda execute: self._judge(execute, use), durable=False)
+        config, roles = self._current.config, await self._store.run(self._look_up_roles, durable=False)
+        if use.subject and use.subject.kind == "shell":  # parsing takes a while: neither in the loop nor in the store
+            judgement = await asyncio.to_thread(judge_for_roles, config, roles, use)
+        else:
+            judgement = judge_for_roles(config, roles, use)
+        if judgement.verdict == "ask" and await self._store.run(
+            lambda each: self._is_granted(each, use), durable=False
+        ):
+            return Judgement("allow", GRANTED)
+        return judgement
 
     def hides(self, tool: str) -> bool:
         """Return whether a rule denies every call of the tool, as the roles were at the last call."""
-        return any(hides(rules_in_force(self._current.config, role), tool) for role in self._roles or (None,))
+        config, roles = self._current.config, tuple(self._roles or (None,))
+        if self._hidden_by is None or self._hidden_by[0] is not config or self._hidden_by[1] != roles:
+            self._hidden_by, self._hidden = (config, roles), {}
+            self._hiding = [hiding_rules(rules_in_force(config, role)) for role in roles]
+        if (known := self._hidden.get(tool)) is None:
+            known = self._hidden[tool] = any(hides(rules, tool) for rules in self._hiding)
+        return known
 
     def _look_up_roles(self, execute: Execute) -> Sequence[RoleConfig]:
         people, access = self._people(execute), self.access
@@ -78,13 +108,6 @@ class TurnPermissions:
     def _people(self, execute: Execute) -> Collection[str]:
         run = runs.find_run(execute, self._job.run)
         return runs.people_of(run) if run else [self._job.requester]
-
-    def _judge(self, execute: Execute, use: ToolUse) -> Judgement:
-        config = self._current.config
-        judgement = strictest((judge_for_role(config, role, use) for role in self._look_up_roles(execute)), "deny")
-        if judgement.verdict == "ask" and self._is_granted(execute, use):
-            return Judgement("allow", GRANTED)
-        return judgement
 
     def _is_granted(self, execute: Execute, use: ToolUse) -> bool:
         rule = find_approval_rule(self.access.team, use)
@@ -139,6 +162,11 @@ def judge_for_role(config: Config, role: RoleConfig, use: ToolUse) -> Judgement:
     if use.name == SKILL_TOOL and role.skills and str(use.args.get("name")) not in role.skills:
         return Judgement("deny", f"the role {role.name} may use these skills only: {', '.join(role.skills)}")
     return judge(rules_in_force(config, role), use)
+
+
+def judge_for_roles(config: Config, roles: Iterable[RoleConfig], use: ToolUse) -> Judgement:
+    """Return the strictest verdict about a call for several roles."""
+    return strictest((judge_for_role(config, role, use) for role in roles), "deny")
 
 
 def is_in_force(

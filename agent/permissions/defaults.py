@@ -6,16 +6,21 @@ from agent.permissions.rules import Rule
 
 OUTSIDE_PATTERNS = (
     "git push *",
-    "git -* push *",
     "ssh *",
     "scp *",
     "sftp *",
     "gh *",
     "npm publish *",
     "twine upload *",
-    "curl *-X *",
-    "curl *-d *",
-    "curl *--data*",
+    "curl -X *",
+    "curl -d *",
+    "curl -F *",
+    "curl -T *",
+    "curl -Q *",
+    "wget --post-*",
+    "wget --body-*",
+    "wget --method *",
+    "wget --execute *",
 )
 OUTSIDE_RULES = tuple(Rule("ask", "bash", pattern, builtin=True) for pattern in OUTSIDE_PATTERNS)
 """Ask before commands that act on other systems. They matter where the sandbox has a network."""

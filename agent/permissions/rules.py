@@ -11,15 +11,19 @@ import fnmatch
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
+from agent.permissions.marks import MARKS
+from agent.permissions.patterns import compile_part, compile_pattern, could_match
 from catalogue import _
 from sandbox.base import WORKSPACE
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
+
+    from agent.permissions.shell import FoundCommand, ShellLine
 
 
 class RuleText(str):
@@ -36,6 +40,8 @@ class RuleText(str):
 
 Verdict = Literal["allow", "ask", "deny"]
 SEVERITY: Sequence[Verdict] = ("deny", "ask", "allow")
+MAX_SEARCHED = 100_000
+MAX_WORK = 5_000_000  # characters of a line's commands, each times the rules: 20 ms
 
 _RULE = re.compile(r"([A-Za-z_][\w*.-]*)(?:\((.*)\))?", re.DOTALL)
 
@@ -108,13 +114,15 @@ class Rule:
 
     def matches(self, text: str) -> bool:
         """Return whether the pattern matches. `*` matches any text; `git *` also matches `git`."""
-        if not self.pattern or (self.pattern.endswith(" *") and text == self.pattern[:-2]):
-            return True
-        return fnmatch.fnmatchcase(text, self.pattern.replace("[", "[[]"))
+        return not self.pattern or bool(compile_pattern(self.pattern)(text))
+
+    def could_match(self, text: str) -> bool:
+        """Return whether the pattern matches the text of a command for a value of what is known only when it runs."""
+        return bool(MARKS.search(text)) and could_match(self.pattern, text)
 
     def occurs_in(self, text: str) -> bool:
-        """Return whether the pattern matches a part of the text."""
-        return fnmatch.fnmatchcase(text, f"*{self.pattern.replace('[', '[[]')}*")
+        """Return whether the pattern matches a part of the text, or the text is too long to say so."""
+        return len(text) > MAX_SEARCHED or bool(compile_part(self.pattern)(text))
 
 
 def parse_rule(verdict: Verdict, text: str) -> Rule:
@@ -176,9 +184,14 @@ def describe_call(name: str, args: Mapping[str, Any]) -> str:
     return "".join(each if each.isprintable() or each == "\n" else f"\\u{ord(each):04x}" for each in text)
 
 
+def hiding_rules(rules: Iterable[Rule]) -> Sequence[Rule]:
+    """Return the rules that deny every call of a tool."""
+    return [rule for rule in rules if rule.verdict == "deny" and not rule.pattern]
+
+
 def hides(rules: Iterable[Rule], tool: str) -> bool:
     """Return whether one of the rules denies every call of a tool."""
-    return any(rule.verdict == "deny" and not rule.pattern and rule.names(tool) for rule in rules)
+    return any(rule.names(tool) for rule in hiding_rules(rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,20 +221,48 @@ def judge(rules: Sequence[Rule], use: ToolUse) -> Judgement:
 
 
 def _judge_shell_line(rules: Sequence[Rule], use: ToolUse, text: str) -> Judgement:
-    from agent.permissions.shell import parse_shell_line
+    from agent.permissions.shell import FoundCommand, parse_shell_line
 
     line = parse_shell_line(text)
-    commands = [" ".join(words) for words in line.commands or [(text,)]]
-    found = [_strictest_rule([rule for rule in rules if rule.matches(each)], use.default) for each in commands]
+    commands = list(dict.fromkeys(line.commands or [FoundCommand((text,))]))
+    found: list[Judgement] = []
+    work = MAX_WORK // len(rules)
+    while commands and work > 0:
+        command = commands.pop(0)
+        work -= sum(len(each) + 100 for each in command.all_texts())
+        found += _judge_command(rules, command, use.default) if work > 0 else ()
+    is_certain = line.certain and work > 0
     strict = [rule for rule in rules if rule.verdict != "allow" and rule.pattern and not rule.builtin]
-    if not line.certain:
-        hits = [rule for rule in strict if any(map(rule.matches, line.pieces()))]
-        hits += [rule for rule in rules if rule.builtin and rule.occurs_in(line.text)]
-        found += [Judgement(rule.verdict, str(rule)) for rule in hits]
+    if not is_certain:
+        found += _judge_uncertain_text(strict, line, min(work, MAX_WORK // len(rules)))
+        found += [Judgement(rule.verdict, str(rule)) for rule in rules if rule.builtin and rule.occurs_in(line.text)]
     trusted = use.default == "allow" or any(rule.verdict == "allow" and not rule.pattern for rule in rules)
-    if (not line.certain and (strict or not trusted)) or (line.writes and not trusted):
+    if (not is_certain and (strict or not trusted)) or (line.writes and not trusted):
         found.append(Judgement("ask"))
     return strictest(found, use.default)
+
+
+def _judge_uncertain_text(rules: Sequence[Rule], line: ShellLine, work: int) -> Iterator[Judgement]:
+    """Yield the verdicts about the parts of a text that may be commands."""
+    for piece in line.pieces():
+        work -= len(piece) + 100
+        if work < 0:
+            return
+        yield from (Judgement(rule.verdict, str(rule)) for rule in rules if rule.matches(piece))
+
+
+def _judge_command(rules: Sequence[Rule], command: FoundCommand, default: Verdict) -> Iterator[Judgement]:
+    """Yield the verdict about a command, and `ask` for each rule that could match what is known only when it runs."""
+    texts, all_texts = command.texts(), command.all_texts()
+    hits, possible = [], []
+    for rule in rules:
+        if any(map(rule.matches, texts if rule.verdict == "allow" else all_texts)):
+            hits.append(rule)
+        elif rule.verdict != "allow" and any(map(rule.could_match, all_texts)):
+            possible.append(rule)
+    yield _strictest_rule(hits, default)
+    is_configured = any(not rule.builtin for rule in hits)
+    yield from (Judgement("ask", str(rule)) for rule in possible if not (rule.builtin and is_configured))
 
 
 def _strictest_rule(hits: Sequence[Rule], default: Verdict) -> Judgement:

@@ -1,97 +1,91 @@
 """Find every command that a shell line runs. Loads tree-sitter: import it only when a rule needs it.
 
 What the parser is not certain of is reported as uncertain, so that a rule never allows it. The sandbox is the wall
-between the agent and the machine; rules only decide what a person is asked.
+between the agent and the machine; rules only decide what a person is asked. Judging takes a bounded time: a line that
+is too long or too nested is not parsed, and is uncertain.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-_PARSER = Parser(Language(tree_sitter_bash.language()))
-MAX_NESTING = 8  # shells inside shells
-MAX_BYTES = 8192  # of a line that is parsed: the grammar is quadratic in places
-MAX_PIPES = 800  # as many take 30 ms
+from agent.permissions.marks import MARKS, TEXT, VALUE, name_set
+from agent.permissions.options import command_forms, join_words
+from agent.permissions.words import read_word
+from agent.permissions.wrappers import (
+    ASSIGNMENT,
+    OPAQUE,
+    RUNNERS,
+    WRAPPERS,
+    Words,
+    found_programs,
+    shell_script,
+    unwrap,
+)
 
-# Programs that run the program in their arguments, with those of their short options that take a value.
-_WRAPPERS = {
-    "builtin": "",
-    "busybox": "",
-    "chroot": "",
-    "command": "",
-    "coproc": "",
-    "doas": "u",
-    "env": "iuSC",
-    "exec": "a",
-    "ionice": "cnp",
-    "nice": "n",
-    "nohup": "",
-    "setsid": "",
-    "stdbuf": "ioe",
-    "sudo": "ugpCDhrt",
-    "time": "fo",
-    "timeout": "ks",
-    "xargs": "IndPLsaE",
-}
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-_OPAQUE = frozenset(  # they run what their arguments or a file say, or give a name another meaning
-    [
-        "eval",
-        "source",
-        ".",
-        "ssh",
-        "su",
-        "script",
-        "watch",
-        "parallel",
-        "trap",
-        "alias",
-        "hash",
-        "enable",
-        "mapfile",
-        "readarray",
-        "complete",
-        "bind",
-        "flock",
-        "unshare",
-        "nsenter",
-        "strace",
-        "ltrace",
-        "taskset",
-        "chrt",
-        "runuser",
-        "fakeroot",
-        "start-stop-daemon",
-        "systemd-run",
-    ]
+_PARSER = Parser(Language(tree_sitter_bash.language()))
+_PARSING = threading.Lock()  # lines are judged in threads
+MAX_NESTING = 8  # shells inside shells, programs that run programs
+MAX_BYTES = 8192  # of a line that is parsed: the grammar is quadratic in places
+MAX_PIPES = 400  # as many take 10 ms, as many `${` 5 ms
+MAX_PIECES = 1000
+MAX_COMMANDS = 2000
+MAX_SUFFIXES = 20  # words of a wrapper with an unknown option at which its program may begin
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "yash", "rbash"})
+_LOADERS = re.compile(r"ld(?:-linux[\w-]*|-musl[\w-]*)?\.so[\w.]*|ld-[\d.]+\.so")
+_DANGEROUS_VARIABLES = re.compile(
+    r"PATH|IFS|ENV|PS[0-4]|PROMPT_COMMAND|HOME|XDG_CONFIG_HOME|PYTHONPATH|PYTHONSTARTUP|PERL5\w+|RUBYOPT|NODE_OPTIONS"
+    r"|EDITOR|VISUAL|\w*PAGER|LESS(?:OPEN|CLOSE)|SHELLOPTS|BASHOPTS|(?:LD|BASH|DYLD)_\w+"
+    r"|GIT_(?!AUTHOR_|COMMITTER_|TERMINAL_PROMPT)\w+"
 )
-_RUNNING_FIND = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprintf", "-fprint", "-fls"})
-_DANGEROUS_VARIABLES = frozenset(
-    {"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "IFS", "BASH_ENV", "ENV", "PYTHONPATH", "GIT_SSH_COMMAND", "PAGER"}
-)
-_ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*\+?=")
-_PLAIN_WORD = re.compile(r"""(?:\\?[\w.+/-]|'[^']*'|"[^"$`\\]*")++$""")
-_LITERAL = re.compile(r"""^(?:'([^']*)'|"([^"$`\\]*)")$""")
+_PLAIN_PAGER = re.compile(r"(?:GIT_)?PAGER=(?:cat|less)?")
+_SETTING_BUILTINS = name_set("read printf getopts wait unset declare typeset local export readonly let")
+_EVALUATING_BUILTINS = _SETTING_BUILTINS | {"test", "["}
+_HIDDEN_COMMAND = re.compile(r"\$\(|`")
+_HIDDEN_INDEX = re.compile(r"\[[^\]]*(?:\$\(|`)")
+_DEFAULTING = re.compile(r"\$\{(\w+):?=")
+_JOINED_LINES = re.compile(r"[^\s]\\\n\S")
 _WRITES = re.compile(r"^\d*(?:&?>|>\||>>|<>)")
 _DUPLICATES = re.compile(r"^\d*>&\d+-?$")
 _PIECES = re.compile(r"[;&|\n(){}`]+|\$\(|[<>]\(")
+_REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCommand:
+    """A command: its words as it gets them, as the line spells it, and further forms for rules that deny or ask."""
+
+    words: Words
+    raw: str = ""
+    forms: tuple[str, ...] = ()
+
+    def texts(self) -> set[str]:
+        """Return the spellings that a rule may match, each of which says the whole command."""
+        return {" ".join(self.words), self.raw or " ".join(self.words)}
+
+    def all_texts(self) -> set[str]:
+        """Return the spellings that a rule must not miss."""
+        return {*self.texts(), join_words(self.words), *self.forms}
 
 
 @dataclass(slots=True)
 class ShellLine:
-    """The commands of a line as tuples of words, the innermost too, and the files that redirections write.
+    """The commands of a line, the innermost too, and the files that redirections write.
 
     `certain` is False if a command may be hidden: a name that is computed, a nested shell, a syntax error. `text` is
     the line without the bodies of quoted here-documents, which are data.
     """
 
-    commands: list[tuple[str, ...]] = field(default_factory=list)
+    commands: list[FoundCommand] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     certain: bool = True
     text: str = ""
@@ -99,16 +93,18 @@ class ShellLine:
     def pieces(self) -> Iterator[str]:
         """Yield every part of the text that could be a command, for rules that must not miss one."""
         yield self.text
-        yield from (piece for part in _PIECES.split(self.text) if (piece := part.strip()))
+        yield from dict.fromkeys(piece for part in _PIECES.split(self.text)[:MAX_PIECES] if (piece := part.strip()))
 
 
+@lru_cache(maxsize=64)
 def parse_shell_line(line: str, nesting: int = 0) -> ShellLine:
-    """Parse a shell line. Never raises: what cannot be parsed is uncertain."""
+    """Parse a shell line. Never raises: what cannot be parsed is uncertain. The result is shared: do not change it."""
     found = ShellLine()
     source = line.encode("utf-8", "replace")
-    if nesting > MAX_NESTING or "\0" in line or len(source) > MAX_BYTES or source.count(b"|") > MAX_PIPES:
+    too_much = len(source) > MAX_BYTES or source.count(b"|") > MAX_PIPES or source.count(b"${") > MAX_PIPES
+    if nesting > MAX_NESTING or too_much or "\0" in line or MARKS.search(line):
         return ShellLine(certain=False, text=line)
-    root = _PARSER.parse(source).root_node
+    root = _parse(source)
     here, data = _here_documents(root, source)
     if here:
         # The grammar loses what follows some here-documents (`<<X 2>&1 | rm`), so the line is parsed again without
@@ -116,14 +112,19 @@ def parse_shell_line(line: str, nesting: int = 0) -> ShellLine:
         for node in here:
             if node.type == "heredoc_body":
                 _visit(node, source, found, nesting)
-        root = _PARSER.parse(rest := _blank(source, here)).root_node
+        root = _parse(rest := _blank(source, here))
         found.certain &= b"<<" not in rest.replace(b"<<<", b"")
         _visit(root, rest, found, nesting)
     else:
         _visit(root, source, found, nesting)
-    found.certain &= not root.has_error
     found.text = _blank(source, data).decode("utf-8", "replace")
+    found.certain &= not root.has_error and not _JOINED_LINES.search(found.text)  # the grammar splits `pu\\NEWLINEsh`
     return found
+
+
+def _parse(source: bytes) -> Node:
+    with _PARSING:
+        return _PARSER.parse(source).root_node
 
 
 def _here_documents(root: Node, source: bytes) -> tuple[list[Node], list[Node]]:
@@ -152,20 +153,83 @@ def _blank(source: bytes, nodes: list[Node]) -> bytes:
 
 def _visit(root: Node, source: bytes, found: ShellLine, nesting: int) -> None:
     todo = [root]
+    late: dict[int, list[Node]] = {}  # words behind a redirection, by the start of their command
     while todo:
         node = todo.pop()
         if node.type in ("function_definition", "ERROR") or node.is_missing:
             found.certain = False
+        elif node.type == "redirected_statement":
+            _note_late_words(node, late, found)
         elif node.type == "command":
-            skipped = ("file_redirect", "herestring_redirect", "heredoc_redirect")
-            _add_command([_text(each, source) for each in node.children if each.type not in skipped], found, nesting)
+            _add_command_node(node, late.get(node.start_byte, []), source, found, nesting)
         elif node.type == "file_redirect":
             _add_redirect(node, source, found)
         elif node.type in ("declaration_command", "unset_command", "test_command"):
-            found.commands.append(tuple(_text(node, source).split()[:2]))
-        elif node.type == "variable_assignment" and _text(node, source).split("=")[0] in _DANGEROUS_VARIABLES:
-            found.certain = False
+            _add_builtin(node, source, found)
+        elif node.type == "variable_assignment":
+            _check_assignment(node, source, found)
+        elif node.type == "for_statement" and (name := node.child_by_field_name("variable")):
+            found.certain &= not _DANGEROUS_VARIABLES.fullmatch(_text(name, source))
+        elif node.type == "expansion":
+            _check_expansion(_text(node, source), found)
         todo += reversed(node.children)
+
+
+def _note_late_words(node: Node, late: dict[int, list[Node]], found: ShellLine) -> None:
+    """Note the words behind a redirection: the grammar takes `push` in `git > x push` for a second file."""
+    words = [
+        each
+        for child in node.children_by_field_name("redirect")
+        if child.type == "file_redirect"
+        for each in child.children_by_field_name("destination")[1:]
+    ]
+    body = node.child_by_field_name("body")
+    while words and body is not None and body.type != "command":
+        body = body.named_children[-1] if body.named_children and body.type in ("pipeline", "list") else None
+    if words and body is None:
+        found.certain = False
+    elif body is not None:
+        late[body.start_byte] = words
+
+
+def _check_expansion(text: str, found: ShellLine) -> None:
+    """A prompt (`${x@P}`) runs what is in it; `${PATH:=.}` sets a variable."""
+    defaulting = _DEFAULTING.match(text)
+    if "@P" in text or (defaulting and _DANGEROUS_VARIABLES.fullmatch(defaulting[1])):
+        found.certain = False
+
+
+def _check_assignment(node: Node, source: bytes, found: ShellLine) -> None:
+    text = _text(node, source)
+    name = re.split(r"\+?=|\[", text, maxsplit=1)[0]
+    value = node.child_by_field_name("value")
+    literal = read_word(value, source) if value is not None and value.type != "array" else ""
+    if _DANGEROUS_VARIABLES.fullmatch(name) and not _PLAIN_PAGER.fullmatch(f"{name}={literal}"):
+        found.certain = False
+    found.certain &= not _HIDDEN_COMMAND.search(literal)  # arithmetic would run it
+
+
+def _add_builtin(node: Node, source: bytes, found: ShellLine) -> None:
+    """Add `export`, `unset` or a test. Its words are checked for variables that it sets, and for hidden commands."""
+    raw = _text(node, source)
+    words = [read_word(each, source) for each in node.named_children if each.type != "variable_assignment"]
+    found.commands.append(FoundCommand(tuple(raw.split()[:2])))
+    if node.type == "test_command":
+        found.certain &= not any(map(_HIDDEN_INDEX.search, _literals(node, source)))
+        return
+    for word in words:
+        name = re.split(r"\+?=|\[", word, maxsplit=1)[0]
+        hidden = _DANGEROUS_VARIABLES.fullmatch(name) or MARKS.search(name) or _HIDDEN_COMMAND.search(word)
+        found.certain &= not hidden and not (word.startswith("-") and "n" in word)
+
+
+def _literals(node: Node, source: bytes) -> Iterator[str]:
+    todo = [node]
+    while todo:
+        each = todo.pop()
+        if each.type in ("raw_string", "ansi_c_string", "string", "concatenation", "word"):
+            yield read_word(each, source)
+        todo += each.named_children
 
 
 def _add_redirect(node: Node, source: bytes, found: ShellLine) -> None:
@@ -175,58 +239,93 @@ def _add_redirect(node: Node, source: bytes, found: ShellLine) -> None:
         found.writes.append(name)
 
 
-def _add_command(words: list[str], found: ShellLine, nesting: int) -> None:
+def _add_command_node(node: Node, late: Sequence[Node], source: bytes, found: ShellLine, nesting: int) -> None:
+    skipped = (*_REDIRECTS, "variable_assignment")
+    nodes = [each for each in node.children if each.type not in skipped] + list(late)
+    raw = [_text(each, source) for each in nodes]
+    _add_command(tuple(read_word(each, source) for each in nodes), raw, found, nesting)
+
+
+def _add_command(words: Words, raw: Sequence[str], found: ShellLine, nesting: int) -> None:
     """Add a command and the commands that it wraps."""
     while words:
-        if _ASSIGNMENT.match(words[0]):
-            found.certain &= words[0].split("=")[0].rstrip("+") not in _DANGEROUS_VARIABLES
-            words = words[1:]
-            continue
-        if not _PLAIN_WORD.match(words[0]):  # $cmd, $(cmd), a glob
-            found.commands.append(tuple(words))
+        if len(found.commands) >= MAX_COMMANDS:
             found.certain = False
             return
-        name = posixpath.basename(re.sub(r"[\\'\"]", "", words[0]))
-        found.commands.append((name, *words[1:]))
-        if name in _SHELLS:
-            _add_nested_shell(words[1:], found, nesting)
-        elif name in _OPAQUE or (name == "find" and not _RUNNING_FIND.isdisjoint(words)):
+        name = _program_name(words[0])
+        if not name:  # $cmd, $(cmd), a glob
+            found.commands.append(FoundCommand(words, " ".join(raw)))
             found.certain = False
-        if name not in _WRAPPERS:
+            return
+        arguments = words[1:]
+        forms, is_certain = command_forms((name, *arguments))
+        if name in RUNNERS:
+            forms += _suffixes(arguments)
+        found.certain &= is_certain and not _hides_command(name, arguments)
+        inner = unwrap(name, arguments) if name in WRAPPERS else None
+        is_group = name == "coproc" and "{" in arguments  # `coproc NAME { …; }`, which the grammar does not know
+        found.certain &= not is_group
+        if is_group or (inner and not inner.certain):
+            forms += _suffixes(arguments)
+        found.commands.append(FoundCommand((name, *arguments), " ".join((name, *raw[1:])), tuple(forms)))
+        if name in _SHELLS:
+            _add_nested_shell(arguments, found, nesting)
+        elif name == "find":
+            _add_found_programs(arguments, found, nesting)
+        if inner is None:
             return
         nesting += 1
-        if nesting > MAX_NESTING:  # sudo sudo sudo …
-            found.certain = False
-            return
-        words = _wrapped_words(name, words[1:])
+        found.certain &= inner.certain and nesting <= MAX_NESTING and not any(map(_is_dangerous, inner.assigned))
+        words, raw = (inner.words, inner.words) if nesting <= MAX_NESTING else ((), ())
 
 
-def _add_nested_shell(arguments: list[str], found: ShellLine, nesting: int) -> None:
+def _suffixes(words: Words) -> list[str]:
+    return [join_words(words[index:]) for index in range(min(len(words), MAX_SUFFIXES))]
+
+
+def _program_name(word: str) -> str:
+    """Return the name of a program, "" if only the shell knows it. The folder does not matter, if it is one word."""
+    _folder, slash, name = word.rpartition("/")
+    return "" if TEXT in word or VALUE in name else posixpath.basename(word) or (word and slash) or "''"
+
+
+def _is_dangerous(assignment: str) -> bool:
+    return bool(_DANGEROUS_VARIABLES.fullmatch(re.split(r"\+?=|\[", assignment, maxsplit=1)[0]))
+
+
+def _hides_command(name: str, arguments: Words) -> bool:
+    """Return whether a builtin runs a command that its arguments hide, or sets a variable that others depend on."""
+    if name in OPAQUE or _LOADERS.fullmatch(name):
+        return True
+    if name in _EVALUATING_BUILTINS and any(map(_HIDDEN_INDEX.search, arguments)):
+        return True
+    if name == "let" and any(map(_HIDDEN_COMMAND.search, arguments)):
+        return True
+    sets = name in _SETTING_BUILTINS and (name != "printf" or arguments[:1] == ("-v",))
+    return sets and any(ASSIGNMENT.match(f"{each}=") and _is_dangerous(each) for each in arguments)
+
+
+def _add_found_programs(arguments: Words, found: ShellLine, nesting: int) -> None:
+    """Add what `find` runs. What it deletes or writes counts as written."""
+    programs, changes = found_programs(arguments)
+    for words in programs:
+        if nesting < MAX_NESTING:
+            _add_command(words, words, found, nesting + 1)
+        found.certain &= nesting < MAX_NESTING
+    found.certain &= not any(MARKS.match(each) for each in arguments[1:])  # it may be `-exec`
+    if changes:
+        found.writes.append("find")
+
+
+def _add_nested_shell(arguments: Words, found: ShellLine, nesting: int) -> None:
     """Add the commands of `bash -c 'LINE'`. Anything else that a nested shell runs is not visible."""
-    if (
-        len(arguments) >= 2
-        and arguments[0] in ("-c", "-lc", "-ec", "-xc")
-        and (literal := _LITERAL.match(arguments[1]))
-    ):
-        inner = parse_shell_line(literal[1] if literal[1] is not None else literal[2], nesting + 1)
-        found.commands += inner.commands
-        found.writes += inner.writes
-        found.certain &= inner.certain
-    else:
+    if (script := shell_script(arguments)) is None:
         found.certain = False
-
-
-def _wrapped_words(name: str, words: list[str]) -> list[str]:
-    """Return the words of the program that a wrapper runs."""
-    with_value = _WRAPPERS[name]
-    while words and (words[0].startswith("-") or _ASSIGNMENT.match(words[0])):
-        takes_next = len(words[0]) == 2 and words[0][1] in with_value
-        words = words[2 if takes_next else 1 :]
-    if name == "timeout" and words and re.match(r"^[\d.]+[smhd]?$", words[0]):
-        words = words[1:]
-    if name == "chroot":
-        words = words[1:]
-    return words
+        return
+    inner = parse_shell_line(script, nesting + 1)
+    found.commands += inner.commands
+    found.writes += inner.writes
+    found.certain &= inner.certain
 
 
 def _text(node: Node, source: bytes) -> str:

@@ -38,6 +38,8 @@ RUNS_RM = [
     "'rm' x",
     "r''m x",
     "\\rm x",
+    "$'rm' x",
+    "find . -exec rm {} +",
     "r\\m x",
     "/bin/rm x",
     "/usr/bin/../bin/rm x",
@@ -83,11 +85,9 @@ ASKS = [
     "git log && curl x | sh",
     "$x -rf /",
     "$(echo rm) x",
-    "$'rm' x",
     "eval rm x",
     "source x",
     ". x",
-    "find . -exec rm {} +",
     "find . -delete",
     "PATH=. git status",
     "export PATH=.",
@@ -171,14 +171,26 @@ SLOW_LINES = [
     "x=" * 4000,
     "bash -c " * 1000,
     "\x00" * 9000,
+    "rm $a;" * 1100,
+    "timeout 5 " * 800 + "$x",
+    "env " * 1500 + "$x",
+    "git config a $x;" * 500,
+    "git - " * 15_000,
+    "git -" * 200_000,
+    "curl -d@x -XPOST $x;" * 400,
 ]
+MANY_RULES = (
+    *parse_rules(deny=[f"bash(tool{number} *-x * {number})" for number in range(100)]),
+    *RULES,
+    *OUTSIDE_RULES,
+)
 
 
 @pytest.mark.parametrize("line", SLOW_LINES, ids=lambda line: f"{line[:20]!r}-{len(line)}")
 def test_no_line_takes_long_to_judge(line: str) -> None:
     verdict("true")  # loads the parser
     begun = time.thread_time()
-    assert verdict(line) in ("ask", "deny")
+    assert judge(MANY_RULES, bash(line)).verdict in ("ask", "deny")
     assert time.thread_time() - begun < 0.25
 
 
@@ -235,9 +247,33 @@ def test_a_grant_is_for_exactly_one_subject_or_for_a_tool_without_one() -> None:
         ("cd repo && git -C sub push origin main", "ask"),
         ("source .venv/bin/activate && pytest -q", "allow"),  # uncertain, but nothing in it looks like those commands
         ("git stash push", "allow"),
+        ('eval "git -C x push origin"', "ask"),
         ('eval "git push origin"', "ask"),
         ("curl -s https://example.org", "allow"),
-        ("curl -sX POST https://example.org", "allow"),  # they are a convenience, not a wall
+        ("curl -sX POST https://example.org", "ask"),
+        ("curl -XPOST https://example.org", "ask"),
+        ("curl --request DELETE https://example.org", "ask"),
+        ("curl --reques DELETE https://example.org", "ask"),
+        ("curl -d@f https://example.org", "ask"),
+        ("curl -sd x=1 https://example.org", "ask"),
+        ("curl https://example.org --json '{}'", "ask"),
+        ("curl -F a=@f https://example.org", "ask"),
+        ("curl -sSLT f https://example.org", "ask"),
+        ("curl --data-urlencode x https://example.org", "ask"),
+        ("curl $OPTIONS https://example.org", "ask"),
+        ("curl -K f", "ask"),
+        ("curl --config f", "ask"),
+        ("git -c alias.p=push p", "ask"),
+        ("curl -fsSLo /tmp/d -H 'X-d: 1' \"https://example.org/$ID?a=b-d\" -w '%{http_code}'", "allow"),
+        ("curl -I --max-time 5 https://example.org/-d", "allow"),
+        ("curl --compressed -u a:b -A -d --retry 3 https://example.org | jq .", "allow"),
+        ("wget --post-data x=1 https://example.org", "ask"),
+        ("wget --post-file=f https://example.org", "ask"),
+        ("wget -q --metho=PUT --body-f=f https://example.org", "ask"),
+        ("wget -qO- https://example.org", "allow"),
+        ("wget -q -e post_data=x https://example.org", "ask"),
+        ("git --no-pager log | head", "allow"),
+        ("git -P push", "ask"),
         ("curl -X DELETE https://example.org/1", "ask"),
         ("curl -d @x https://example.org", "ask"),
         ("sudo ssh host reboot", "ask"),

@@ -20,7 +20,7 @@ from agent.permissions.reach import Reach
 from agent.permissions.rules import PermissionGate, RulePermissions
 from agent.schedules import Schedules
 from agent.skills.library import SkillLibrary, TurnSkills
-from agent.spending import SpendingGate
+from agent.spending import ModelCall, SpendingGate
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # they import the model classes and an HTTP client
@@ -143,22 +143,6 @@ class ToolLedger(Protocol):
 
     async def end(self, call: str, result: str) -> None:
         """Record the result."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCall:
-    """A finished paid call with its tokens, as far as the provider reports them. `at` is its end in unix time."""
-
-    agent: str
-    model: str  # the name of its configuration entry
-    kind: str  # turn, summary, title, evaluation, memory, voice, embedding
-    input: int
-    output: int
-    cached: int
-    reasoning: int
-    seconds: float
-    at: float
-    audio_seconds: float = 0.0  # of a voice message; it has its price, and is not stored
 
 
 @dataclass(eq=False, slots=True)

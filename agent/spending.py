@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from agent.context import Meter, ModelCall
+    from agent.context import Meter
 
 R = TypeVar("R")
 
 LEAD = "lead"  # the agent that answers the person
 VOICE, EMBEDDING = "voice", "embedding"  # kinds of calls of other endpoints than those of `models`
-CHARS_PER_TOKEN = 3  # an estimate on the safe side, where no provider has counted yet
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A finished paid call with its tokens, as far as the provider reports them. `at` is its end in unix time."""
+
+    agent: str
+    model: str  # the name of its configuration entry
+    kind: str  # turn, summary, title, evaluation, memory, voice, embedding
+    input: int
+    output: int
+    cached: int
+    reasoning: int
+    seconds: float
+    at: float
+    audio_seconds: float = 0.0  # of a voice message; it has its price, and is not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +42,11 @@ class PlannedCall:
     input: int
     output: int
     audio_seconds: float = 0.0  # an upper bound
+
+    def cut_off(self, output: int = 0, seconds: float = 0.0) -> ModelCall:
+        """Return the call as it counts if it ends now, after so many tokens of its answer."""
+        name, at = (self.agent, self.model, self.kind), time.time()
+        return ModelCall(*name, self.input, output, 0, 0, seconds, at, audio_seconds=self.audio_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +64,8 @@ class Reservation(Protocol):
     async def settle(self, call: ModelCall) -> None:
         """Record the call in place of the reservation."""
 
-    async def abandon(self, *, charged: bool) -> None:
-        """End the reservation of a call without an answer. If it was `charged`, its input counts."""
+    async def cancel(self) -> None:
+        """Give the reservation back: the call cost nothing."""
 
 
 class SpendingGate(Protocol):
@@ -67,16 +88,25 @@ async def count_call(
     meter: Meter,
     held: Reservation | None,
     ask: Callable[[], Awaitable[tuple[R, ModelCall]]],
-    is_charged: Callable[[BaseException], bool],
+    charge_of: Callable[[BaseException], ModelCall | None],
 ) -> R:
-    """Make a call and count it; settle its reservation, also if it fails. `is_charged` judges the error."""
+    """Make a call and count it; settle its reservation, also if it fails.
+
+    `charge_of` returns what a call that ended with this error cost; None: nothing.
+    """
     try:
         result, call = await ask()
     except BaseException as error:
-        if held:
-            await held.abandon(charged=is_charged(error))
+        if cut_off := charge_of(error):
+            await _count(meter, held, cut_off)
+        elif held:
+            await held.cancel()
         raise
+    await _count(meter, held, call)
+    return result
+
+
+async def _count(meter: Meter, held: Reservation | None, call: ModelCall) -> None:
     meter.add(call, recorded=held is not None)
     if held:
         await held.settle(call)
-    return result

@@ -11,9 +11,10 @@ import aiohttp
 import orjson
 
 from agent.audio_length import audio_seconds
-from agent.context import Meter, ModelCall
+from agent.context import Meter
 from agent.sections import VoiceConfig
-from agent.spending import CHARS_PER_TOKEN, LEAD, VOICE, PlannedCall, Refusal, count_call, reserve_call
+from agent.spending import LEAD, VOICE, ModelCall, PlannedCall, Refusal, count_call, reserve_call
+from agent.token_estimates import text_tokens
 from catalogue import _, join_sentences
 
 MAX_BYTES = 25 << 20  # of OpenAI and Groq
@@ -45,8 +46,11 @@ async def transcribe(config: VoiceConfig, name: str, data: bytes, meter: Meter) 
             _("{name} is longer than I can transcribe: the limit is {limit} MB.", name=name, limit=MAX_BYTES >> 20)
         )
     length = audio_seconds(name, data)
+    if not data or not length:
+        return ""
     tokens = math.ceil(length * TOKENS_PER_SECOND), math.ceil(length * WORDS_TOKENS_PER_SECOND)
-    held = await reserve_call(meter, PlannedCall(LEAD, config.model, VOICE, *tokens, audio_seconds=length))
+    planned = PlannedCall(LEAD, config.model, VOICE, *tokens, audio_seconds=length)
+    held = await reserve_call(meter, planned)
     if isinstance(held, Refusal):
         refused = _("I didn't transcribe {name}.", name=name)
         raise NotTranscribed(join_sentences(refused, held.what, held.what_to_do))
@@ -57,8 +61,11 @@ async def transcribe(config: VoiceConfig, name: str, data: bytes, meter: Meter) 
         words = str(reply["text"]).strip()
         return words, _read_usage(config.model, reply, words, length, time.monotonic() - began)
 
+    def charge_of(error: BaseException) -> ModelCall | None:
+        return planned.cut_off(seconds=time.monotonic() - began) if _is_charged(error) else None
+
     try:
-        return await count_call(meter, held, ask, _is_charged)
+        return await count_call(meter, held, ask, charge_of)
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
         raise NotTranscribed(
             _(
@@ -109,7 +116,7 @@ def _read_usage(model: str, reply: dict[str, Any], words: str, length: float, se
     used = used if isinstance(used, dict) else {}
     heard = _number(used, "seconds") or _number(used, "prompt_audio_seconds") or _number(reply, "duration") or length
     input = _number(used, "input_tokens") or _number(used, "prompt_tokens") or heard * TOKENS_PER_SECOND
-    output = _number(used, "output_tokens") or _number(used, "completion_tokens") or len(words) / CHARS_PER_TOKEN
+    output = _number(used, "output_tokens") or _number(used, "completion_tokens") or text_tokens(words)
     return ModelCall(
         agent=LEAD,
         model=model,

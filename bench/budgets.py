@@ -12,10 +12,9 @@ from pathlib import Path
 
 import uvloop
 
-from agent.context import ModelCall
 from agent.messages import Thread
 from agent.models.settings import ModelPrice, ModelSettings
-from agent.spending import PlannedCall
+from agent.spending import ModelCall, PlannedCall
 from bot.budgets import BudgetReservation, Budgets
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig, Money

@@ -11,15 +11,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from zoneinfo import ZoneInfo
 
-from agent.context import Meter, ModelCall
+from agent.context import Meter
 from agent.models.prices import Priced, load_prices, price_call
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
-from agent.spending import EMBEDDING, VOICE, PlannedCall, Refusal
+from agent.spending import EMBEDDING, VOICE, ModelCall, PlannedCall, Refusal
 from bot.background import until_stored
 from bot.budget_texts import refusal_of, unknown_price, warning_of
 from bot.config.spending import BudgetConfig
@@ -115,7 +115,7 @@ class Budgets:
             limits = limits_of(config.budgets, payer, planned, now, zone)
             if not limits:
                 return None
-            least, most = self.bounds(planned, now)
+            least, most = self.bounds(planned)
             if most.cost is None and any(limit.config.money is not None for limit in limits):
                 log.warning("budget.unknown_price model=%s", planned.model)
                 return unknown_price(planned.kind, planned.model)
@@ -129,11 +129,9 @@ class Budgets:
                 return found
             await freed.wait()
 
-    def bounds(self, planned: PlannedCall, now: float) -> tuple[PricedCall, PricedCall]:
-        """Return the call as it counts if it is cut off, and as it may become."""
-        name = (planned.agent, planned.model, planned.kind)
-        least = ModelCall(*name, planned.input, 0, 0, 0, seconds=0.0, at=now, audio_seconds=planned.audio_seconds)
-        return self.price(least), self.price(replace(least, output=planned.output))
+    def bounds(self, planned: PlannedCall) -> tuple[PricedCall, PricedCall]:
+        """Return the call as it counts if the process dies, and as it may become."""
+        return self.price(planned.cut_off()), self.price(planned.cut_off(planned.output))
 
     async def _open(self, attempt: Callable[[Execute], Opened | Limit | None]) -> Opened | Limit | None:
         """Commit an attempt. If the caller is cancelled meanwhile, what it reserved is given back."""
@@ -180,7 +178,7 @@ class Budgets:
             most_money, most_tokens = limit.config.money, limit.config.tokens
             left_money = cost if most_money is None else most_money - spent_money - held_money
             left_tokens = tokens if most_tokens is None else most_tokens - spent_tokens - held_tokens
-            if left_tokens > 0 and (most_money is None or left_money > 0):
+            if (left_tokens > 0 or not tokens) and (left_money > 0 or not cost):  # nothing needs no room
                 holds.append(Hold(limit, min(cost, left_money), min(tokens, left_tokens)))
         if len(holds) < len(limits):
             return None
@@ -226,7 +224,7 @@ class BudgetGate:
     async def reserve(self, planned: PlannedCall) -> BudgetReservation | Refusal | None:
         """Reserve for a call."""
         opened = await self.budgets.reserve(self._payer, planned)
-        return BudgetReservation(self, opened, planned) if isinstance(opened, Opened) else opened
+        return BudgetReservation(self, opened) if isinstance(opened, Opened) else opened
 
     def warn(self, limits: Sequence[Limit]) -> None:
         """Have the end of the turn say that these budgets are nearly used up."""
@@ -243,10 +241,9 @@ class BudgetGate:
 class BudgetReservation:
     """`agent.spending.Reservation` of one call."""
 
-    def __init__(self, gate: BudgetGate, opened: Opened, planned: PlannedCall) -> None:
+    def __init__(self, gate: BudgetGate, opened: Opened) -> None:
         self._gate = gate
         self._opened = opened
-        self._planned = planned
 
     async def settle(self, call: ModelCall) -> None:
         """Record the call in place of the reservation."""
@@ -258,17 +255,11 @@ class BudgetReservation:
 
         self._gate.warn(await self._gate.budgets.end(self._opened, done))
 
-    async def abandon(self, *, charged: bool) -> None:
-        """End the reservation of a call without an answer. If it was `charged`, its input counts."""
-        planned = self._planned
+    async def cancel(self) -> None:
+        """Give the reservation back: the call cost nothing."""
 
-        def done(execute: Execute) -> PricedCall | None:
-            if not charged:
-                usage.delete_call(execute, self._opened.id)
-                return None
-            least, _most = self._gate.budgets.bounds(planned, time.time())
-            usage.close_call(execute, self._opened.id, least)
-            return least
+        def done(execute: Execute) -> None:
+            usage.delete_call(execute, self._opened.id)
 
         self._gate.warn(await self._gate.budgets.end(self._opened, done))
 

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 import aiohttp
 import orjson
 
-from agent.context import Meter, ModelCall
+from agent.context import Meter
 from agent.sections import EmbeddingsConfig
-from agent.spending import CHARS_PER_TOKEN, EMBEDDING, LEAD, PlannedCall, Refusal, count_call, reserve_call
+from agent.spending import EMBEDDING, LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call
+from agent.token_estimates import text_tokens
 from catalogue import N_, LocalizedError
 
 log = logging.getLogger(__name__)
@@ -50,8 +51,9 @@ async def embed_texts(config: EmbeddingsConfig, texts: Sequence[str], seconds: f
 
 
 async def _embed_and_count(config: EmbeddingsConfig, texts: Sequence[str], meter: Meter) -> list[Vector]:
-    estimate = sum(map(len, texts)) // CHARS_PER_TOKEN + len(texts)
-    held = await reserve_call(meter, PlannedCall(LEAD, config.model, EMBEDDING, estimate, 0))
+    estimate = sum(map(text_tokens, texts)) + len(texts)
+    planned = PlannedCall(LEAD, config.model, EMBEDDING, estimate, 0)
+    held = await reserve_call(meter, planned)
     if isinstance(held, Refusal):
         raise EmbeddingsRefused(held.what)
     began = time.monotonic()
@@ -66,7 +68,10 @@ async def _embed_and_count(config: EmbeddingsConfig, texts: Sequence[str], meter
         took = time.monotonic() - began
         return vectors, ModelCall(LEAD, config.model, EMBEDDING, tokens, 0, 0, 0, took, time.time())
 
-    return await count_call(meter, held, ask, _is_charged)
+    def charge_of(error: BaseException) -> ModelCall | None:
+        return planned.cut_off(seconds=time.monotonic() - began) if _is_charged(error) else None
+
+    return await count_call(meter, held, ask, charge_of)
 
 
 async def _post(config: EmbeddingsConfig, texts: Sequence[str]) -> dict[str, Any]:

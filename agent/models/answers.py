@@ -12,12 +12,14 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
 from langgraph.constants import TAG_NOSTREAM
 
-from agent.context import Meter, ModelCall
+from agent.context import Meter
 from agent.models.errors import BudgetExceeded, is_charged
 from agent.models.loader import LoadedModel
+from agent.models.received import ReceivedOutput, count_into
 from agent.models.traffic import model_call
-from agent.spending import CHARS_PER_TOKEN, LEAD, PlannedCall, Refusal, count_call, reserve_call
+from agent.spending import LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call
 from agent.text_cleaning import clean_message
+from agent.token_estimates import text_tokens
 
 DEFAULT_OUTPUT_TOKENS = 16_384  # the upper bound of an answer's tokens, where the model's settings have none
 
@@ -43,17 +45,24 @@ async def call_model(
     held = await reserve_call(meter, planned)
     if isinstance(held, Refusal):
         raise BudgetExceeded(held)
-    began = time.monotonic()
+    began, received = time.monotonic(), ReceivedOutput()
 
     async def answer() -> tuple[R, ModelCall]:
-        result = await ask()
+        with count_into(received):
+            result = await ask()
         message = answer_of(result)
         call = _record_answer(message, model, began, kind, agent)
         if held and not (call.input or call.output):  # the provider does not count
-            call = replace(call, input=planned.input, output=len(message.text) // CHARS_PER_TOKEN)
+            call = replace(call, input=planned.input, output=max(received.tokens, text_tokens(message.text)))
         return result, call
 
-    return await count_call(meter, held, answer, is_charged)
+    def charge_of(error: BaseException) -> ModelCall | None:
+        if not is_charged(error):
+            return None
+        cut_off = planned.cut_off(received.tokens, time.monotonic() - began)
+        return cut_off if estimate else replace(cut_off, input=input_tokens())
+
+    return await count_call(meter, held, answer, charge_of)
 
 
 def _record_answer(message: AIMessage, model: BaseChatModel, began: float, kind: str, agent: str) -> ModelCall:
@@ -91,6 +100,6 @@ async def ask_model(entry: LoadedModel, prompt: str, meter: Meter, kind: str, *,
 
     async with model_call(entry, meter.root, background=background):
         message = await call_model(
-            meter, entry.model, ask, lambda answer: answer, lambda: len(prompt) // CHARS_PER_TOKEN, kind=kind
+            meter, entry.model, ask, lambda answer: answer, lambda: text_tokens(prompt), kind=kind
         )
     return message.text.strip()

@@ -9,9 +9,9 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from agent.context import ModelCall
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.sections import EmbeddingsConfig, VoiceConfig
+from agent.spending import ModelCall
 
 OWN_PRICE, NO_PRICE, FREE = "config", "", "free"
 NO_CALL = ModelCall("", "", "", input=0, output=0, cached=0, reasoning=0, seconds=0.0, at=0.0)

@@ -8,8 +8,7 @@ from langchain_core.messages import AIMessage
 
 from agent.models.answers import call_model
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
-from agent.policies.summarization import estimated_tokens
-from agent.spending import CHARS_PER_TOKEN
+from agent.token_estimates import messages_tokens, text_tokens
 from agent.tools.tool import AgentTool
 
 
@@ -36,9 +35,9 @@ class AccountingPolicy:
 
 def _input_tokens(request: ModelCallRequest) -> int:
     """Estimate the input: what the provider counted last and what came after it; for a first call, all by length."""
-    tokens = estimated_tokens(request.messages)
+    tokens = messages_tokens(request.messages)
     if any(isinstance(message, AIMessage) and message.usage_metadata for message in request.messages):
         return tokens
     tools = [tool.json_schema if isinstance(tool, AgentTool) else tool for tool in request.tools]
     system = request.system_message.text if request.system_message else ""
-    return tokens + (len(system) + sum(len(str(tool)) for tool in tools)) // CHARS_PER_TOKEN
+    return tokens + text_tokens(system) + sum(text_tokens(str(tool)) for tool in tools)

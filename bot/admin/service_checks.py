@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from agent.acp.connection import AcpError
 from agent.acp.settings import ExternalAgentSettings
-from agent.context import Meter, ModelCall
+from agent.context import Meter
 from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
 from agent.memory.embeddings import EmbeddingsFailed, embed_texts
 from agent.models.prices import Priced, price_call
 from agent.models.settings import ModelSettings
 from agent.sections import EmbeddingsConfig, VoiceConfig
-from agent.spending import EMBEDDING, LEAD, VOICE
+from agent.spending import EMBEDDING, LEAD, VOICE, ModelCall
 from agent.transcription import NotTranscribed, transcribe
 from agent.web.addresses import AddressGuard, WebError
 from agent.web.search import make_provider

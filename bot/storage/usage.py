@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from agent.blocks import Usage
-from agent.context import ModelCall
 from agent.messages import Thread
+from agent.spending import ModelCall
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
 

@@ -48,6 +48,40 @@ async def test_a_call_that_kill_9_interrupts_counts_with_its_input_once(
     assert (money, held) == (first[3] + second[3], 0)
 
 
+async def test_a_stopped_or_cut_answer_costs_what_came(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    """Otherwise, who stops before the last word passes every budget."""
+    budgets = [{"scope": "person", "period": "day", "money": "1 USD"}]
+    service = await start(**priced(model, budgets=budgets))
+    telegram.send(ask(tokens=4000, word="stopped", tok_ms=1))
+    await telegram.wait(JANE, "stopped200")
+    telegram.send("/stop")
+    await telegram.wait(JANE, "Stopped.")
+    await service.quiet()
+    telegram.send(ask(tokens=800, word="cut", tok_ms=1, cut_at=600))
+    await telegram.wait(JANE, "cut799", seconds=20)
+    await service.quiet()
+    assert len(spent(service)) == 3, "stopped, cut, and the second try"
+    for _, tokens, output, cost, is_open in spent(service):
+        assert output >= 200, "the words that were on the screen"
+        assert (cost, is_open) == (tokens + 2 * output, 0)
+    [(money, held)] = service.rows("SELECT money, held_money FROM budgets")
+    assert (money, held) == (sum(cost for *_, cost, _ in spent(service)), 0)
+
+
+async def test_a_stopped_answer_counts_without_budgets_too(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(**priced(model))
+    telegram.send(ask(tokens=4000, tok_ms=1))
+    await telegram.wait(JANE, "w200")
+    telegram.send("/stop")
+    await telegram.wait(JANE, "Stopped.")
+    await service.quiet()
+    [(_, tokens, output, *_)] = spent(service)
+    assert tokens > 1000
+    assert output >= 200
+
+
 async def test_kill_9_again_and_again_never_makes_a_budget_last_longer(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -14,13 +14,14 @@ from langchain_core.tools import BaseTool
 
 from agent.blocks import Approve, Block, Done, Step, Text
 from agent.context import Answer as HumanAnswer
-from agent.context import ModelCall, Turn, TurnContext
+from agent.context import Turn, TurnContext
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import ModelSettings
 from agent.permissions.rules import Grant, Judgement, Rule, RulePermissions, ToolUse, parse_rules
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import worker_policies
 from agent.sections import AgentSettings
+from agent.spending import ModelCall
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.support.agent_tools import TOOLS, tool_with
 from tests.support.turn_context import say

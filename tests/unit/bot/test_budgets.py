@@ -13,14 +13,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.context import ModelCall
 from agent.messages import Thread
 from agent.models.answers import call_model
 from agent.models.errors import BudgetExceeded
 from agent.models.prices import price_call
 from agent.models.settings import ModelPrice, ModelSettings
 from agent.sections import VoiceConfig
-from agent.spending import PlannedCall, Refusal
+from agent.spending import ModelCall, PlannedCall, Refusal
 from bot.budgets import BudgetReservation, Budgets, limits_of, period_bounds
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig, Money, TokenCount
@@ -119,15 +118,30 @@ async def test_a_call_waits_for_those_that_hold_the_rest(store: Database) -> Non
     assert await counters(store) == [("everything:all", 30, 0)]
 
 
-async def test_a_cancelled_call_costs_its_input_and_a_refused_one_nothing(store: Database) -> None:
+async def test_a_call_that_was_cancelled_before_it_began_costs_nothing(store: Database) -> None:
     budgets = budgets_of(store, BudgetConfig("everything", money=Money(10_000)))
-    for charged in (True, False):
-        held = await reserve(budgets)
-        assert isinstance(held, BudgetReservation)
-        await held.abandon(charged=charged)
-    assert await counters(store) == [("everything:all", 100, 0)]
-    rows = await store.run(lambda execute: execute("SELECT input, output, cost, open FROM usage", {}))
-    assert [tuple(row) for row in rows] == [(100, 0, 100, 0)]
+    held = await reserve(budgets)
+    assert isinstance(held, BudgetReservation)
+    await held.cancel()
+    assert await counters(store) == [("everything:all", 0, 0)]
+    assert not await store.run(lambda execute: execute("SELECT input, output, cost, open FROM usage", {}))
+
+
+@pytest.mark.parametrize(
+    "limit", [BudgetConfig("everything", money=Money(300)), BudgetConfig("everything", tokens=TokenCount(300))]
+)
+async def test_a_call_of_nothing_waits_for_nothing(store: Database, limit: BudgetConfig) -> None:
+    """An empty recording has no seconds: it must not wait for room that it does not need."""
+    budgets = budgets_of(store, limit)
+    held = await reserve(budgets, planned=replace(CALL, input=0, output=0))
+    assert isinstance(held, BudgetReservation)
+    await held.settle(ended(0))
+    everything = [await reserve(budgets), await reserve(budgets)]
+    nothing = await asyncio.wait_for(reserve(budgets, planned=replace(CALL, input=0, output=0)), 5)
+    assert isinstance(nothing, BudgetReservation)
+    for each in [*everything, nothing]:
+        assert isinstance(each, BudgetReservation)
+        await each.cancel()
 
 
 async def test_a_cancelled_task_settles(store: Database) -> None:

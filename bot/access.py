@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agent.messages import Message, Thread
+from bot.budget_limits import PersonalBudgets
 from bot.config.schema import AccessConfig
 from bot.config.team import NOBODY, OPERATOR, OWNER, Right, RoleConfig, TeamConfig
 from bot.deeds import Deed
@@ -51,8 +52,14 @@ STRANGER = Standing(NOBODY)
 class AccessPolicy:
     """The access rules of every channel, the roles, and the people whom pairing allowed."""
 
-    def __init__(self, rules: Mapping[str, AccessConfig], team: TeamConfig | None = None) -> None:
+    def __init__(
+        self,
+        rules: Mapping[str, AccessConfig],
+        team: TeamConfig | None = None,
+        budgets: PersonalBudgets | None = None,
+    ) -> None:
         self._rules = rules
+        self.budgets = budgets or PersonalBudgets()
         self.team = team or TeamConfig()
         self.roles = self.team.all_roles()
 

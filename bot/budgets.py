@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import partial
 from zoneinfo import ZoneInfo
 
@@ -21,13 +20,13 @@ from agent.models.prices import Priced, load_prices, price_call
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.spending import EMBEDDING, VOICE, ModelCall, PlannedCall, Refusal
 from bot.background import until_stored
+from bot.budget_limits import Limit, limits_of
 from bot.budget_texts import refusal_of, unknown_price, warning_of
 from bot.config.spending import BudgetConfig
 from bot.current import Current
 from bot.storage import audit, usage
 from bot.storage import budgets as stored
 from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.budgets import CounterKey
 from bot.storage.database import Database, Execute
 from bot.storage.usage import Payer, PricedCall
 from channels.shared.background import BackgroundTasks
@@ -35,21 +34,6 @@ from channels.shared.background import BackgroundTasks
 log = logging.getLogger(__name__)
 
 WARNING_SHARE = 0.8
-TURN_SECONDS = 86400.0  # how long the counter of a turn is kept at least
-SCOPES = ("turn", "person", "chat", "workspace", "agent", "model", "everything")
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A budget as it applies to one call."""
-
-    config: BudgetConfig
-    key: CounterKey
-
-    def share(self, money: int, tokens: int) -> float:
-        """Return the used share of the budget; 1.0: nothing is left."""
-        parts = [(money, self.config.money), (tokens, self.config.tokens)]
-        return max([used / limit if limit else 1.0 for used, limit in parts if limit is not None], default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,43 +246,3 @@ class BudgetReservation:
             usage.delete_call(execute, self._opened.id)
 
         self._gate.warn(await self._gate.budgets.end(self._opened, done))
-
-
-def limits_of(
-    budgets: Sequence[BudgetConfig], payer: Payer, planned: PlannedCall, now: float, zone: ZoneInfo | None
-) -> list[Limit]:
-    """Return the budgets that apply to a call. One for this person, chat, … replaces that for all others."""
-    thread, channel = payer.thread, payer.thread.channel
-    keys = {
-        "turn": (str(payer.run), ()),
-        "person": (payer.person, (payer.requester, payer.person)),
-        "chat": (payer.chat, (thread.chat, f"{channel}:{thread.chat}")),
-        "workspace": (payer.workspace, (thread.workspace, f"{channel}:{thread.workspace}")),
-        "agent": (planned.agent, (planned.agent,)),
-        "model": (planned.model, (planned.model,)),
-        "everything": ("all", ()),
-    }
-    found: dict[tuple[str, str], Limit] = {}
-    for entry in sorted(budgets, key=lambda each: bool(each.which)):
-        key, names = keys[entry.scope]
-        if key and (not entry.which or entry.which in names):
-            period, since, until = period_of(entry, now, zone)
-            found[entry.scope, period] = Limit(entry, CounterKey(entry.scope, key, period, since, until))
-    return sorted(found.values(), key=lambda limit: SCOPES.index(limit.key.scope))
-
-
-def period_of(entry: BudgetConfig, now: float, zone: ZoneInfo | None) -> tuple[str, float, float]:
-    """Return the name of the budget's present period, its begin and its end in unix time."""
-    if entry.scope == "turn":
-        return "turn", 0.0, now + TURN_SECONDS
-    since, until = period_bounds(entry.period, now, zone)
-    return f"{datetime.fromtimestamp(now, zone):{'%Y-%m-%d' if entry.period == 'day' else '%Y-%m'}}", since, until
-
-
-def period_bounds(period: str, now: float, zone: ZoneInfo | None) -> tuple[float, float]:
-    """Return when the day or month of a time begins and ends: at midnight there, whatever its clocks do."""
-    first = datetime.fromtimestamp(now, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
-    if period == "month":
-        first = first.replace(day=1)
-    later = first + timedelta(days=1 if period == "day" else 32)  # in local time
-    return first.timestamp(), (later if period == "day" else later.replace(day=1)).timestamp()

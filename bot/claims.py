@@ -40,7 +40,7 @@ from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.runs import RunRow
 from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
-from bot.work_rights import drop_unpermitted
+from bot.work_rights import affordable_rows, drop_unpermitted
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
 
@@ -216,6 +216,7 @@ def _take_messages(
         pending = _hold_back(execute, pending, now + longest)
     readable = drop_unpermitted(execute, access, row.key, pending, now)
     ready = _ready_rows(readable, now, longest)
+    ready = affordable_rows(execute, access.budgets, ready[0].message.author.id, ready, now) if ready else []
     ready += [each for each in readable[len(ready) :] if each.kind == Kind.CLICK]  # it answers whatever is before it
     messages = merge_bundles(ready)
     bound = _record_answers(execute, access, row, messages, now)
@@ -317,11 +318,12 @@ def take_steering(
     """Take new messages into the running turn; also return whether pieces still wait for each other."""
     rows = inbox.steering_rows(execute, job.conversation, job.run, MAX_MESSAGES_PER_RUN)
     readable = drop_unpermitted(execute, access, job.conversation, _readable(execute, rows, now), now)
-    taken = _ready_rows(readable, now, longest)
+    ready = _ready_rows(readable, now, longest)
+    taken = affordable_rows(execute, access.budgets, job.requester, ready, now)
     for row in taken:
         inbox.take_row(execute, row.id, job.run, steered=True)
     runs.add_people(execute, job.run, [person for row in taken for person in row.message.people])
-    return list(merge_bundles(taken).values()), len(taken) < len(readable)
+    return list(merge_bundles(taken).values()), len(ready) < len(readable)
 
 
 def take_answers(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.skills.library import SkillLibrary
 from bot.access import AccessPolicy
+from bot.budget_limits import PersonalBudgets
 from bot.config.schema import AccessConfig, Config, ServiceLimits
 from bot.storage.languages import ChosenLanguages
 from catalogue import _
@@ -42,7 +43,8 @@ class Current:
     def access(self) -> AccessPolicy:
         """Who may talk on each channel; a person at this terminal could read everything anyway."""
         rules = {entry.name: entry.access for entry in self.config.channels}
-        return AccessPolicy({"console": AccessConfig(open=True), **rules}, self.config.team)
+        budgets = PersonalBudgets.of(self.config.budgets, self.config.time_zone)
+        return AccessPolicy({"console": AccessConfig(open=True), **rules}, self.config.team, budgets)
 
     @property
     def models(self) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from agent.messages import Author, Thread
-from bot.budgets import period_bounds
+from bot.budget_limits import period_bounds
 from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.forget_command import FORGET_PERSON_JOB

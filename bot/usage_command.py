@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.spending import PlannedCall
+from bot.budget_limits import limits_of, period_bounds
 from bot.budget_texts import describe_left, format_money
-from bot.budgets import limits_of, period_bounds
 from bot.deeds import SEE_TEAM_USAGE
 from bot.outbox import files_payload
 from bot.spool import command_folder

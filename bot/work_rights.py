@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message
 from bot.access import AccessPolicy
 from bot.approvals import may_answer
+from bot.budget_limits import PersonalBudgets
 from bot.config.team import Right, RoleConfig
 from bot.storage import audit, inbox, languages, outbox
 from bot.storage import questions as stored_questions
@@ -75,6 +77,28 @@ def drop_unpermitted(
         inbox.set_state(execute, row.id, InboxState.DONE, NOT_ALLOWED)
         record_refusal(execute, message)
     return kept
+
+
+def affordable_rows(
+    execute: Execute, budgets: PersonalBudgets, payer: str, rows: Sequence[InboxRow], now: float
+) -> list[InboxRow]:
+    """Return the rows before the first that another run must answer, because its budgets differ.
+
+    A run is charged to its requester, the `payer`. Who has used up a budget does not work on that of another person,
+    and nobody else's request is refused because of it.
+    """
+    if not budgets.budgets or all(row.message.author.id == payer for row in rows):
+        return [*rows]
+    used_up: dict[str, bool] = {}
+
+    def pays_together(row: InboxRow) -> bool:
+        message = row.message
+        for person in (payer, message.author.id):
+            if person not in used_up:
+                used_up[person] = budgets.is_used_up(execute, message.thread, person, now)
+        return message.author.id == payer or not (used_up[payer] or used_up[message.author.id])
+
+    return list(takewhile(pays_together, rows))
 
 
 def record_refusal(execute: Execute, message: Message) -> None:

@@ -11,15 +11,19 @@ import pytest
 
 from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Origin, Thread
+from agent.spending import ModelCall
 from bot import claims
 from bot.access import AccessPolicy
+from bot.budget_limits import PersonalBudgets
 from bot.claims import ClaimedRun, RunEnding
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
 from bot.inbox import Inbox, longest_wait
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
+from bot.storage.usage import Payer, PricedCall, record_calls
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import IdleListener
 
@@ -96,3 +100,41 @@ async def test_an_answer_whose_author_may_not_give_it_any_more_opens_the_questio
     await receive(store, JANE, "blue", kind=Kind.CLICK, target="q", key="click of Jane")
     [resumed] = await claim(store, EVE_READS)
     assert [answer.text for answer in resumed.answers] == ["blue"]
+
+
+POOR = AccessPolicy(
+    {"telegram": AccessConfig(open=True)},
+    budgets=PersonalBudgets.of([BudgetConfig("person", tokens=TokenCount(10))], ""),
+)
+
+
+async def spend(store: Database, person: Author) -> None:
+    call = PricedCall(ModelCall("lead", "m", "turn", 10, 0, 0, 0, 0.1, time.time()), None, "")
+    await store.run(lambda execute: record_calls(execute, Payer(0, "", GROUP, person.id), [call]))
+
+
+async def test_who_used_up_a_budget_does_not_steer_on_that_of_another(store: Database) -> None:
+    await receive(store, JANE, "one")
+    [job] = await claim(store, POOR)
+    await spend(store, EVE)
+    await receive(store, JANE, "two")
+    await receive(store, EVE, "rather this")
+    await receive(store, JANE, "three")
+    taken, waiting = await store.run(lambda execute: claims.take_steering(execute, POOR, job, time.time(), LONGEST))
+    assert ([message.text for message in taken], waiting) == (["two"], False)
+    await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.DONE), time.time()))
+    [next_job] = await claim(store, POOR)
+    assert (next_job.requester, [message.text for message in next_job.messages]) == (EVE.id, ["rather this"])
+
+
+@pytest.mark.parametrize("poor", [JANE, EVE])
+async def test_two_authors_have_a_run_each_if_one_cannot_pay(store: Database, poor: Author) -> None:
+    """Otherwise, one works on the other's budget, or the other's request is refused with it."""
+    await spend(store, poor)
+    await receive(store, JANE, "one")
+    await receive(store, EVE, "two")
+    [job] = await claim(store, POOR)
+    assert (job.requester, [message.text for message in job.messages]) == (JANE.id, ["one"])
+    await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.DONE), time.time()))
+    [job] = await claim(store, POOR)
+    assert (job.requester, [message.text for message in job.messages]) == (EVE.id, ["two"])

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agent.messages import Message, Thread
-from bot.budget_limits import PersonalBudgets
+from bot.budget_limits import StandingBudgets
 from bot.config.schema import AccessConfig
 from bot.config.team import NOBODY, OPERATOR, OWNER, Right, RoleConfig, TeamConfig
 from bot.deeds import Deed
@@ -56,10 +56,10 @@ class AccessPolicy:
         self,
         rules: Mapping[str, AccessConfig],
         team: TeamConfig | None = None,
-        budgets: PersonalBudgets | None = None,
+        budgets: StandingBudgets | None = None,
     ) -> None:
         self._rules = rules
-        self.budgets = budgets or PersonalBudgets()
+        self.budgets = budgets or StandingBudgets()
         self.team = team or TeamConfig()
         self.roles = self.team.all_roles()
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from agent.messages import Thread
 from agent.spending import LEAD, PlannedCall
+from bot.budget_texts import refusal_of
 from bot.config.spending import BudgetConfig
 from bot.storage.budgets import CounterKey, read_counter
 from bot.storage.database import Execute
 from bot.storage.usage import Payer
+from catalogue import join_sentences
 
 TURN_SECONDS = 86400.0  # how long the counter of a turn is kept at least
 SCOPES = ("turn", "person", "chat", "workspace", "agent", "model", "everything")
+STANDING_SCOPES = ("person", "chat", "workspace", "everything")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +35,41 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class PersonalBudgets:
-    """The budgets of each person, to decide whether they can pay for work of their own."""
+class StandingBudgets:
+    """The budgets that apply before it is known which model works, to decide whether a person can pay for work."""
 
     budgets: Sequence[BudgetConfig] = ()
     time_zone: str = ""
 
     @classmethod
-    def of(cls, budgets: Sequence[BudgetConfig], time_zone: str) -> PersonalBudgets:
-        """Return those of all budgets that have the scope `person`."""
-        return cls(tuple(entry for entry in budgets if entry.scope == "person"), time_zone)
+    def of(cls, budgets: Sequence[BudgetConfig], time_zone: str) -> StandingBudgets:
+        """Return those of all budgets that do not depend on the turn, agent or model."""
+        return cls(tuple(entry for entry in budgets if entry.scope in STANDING_SCOPES), time_zone)
 
-    def is_used_up(self, execute: Execute, place: Thread, person: str, now: float) -> bool:
-        """Return whether nothing is left of a budget of this person."""
-        zone = ZoneInfo(self.time_zone) if self.time_zone else None
+    @property
+    def of_persons(self) -> StandingBudgets:
+        """Those of single persons."""
+        return replace(self, budgets=tuple(entry for entry in self.budgets if entry.scope == "person"))
+
+    @property
+    def _zone(self) -> ZoneInfo | None:
+        return ZoneInfo(self.time_zone) if self.time_zone else None
+
+    def find_used_up(self, execute: Execute, place: Thread, person: str, now: float) -> Limit | None:
+        """Return a budget for work of this person in this place of which nothing is left."""
         payer, call = Payer(0, "", place, person), PlannedCall(LEAD, "", "turn", 0, 0)
-        for limit in limits_of(self.budgets, payer, call, now, zone):
+        for limit in limits_of(self.budgets, payer, call, now, self._zone):
             money, tokens, *_held = read_counter(execute, limit.key)
             if limit.share(money, tokens) >= 1.0:
-                return True
-        return False
+                return limit
+        return None
+
+    def describe_used_up(self, limit: Limit) -> str:
+        """Say whose budget is used up, when it is renewed, and who can raise it."""
+        refusal = refusal_of(
+            limit.config, limit.key.until, self._zone, limit.config.money or 0, limit.config.tokens or 0
+        )
+        return join_sentences(refusal.what, refusal.what_to_do)
 
 
 def limits_of(

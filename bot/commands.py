@@ -28,7 +28,7 @@ from bot.own_data import export_command
 from bot.permissions_command import permissions_command
 from bot.reload_command import reload_command
 from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
-from bot.schedules.command import SCHEDULE_WORDS, asks_agent, schedule_command, zone_command
+from bot.schedules.command import SCHEDULE_WORDS, begins_work, schedule_command, zone_command
 from bot.search_command import search_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
 from bot.storage import audit, conversations, inbox, runs
@@ -324,7 +324,7 @@ COMMANDS = (
         schedule_command,
         SCHEDULE_WORDS,
         deeds.PLAN_TIMES,
-        asks_agent,
+        begins_work,
     ),
     Command("tasks", N_("what I do in the background"), tasks_command),
     Command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.skills.library import SkillLibrary
 from bot.access import AccessPolicy
-from bot.budget_limits import PersonalBudgets
+from bot.budget_limits import StandingBudgets
 from bot.config.schema import AccessConfig, Config, ServiceLimits
 from bot.storage.languages import ChosenLanguages
 from catalogue import _
@@ -43,7 +43,7 @@ class Current:
     def access(self) -> AccessPolicy:
         """Who may talk on each channel; a person at this terminal could read everything anyway."""
         rules = {entry.name: entry.access for entry in self.config.channels}
-        budgets = PersonalBudgets.of(self.config.budgets, self.config.time_zone)
+        budgets = StandingBudgets.of(self.config.budgets, self.config.time_zone)
         return AccessPolicy({"console": AccessConfig(open=True), **rules}, self.config.team, budgets)
 
     @property

@@ -13,7 +13,7 @@ from agent.blocks import command_hint
 from agent.messages import Kind, Message
 from bot.access import AccessPolicy
 from bot.approvals import may_answer
-from bot.budget_limits import PersonalBudgets
+from bot.budget_limits import StandingBudgets
 from bot.config.team import Right, RoleConfig
 from bot.storage import audit, inbox, languages, outbox
 from bot.storage import questions as stored_questions
@@ -80,13 +80,14 @@ def drop_unpermitted(
 
 
 def affordable_rows(
-    execute: Execute, budgets: PersonalBudgets, payer: str, rows: Sequence[InboxRow], now: float
+    execute: Execute, budgets: StandingBudgets, payer: str, rows: Sequence[InboxRow], now: float
 ) -> list[InboxRow]:
     """Return the rows before the first that another run must answer, because its budgets differ.
 
     A run is charged to its requester, the `payer`. Who has used up a budget does not work on that of another person,
     and nobody else's request is refused because of it.
     """
+    budgets = budgets.of_persons
     if not budgets.budgets or all(row.message.author.id == payer for row in rows):
         return [*rows]
     used_up: dict[str, bool] = {}
@@ -95,7 +96,7 @@ def affordable_rows(
         message = row.message
         for person in (payer, message.author.id):
             if person not in used_up:
-                used_up[person] = budgets.is_used_up(execute, message.thread, person, now)
+                used_up[person] = bool(budgets.find_used_up(execute, message.thread, person, now))
         return message.author.id == payer or not (used_up[payer] or used_up[message.author.id])
 
     return list(takewhile(pays_together, rows))

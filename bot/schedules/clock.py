@@ -33,6 +33,7 @@ class ScheduleClock:
         self._current = current
         self._wake_parts = wake_parts
         self._wake = asyncio.Event()
+        self._is_first_look = True
 
     def wake(self) -> None:
         """Look at once: a schedule has changed."""
@@ -57,8 +58,10 @@ class ScheduleClock:
         self._wake.clear()
         now = time.time()
         grace = self._current.config.schedules.grace_minutes * 60
-        look = partial(fire_due, access=self._current.access, now=now, grace_seconds=grace)
+        first = self._is_first_look
+        look = partial(fire_due, access=self._current.access, now=now, grace_seconds=grace, at_start=first)
         fired = await self._store.run(look)
+        self._is_first_look = False
         self._wake_parts(fired)
         if fired.next_at is not None and fired.next_at < now + LOOK_SECONDS:
             job.modify(next_run_time=datetime.fromtimestamp(max(fired.next_at, now), UTC))

@@ -10,7 +10,7 @@ from agent.messages import Kind
 from agent.schedules import ScheduleKind
 from bot import deeds
 from bot.schedules import proposals
-from bot.schedules.firing import Fired, enqueue_check, fire, owner_of, record_change
+from bot.schedules.firing import Fired, enqueue_check, fire, owner_of, record_change, withdraw_fire
 from bot.schedules.timing import TimingError, find_zone, local_time, next_time
 from bot.schedules.words import describe_line, describe_next, format_times
 from bot.storage import conversations, inbox, languages, people, runs, schedules
@@ -40,6 +40,8 @@ RESULTS = {
     FireResult.UNCHANGED: N_("the page had not changed"),
     FireResult.UNREADABLE: N_("the page could not be read"),
     FireResult.MISSED: N_("missed"),
+    FireResult.BUSY: N_("skipped: the time before it was still at work"),
+    FireResult.NO_BUDGET: N_("skipped: the budget was used up"),
 }
 
 
@@ -48,6 +50,11 @@ def asks_agent(words: str) -> bool:
     verb, _space, rest = words.partition(" ")
     is_known = verb.lower() in VERBS and rest.strip(" #").isdecimal()
     return bool(words) and words.lower() != "list" and not is_known
+
+
+def begins_work(words: str) -> bool:
+    """Return whether the agent works on these words: it counts as a message for the rate limits."""
+    return asks_agent(words) or words.partition(" ")[0].lower() == "run"
 
 
 def schedule_command(call: CommandCall) -> str:
@@ -149,6 +156,7 @@ def _pause(call: CommandCall, row: ScheduleRow) -> str:
     if row.state != ScheduleState.ACTIVE:
         return _("Schedule {number} is not active.", number=row.id)
     schedules.set_schedule_state(call.execute, row.id, ScheduleState.PAUSED)
+    withdraw_fire(call.execute, row)
     hint = command_hint(f"schedule resume {row.id}")
     return _("⏸ Schedule {number} is paused. `{command}` continues it.", number=row.id, command=hint)
 
@@ -185,6 +193,7 @@ def _move_here(call: CommandCall, row: ScheduleRow) -> str:
 
 
 def _delete(call: CommandCall, row: ScheduleRow) -> str:
+    withdraw_fire(call.execute, row)
     schedules.delete_schedule(call.execute, row.id)
     return _("Schedule {number} is deleted.", number=row.id)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from agent.blocks import command_hint
@@ -17,6 +17,7 @@ from agent.messages import Author, Message, Origin, Quote
 from agent.schedules import MissedRule, ScheduleKind
 from bot import questions
 from bot.access import AccessPolicy
+from bot.budget_limits import Limit
 from bot.config.team import Right
 from bot.schedules.timing import TimingError, local_time, next_time, times_until
 from bot.schedules.words import format_times
@@ -43,6 +44,7 @@ NO_ACCESS = N_(
     " `{command}` then continues."
 )
 BROKEN = N_("⏸ I paused schedule {number} (“{what}”): its times can't be computed any more ({reason}).")
+NO_BUDGET = N_("⏸ Schedule {number} (“{what}”) skips its times for now. {why}")
 MISSED = N_("⏰ I missed schedule {number} (“{what}”), which was due {time}: I was not running then.")
 
 
@@ -56,10 +58,12 @@ class Fired:
     next_at: float | None = None
 
 
-def fire_due(execute: Execute, access: AccessPolicy, now: float, grace_seconds: float) -> Fired:
-    """Fire every schedule that is due, up to a limit."""
+def fire_due(
+    execute: Execute, access: AccessPolicy, now: float, grace_seconds: float, *, at_start: bool = False
+) -> Fired:
+    """Fire every schedule that is due, up to a limit. `at_start`, the next times of all of them are checked."""
     fired = Fired()
-    _restore_times(execute, now)
+    _restore_times(execute, now, everything=at_start)
     for row in schedules.due_schedules(execute, now, BATCH):
         try:
             with languages.speak_to(execute, row.place, owner_of(row)):
@@ -72,11 +76,18 @@ def fire_due(execute: Execute, access: AccessPolicy, now: float, grace_seconds: 
     return fired
 
 
-def _restore_times(execute: Execute, now: float) -> None:
-    """Compute the next times anew that were computed before the clock was set back: they may be far away."""
-    for row in schedules.schedules_fired_after(execute, now + ON_TIME_SECONDS):
+def _restore_times(execute: Execute, now: float, *, everything: bool) -> None:
+    """Recompute next times that were computed while the clock was ahead: they may be far away.
+
+    A right next time is the first one after now, whenever it was computed.
+    """
+    for row in schedules.schedules_after(execute, now + ON_TIME_SECONDS, everything=everything):
+        timing = row.timing
+        if timing.since > now + ON_TIME_SECONDS:
+            schedules.begin_counting(execute, row.id, now)
+            timing = replace(timing, since=now)
         with contextlib.suppress(TimingError):  # it is paused when it is due
-            at = next_time(row.timing, now)
+            at = next_time(timing, now)
             if at is not None and row.next_at is not None and at < row.next_at:
                 schedules.move_next(execute, row, at)
 
@@ -99,6 +110,8 @@ def _fire_in_time(
     schedules.move_next(execute, row, next_time(timing, after))
     if is_made_up:
         fire(execute, access, row, due, now, fired)
+    elif schedules.worked_until(execute, row.id) > due:  # nobody waits for a time that its own work skipped
+        schedules.record_fire(execute, row.id, due, now, FireResult.BUSY)
     elif schedules.record_fire(execute, row.id, due, now, FireResult.MISSED):
         words = short_words(row, MISSED, time=format_times(timing, [due]))
         _say(execute, row, words, f"sched:{row.id}:missed:{due:.0f}", now)
@@ -113,6 +126,12 @@ def fire(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, n
         words = short_words(row, NO_ACCESS, name=row.name or row.owner, command=command)
         pause_and_say(execute, access, row, words, now)
         fired.said = True
+        return
+    costs = row.kind != ScheduleKind.REMINDER
+    if costs and (used_up := access.budgets.find_used_up(execute, row.place, row.owner, now)):
+        if schedules.record_fire(execute, row.id, due, now, FireResult.NO_BUDGET):
+            _say_used_up(execute, access, row, used_up, now)
+            fired.said = True
         return
     result = {ScheduleKind.REMINDER: FireResult.SENT, ScheduleKind.WATCH: FireResult.CHECKING}
     kind = ScheduleKind(row.kind)
@@ -131,6 +150,18 @@ def fire(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, n
         case ScheduleKind.WORK:
             begin_run(execute, row, due, now)
             fired.runs = True
+
+
+def _say_used_up(execute: Execute, access: AccessPolicy, row: ScheduleRow, limit: Limit, now: float) -> None:
+    """Say once in a period of the budget that the schedule skips its times."""
+    words = short_words(row, NO_BUDGET, why=access.budgets.describe_used_up(limit))
+    _say(execute, row, words, f"sched:{row.id}:budget:{limit.key.scope}:{limit.key.period}", now)
+
+
+def withdraw_fire(execute: Execute, row: ScheduleRow) -> None:
+    """Withdraw work that was queued and has not begun: the schedule was paused or deleted."""
+    inbox.withdraw_conversation(execute, row.conversation)
+    conversations.refresh_pending(execute, row.conversation)
 
 
 def enqueue_check(execute: Execute, row: ScheduleRow, due: float) -> None:
@@ -177,6 +208,7 @@ def record_change(execute: Execute, row: ScheduleRow, action: str, by: str = "")
 def pause_and_say(execute: Execute, access: AccessPolicy, row: ScheduleRow, words: str, now: float) -> None:
     """Pause a schedule, and say so where it posts and to the operators."""
     schedules.set_schedule_state(execute, row.id, ScheduleState.PAUSED)
+    withdraw_fire(execute, row)
     record_change(execute, row, "pause")
     key = f"sched:{row.id}:paused:{math.floor(now)}"
     _say(execute, row, words, key, now)

@@ -162,6 +162,12 @@ def take_row(execute: Execute, row: int, run: int, *, steered: bool = False) -> 
     execute(sql, {"id": row, "run": run, "steered": int(steered)})
 
 
+def withdraw_conversation(execute: Execute, conversation: str) -> None:
+    """Withdraw the messages of a conversation that no run has taken."""
+    sql = f"UPDATE inbox SET state={InboxState.WITHDRAWN} WHERE conversation=:key AND run IS NULL AND {OPEN}"
+    execute(sql, {"key": conversation})
+
+
 def finish_rows(execute: Execute, run: int) -> None:
     """Mark what the run took as done."""
     sql = f"UPDATE inbox SET state={InboxState.DONE} WHERE run=:run AND state={InboxState.NEW}"

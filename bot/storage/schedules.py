@@ -128,13 +128,16 @@ def due_schedules(execute: Execute, now: float, limit: int) -> list[ScheduleRow]
     return read_rows(execute, ScheduleRow, sql, now=now, limit=limit)
 
 
-def schedules_fired_after(execute: Execute, then: float) -> list[ScheduleRow]:
-    """Return active schedules that have fired after a time: the clock was set back if that is in the future."""
+def schedules_after(execute: Execute, then: float, *, everything: bool) -> list[ScheduleRow]:
+    """Return active schedules that were confirmed or have fired after a time, or all.
+
+    If the time is in the future, the clock was set back.
+    """
     sql = (
-        "SELECT * FROM schedules WHERE id IN (SELECT schedule FROM schedule_fires WHERE at>:then)"
-        f" AND state='{ScheduleState.ACTIVE}'"
+        f"SELECT * FROM schedules WHERE state='{ScheduleState.ACTIVE}' AND (:everything OR since>:then"
+        " OR id IN (SELECT schedule FROM schedule_fires WHERE at>:then))"
     )
-    return read_rows(execute, ScheduleRow, sql, then=then)
+    return read_rows(execute, ScheduleRow, sql, then=then, everything=int(everything))
 
 
 def earliest_fire(execute: Execute, now: float) -> float | None:
@@ -191,6 +194,15 @@ def delete_schedule(execute: Execute, number: int) -> None:
     """Delete a schedule and its history."""
     execute("DELETE FROM schedules WHERE id=:id", {"id": number})
     execute("DELETE FROM schedule_fires WHERE schedule=:id", {"id": number})
+
+
+def worked_until(execute: Execute, number: int) -> float:
+    """Return when the latest run of a schedule ended; 0.0 if none has."""
+    sql = (
+        "SELECT max(r.finished) AS at FROM schedule_fires f JOIN inbox i ON i.id=f.message JOIN runs r ON r.id=i.run"
+        " WHERE f.schedule=:id"
+    )
+    return float(execute(sql, {"id": number})[0]["at"] or 0.0)
 
 
 def record_seen(execute: Execute, number: int, text: str) -> None:

@@ -113,6 +113,8 @@ class FireResult(StrEnum):
     UNCHANGED = "unchanged"  # the page is as it was
     UNREADABLE = "unreadable"  # the page could not be read
     MISSED = "missed"  # the service did not run, and the rule skips it
+    BUSY = "busy"  # the run before it took longer, and the rule skips it
+    NO_BUDGET = "no budget"  # a budget that it needs is used up
 
 
 class TaskKind(StrEnum):

@@ -8,14 +8,17 @@ at a start was lost.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from bot.background import run_forever, until_stored
+from bot.config.team import Right
 from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.schedules.firing import Fired
@@ -34,11 +37,13 @@ from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 5.0  # between two looks at the rights of running commands
 TAIL_JOB = "task-tail"
 MAX_NOTE_BYTES = 2000  # of what the sandbox says beside the output, which goes to a file
 SCRIPT = "mkdir -p {folder} && exec >{log} 2>&1 && eval {command}"
 TOO_LONG = LazyText(N_("It was stopped because it took too long."))
 FORBIDDEN = LazyText(N_("I have not started it: the rules here, or your role, do not allow it any more."))
+NO_RIGHT = LazyText(N_("I stopped it: the rules here, or your role, do not allow it any more."))
 FAULT = LazyText(N_("Something broke on my side. It's logged."))
 NO_OUTPUT = N_("It has no output yet.")
 
@@ -90,7 +95,36 @@ class CommandTasks:
         for row in await self._store.run(partial(tasks.claim_queued, now=time.time())):
             task = self._running[row.id] = self._tasks.start(self._run(provider, row), name=f"task {row.id}")
             task.add_done_callback(partial(self._forget, row.id))
-        await self._wake.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS if self._running else None):
+                await self._wake.wait()
+        if self._running:
+            await self._stop_unpermitted()
+
+    async def _stop_unpermitted(self) -> None:
+        """End the commands whose person lost the right to them, or used up a budget, since they began."""
+        for number in [*self._running]:
+            now = time.time()
+            if end := await self._store.run(partial(self._find_objection, number=number, now=now)):
+                self.stop(number)
+                self._wake_parts(Fired(said=True, jobs=True))
+                log.info("task.stopped id=%d reason=%s", number, end.reason)
+
+    def _find_objection(self, execute: Execute, number: int, now: float) -> TaskEnd | None:
+        """Record the end of a running command that may not run any more, and return it."""
+        row = tasks.find_task(execute, number)
+        if row is None or not row.is_open:
+            return None
+        access = self._current.access
+        end = None
+        if is_forbidden(execute, self._current, row) or not access.may(execute, row.place, row.person, Right.TALK):
+            end = TaskEnd(TaskState.FAILED, reason=NO_RIGHT)
+        elif limit := access.budgets.find_used_up(execute, row.place, row.person, now):
+            with languages.speak_to(execute, row.place, row.author):
+                end = TaskEnd(TaskState.FAILED, reason=access.budgets.describe_used_up(limit))
+        if end:
+            reports.record_end(execute, self._current.config, replace(row, follow_up=""), end, now)
+        return end
 
     def _forget(self, number: int, _task: asyncio.Task[None]) -> None:
         self._running.pop(number, None)

@@ -93,6 +93,28 @@ async def test_a_command_is_cancelled_by_its_person_or_an_operator_only(
     assert reports(telegram, GROUP) == []
 
 
+async def test_a_running_command_ends_when_its_person_loses_the_right_or_the_budget(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Nobody works on for a person who may not have it work, and what comes next is not begun."""
+    access = {"open": True, "operators": [str(JANE)]}
+    budgets = [{"scope": "person", "which": str(EVE + 1), "period": "day", "tokens": 30_000}]
+    service = await start(channels={"telegram": {"access": access}}, budgets=budgets)
+    for person in (EVE, EVE + 1):
+        telegram.send(background(f"echo {person} > /mnt/user-data/workspace/x; sleep 600", then="go on"), chat=person)
+        await telegram.wait(person, "started")
+    await until(lambda: states(service) == ["running"] * 2, 20, "both commands")
+    telegram.send("/access grant viewer 77")
+    shown = await telegram.wait(EVE, "❌ Background task 1 failed", seconds=20)
+    assert "I stopped it: the rules here, or your role, do not allow it any more." in shown.text
+    assert states(service)[1] == "running"
+    telegram.send(ask(text="w " * 40_000), chat=EVE + 1)
+    shown = await telegram.wait(EVE + 1, "❌ Background task 2 failed", seconds=30)
+    assert "Your budget of 30,000 tokens a day is used up." in shown.text
+    await service.quiet()
+    assert not service.rows("SELECT 1 FROM inbox WHERE key LIKE 'task:%'"), "nothing continues"
+
+
 async def test_an_operator_repeats_a_task_for_its_person_and_with_their_rights(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

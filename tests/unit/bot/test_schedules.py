@@ -16,13 +16,16 @@ import pytest
 
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.schedules import ScheduleRequest, Timing
+from agent.spending import ModelCall
 from bot import claims
 from bot.access import AccessPolicy
+from bot.budget_limits import StandingBudgets
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
+from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
 from bot.current import Current
 from bot.schedules import proposals
-from bot.schedules.firing import MAX_MADE_UP, Fired, fire_due
+from bot.schedules.firing import MAX_MADE_UP, Fired, fire_due, pause_and_say
 from bot.schedules.proposals import ProposalRefused, Proposer, propose_schedule
 from bot.schedules.timing import TimingError, next_time, parse_timing, times_after, times_until
 from bot.schedules.watches import describe_changes
@@ -30,8 +33,9 @@ from bot.schedules.words import describe_next, describe_timing
 from bot.storage import conversations, people, schedules
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
-from bot.storage.schedules import ScheduleRow
+from bot.storage.schedules import ScheduleRow, move_next
 from bot.storage.states import RunState
+from bot.storage.usage import Payer, PricedCall, record_calls
 from catalogue import use_language
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS
@@ -258,6 +262,63 @@ async def test_a_clock_that_is_set_back_far_does_not_silence_a_schedule(bench: B
     assert fired.next_at == NOON + 2 * HOUR
     await bench.look(NOON + 2 * HOUR)
     assert (2.0, "sent") in await bench.fires()
+
+
+@pytest.mark.parametrize("form", ["cron", "every"])
+async def test_a_schedule_confirmed_while_the_clock_was_ahead_recovers(bench: Bench, form: str) -> None:
+    expression = {"cron": "0 * * * *", "every": "3600"}[form]
+    row = await bench.add(form=form, expression=expression)
+    await bench.run(lambda execute: proposals.confirm(execute, row, NOON + 365 * DAY))
+    assert ((await bench.again(row)).next_at or 0) > NOON + 365 * DAY
+    fired = await bench.look(NOON + 60)
+    assert NOON + 60 < (fired.next_at or 0) <= NOON + HOUR + 60
+
+
+async def test_a_schedule_resumed_while_the_clock_was_ahead_recovers_at_the_next_start(bench: Bench) -> None:
+    row = await bench.add(form="cron", expression="0 * * * *")
+    await bench.run(lambda execute: move_next(execute, row, NOON + 10 * DAY))
+    fired = await bench.run(lambda execute: fire_due(execute, OPEN, NOON, HOUR, at_start=True))
+    assert fired.next_at == NOON + HOUR
+
+
+async def test_a_time_that_its_own_run_skipped_is_not_called_missed(bench: Bench) -> None:
+    await bench.add(kind="work", missed="skip")
+    await bench.look(NOON + HOUR)
+    [job] = await bench.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "p", NOON + HOUR, 10.0, 5))
+    end = claims.RunEnding(RunState.DONE)
+    await bench.run(lambda execute: claims.finish_run(execute, job, end, NOON + 2.5 * HOUR))
+    fired = await bench.look(NOON + 2.5 * HOUR)
+    assert not fired.said
+    assert await bench.fires() == [(1.0, "run"), (2.0, "busy")]
+
+
+async def test_a_schedule_over_budget_says_so_once_in_a_period(bench: Bench) -> None:
+    budgets = StandingBudgets.of([BudgetConfig("everything", period="day", tokens=TokenCount(10))], "UTC")
+    bench.access = AccessPolicy({"telegram": AccessConfig(open=True)}, budgets=budgets)
+    call = PricedCall(ModelCall("lead", "m", "turn", 10, 0, 0, 0, 0.1, NOON), None, "")
+    await bench.run(lambda execute: record_calls(execute, Payer(0, "", HOME, "somebody"), [call]))
+    await bench.add(kind="work")
+    await bench.add(kind="reminder")
+    for hour in range(1, 15):
+        await bench.look(NOON + hour * HOUR)
+    work = await bench.rows("SELECT due, result FROM schedule_fires WHERE schedule=1 ORDER BY due")
+    assert {result for _, result in work[:11]} == {"no budget"}
+    assert [((due - NOON) / HOUR, result) for due, result in work[11:]] == [(12.0, "run")], "the next day"
+    said = [payload.decode() for _, payload in await bench.rows("SELECT thread, payload FROM outbox")]
+    [refusal] = [text for text in said if "budget" in text]
+    assert (
+        "The budget of everybody together, 10 tokens a day, is used up. It is renewed at 2026-11-24 00:00." in refusal
+    )
+    assert len([text for text in said if "stretch" in text and "budget" not in text]) == 14, "reminders cost nothing"
+
+
+async def test_a_pause_withdraws_work_that_was_queued(bench: Bench) -> None:
+    row = await bench.add(kind="work")
+    await bench.look(NOON + HOUR)
+    await bench.run(lambda execute: pause_and_say(execute, OPEN, row, "paused", NOON + HOUR))
+    assert not await bench.run(
+        lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "p", NOON + HOUR, 10.0, 5)
+    )
 
 
 async def test_an_owner_without_access_fires_nothing_and_the_schedule_is_paused_and_said(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.spending import ModelCall
 from bot import claims
 from bot.access import AccessPolicy
-from bot.budget_limits import PersonalBudgets
+from bot.budget_limits import StandingBudgets
 from bot.claims import ClaimedRun, RunEnding
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.spending import BudgetConfig, TokenCount
@@ -104,7 +104,7 @@ async def test_an_answer_whose_author_may_not_give_it_any_more_opens_the_questio
 
 POOR = AccessPolicy(
     {"telegram": AccessConfig(open=True)},
-    budgets=PersonalBudgets.of([BudgetConfig("person", tokens=TokenCount(10))], ""),
+    budgets=StandingBudgets.of([BudgetConfig("person", tokens=TokenCount(10))], ""),
 )
 
 

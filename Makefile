@@ -68,7 +68,7 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py
+	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py tests/test_catalogue.py
 
 quick: dev ## run the fast unit tests; they start neither a service nor a sandbox
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels

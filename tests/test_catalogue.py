@@ -107,6 +107,8 @@ ENGLISH_PHRASES = (
 # Single sentences that stay English, by their beginning.
 ENGLISH_SENTENCES = {
     "(Your last message was empty": "the model",
+    "the answer cannot be written as JSON": "programs on the control socket",
+    "NOT EXISTS (SELECT": "SQL",
     "Summarize the conversation below": "the model",
     "(The beginning was left out": "the model",
     "\n\nExact identifiers and numbers from": "the model",

@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage
 
 T = TypeVar("T")
 
+MAX_LEVELS = 64  # more than arguments of tools may have
 CLEANED_FIELDS = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata")
 
 
@@ -22,16 +23,21 @@ def clean_message(message: AIMessage) -> AIMessage:
     return message
 
 
-def clean_json(value: T) -> T:
-    """Return the JSON value without lone surrogates; integers over 64 bits become text, which tools parse."""
+def clean_json(value: T, levels: int = MAX_LEVELS) -> T:
+    """Return the JSON value without lone surrogates; integers over 64 bits become text, which tools parse.
+
+    What is nested more than `levels` deep becomes null.
+    """
     cleaned: Any = value
     match cleaned:
         case str():
             cleaned = _join_surrogates(cleaned)
+        case dict() | list() if not levels:
+            cleaned = None
         case dict():
-            cleaned = {clean_json(key): clean_json(item) for key, item in cleaned.items()}
+            cleaned = {clean_json(key): clean_json(item, levels - 1) for key, item in cleaned.items()}
         case list():
-            cleaned = [clean_json(item) for item in cleaned]
+            cleaned = [clean_json(item, levels - 1) for item in cleaned]
         case int() if not -(1 << 63) <= cleaned < 1 << 63:
             cleaned = str(cleaned)
     return cleaned  # type: ignore[no-any-return]  # the same type, except for those integers

@@ -10,6 +10,7 @@ from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.outputs import ChatGenerationChunk
 
+from agent.models.arguments import join_arguments
 from agent.models.http_transport import open_http_client
 from agent.models.presets import ANTHROPIC_BUDGETS
 from agent.models.reasoning import without_foreign_blocks
@@ -64,7 +65,7 @@ class ThinkingAnthropic(ChatAnthropic):
 
     async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
         ended = False
-        async for chunk in super()._astream(*args, **kwargs):
+        async for chunk in join_arguments(super()._astream(*args, **kwargs)):
             ended = ended or "stop_reason" in chunk.message.response_metadata
             chunk.message.id = None  # only its first chunk has an id; langchain gives all of them the same
             yield chunk

@@ -13,6 +13,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 
 from agent.fair_slots import SlotGroups
+from agent.models.arguments import use_strict_parser
 from agent.models.openai_stream import make_chat_openai
 from agent.models.presets import (
     CHAT_ANTHROPIC_CLASS_PATH,
@@ -101,6 +102,7 @@ class LoadedModel:
 
 def load_model(settings: ModelSettings) -> BaseChatModel:
     """Return the chat model of one entry; ChatOpenAI gets the fast stream. Raises AgentConfigError."""
+    use_strict_parser()
     cls = _import_class(settings)
     options = _model_arguments(settings)
     arguments = _class_arguments(replace(settings, options=options), cls)

@@ -23,7 +23,7 @@ from langchain_openai import ChatOpenAI
 
 from agent.models.http_transport import READ_PACE, ReadPace, open_http_client
 from agent.models.reasoning import REASONING_FIELDS, SIGNATURES_FIELD, ReasoningDetails, ThinkingOpenAI
-from agent.models.responses import StatelessResponses
+from agent.models.responses import MarkedResponses, StatelessResponses
 from agent.models.settings import ModelSettings
 
 MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
@@ -54,7 +54,9 @@ def make_chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> Cha
         "http_async_client": open_http_client(settings, base_url),
     }
     if given["use_responses_api"]:
-        return StatelessResponses(**given)
+        stateless = StatelessResponses(**given)
+        stateless.root_async_client = MarkedResponses(stateless.root_async_client)
+        return stateless
     model = ThinkingOpenAI(**given)
     model.async_client = StreamingCompletions(model.root_async_client, settings.read_seconds)
     return model

@@ -17,6 +17,8 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 
+from agent.models.arguments import mark_arguments
+
 REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, Kimi, GLM, Qwen; Groq, vLLM, Ollama
 DETAILS_FIELD = "reasoning_details"  # OpenRouter, MiniMax: a list, whose texts stand in `reasoning`, too
 SIGNATURES_FIELD = "extra_content"  # Gemini: beside each tool call
@@ -38,8 +40,11 @@ class ThinkingOpenAI(ChatOpenAI):
     def _create_chat_result(
         self, response: dict[str, Any] | openai.BaseModel, generation_info: dict[str, Any] | None = None
     ) -> ChatResult:
-        result = super()._create_chat_result(response, generation_info)
         whole = response if isinstance(response, dict) else response.model_dump(warnings=False)
+        for choice in whole["choices"]:
+            for call in choice["message"].get("tool_calls") or ():
+                call["function"]["arguments"] = mark_arguments(call["function"].get("arguments"))
+        result = super()._create_chat_result(whole, generation_info)
         for made, choice in zip(result.generations, whole["choices"], strict=True):
             self._keep_reasoning(made.message, choice["message"])
         return result
@@ -143,3 +148,10 @@ def _plain(message: BaseMessage) -> BaseMessage:
     if not isinstance(message, AIMessage) or isinstance(message.content, str):
         return message
     return AIMessage(message.text, tool_calls=message.tool_calls, id=message.id)
+
+
+def rename_signatures(message: AIMessage, new_ids: Mapping[str, str]) -> None:
+    """Let the signatures of calls follow the new ids of the calls."""
+    for reasoning in message.additional_kwargs.get(REASONING_KEY, {}).values():
+        signatures = reasoning.get(SIGNATURES_FIELD, {})
+        signatures.update({new: signatures[old] for old, new in new_ids.items() if old in signatures})

@@ -29,6 +29,7 @@ from agent.policies.tool_errors import ToolErrorPolicy
 from agent.policies.tool_log import ToolLogPolicy
 from agent.policies.traffic import TrafficPolicy
 from agent.policies.truncation import TruncationPolicy
+from agent.policies.whole_calls import WholeCallsPolicy
 from agent.sections import AgentSettings
 from agent.spending import LEAD
 from agent.subagents.board import TaskPolicy
@@ -46,13 +47,14 @@ def lead_policies(
     answer: Sequence[ModelPolicy] = (),
 ) -> PolicyChain:
     """Return the policies of an agent that talks to people. `answer` makes a background agent's answers fit."""
-    chain = worker_policies(settings, summary_model, agent, max_tokens, mcp)
+    chain = worker_policies(settings, summary_model, agent, max_tokens, mcp, tells_person=True)
     steering = SteeringPolicy(formatter)  # all others see the new messages, which join the state once
     plan_mode, goal = PlanModePolicy(), GoalPolicy(evaluator, settings.goal)  # they answer the calls that they add
+    whole_calls, *tool = chain.tool
     return replace(
         chain,
         model=(steering, plan_mode, goal, *answer, *chain.model),
-        tool=(plan_mode, goal, TaskPolicy(), *chain.tool),
+        tool=(TaskPolicy(), whole_calls, plan_mode, goal, *tool),  # the board learns of every task, also a refused one
     )
 
 
@@ -62,9 +64,12 @@ def worker_policies(
     agent: str,
     max_tokens: int = 0,
     mcp: McpPolicy | None = None,
+    *,
+    tells_person: bool = False,
 ) -> PolicyChain:
     """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
     loop_detection, permission = LoopDetectionPolicy(), PermissionPolicy()
+    whole_calls = WholeCallsPolicy(loop_detection, tells_person=tells_person)
     tools_of_servers = (mcp,) if mcp else ()
     chain = PolicyChain(
         model=(
@@ -78,11 +83,13 @@ def worker_policies(
             RoutePolicy(),
             PicturePolicy(),  # each model of the route gets what it can use
             EmptyResponsePolicy(),  # retries a call that succeeded without content
+            whole_calls,  # the others see calls that are whole and have unique ids
             RetryPolicy(settings.retry_seconds),
             TrafficPolicy(),  # every attempt waits for its place
             AccountingPolicy(agent),  # counts every attempt
         ),
         tool=(
+            whole_calls,  # no other one sees a call that must not run
             *tools_of_servers,  # the others see which tool it is
             permission,  # a question about a call is not yet its beginning
             LedgerPolicy(),  # stores what the model received

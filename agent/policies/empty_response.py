@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from langchain_core.messages import AIMessage, HumanMessage
 
-from agent.blocks import command_hint
 from agent.models.errors import ModelFailure
+from agent.models.whole_calls import cut_reason
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack, model_answer
 from catalogue import _
 
@@ -35,12 +35,9 @@ def _is_empty(message: AIMessage) -> bool:
 
 
 def _why_empty(message: AIMessage) -> tuple[str, str]:
-    reason = message.response_metadata.get("finish_reason")
+    reason = cut_reason(message)
     if reason == "length":
         return _("My model reached its output limit before it answered."), _("Ask for less at once.")
-    if reason == "content_filter":
+    if reason == "filter":
         return _("My model's provider filtered the answer."), _("Please rephrase your request.")
-    if message.invalid_tool_calls:
-        switch = _("Ask again, or choose another model with {model}.", model=command_hint("model"))
-        return _("My model made a malformed tool call twice."), switch
     return _("I got no answer from my model, twice."), _("Please rephrase, or ask again.")

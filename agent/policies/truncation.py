@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
+from hashlib import blake2b
 
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 
-from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
+from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
 from agent.tools.tool import traits_of
 from sandbox.base import WORKSPACE, SandboxError
 
@@ -35,8 +36,10 @@ class TruncationPolicy:
     async def _shorten_output(self, request: ToolCallRequest, text: str) -> str:
         head, tail = text[: self._max_chars // 2], text[-self._max_chars // 4 :]
         omitted = len(text) - len(head) - len(tail)
-        name = re.sub(r"[^\w-]", "_", f"{request.tool_call['name']}-{request.tool_call['id']}")[:80]
-        path = f"{OUTPUT_FOLDER}/{name}.txt"
+        key = call_key(request.state["messages"], request.tool_call["id"])  # ids alone recur, also among sub-agents
+        digest = blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
+        name = re.sub(r"[^\w-]", "_", request.tool_call["name"])[:60]
+        path = f"{OUTPUT_FOLDER}/{name}-{digest}.txt"
         try:
             sandbox = await turn_context_of(request).sandbox.get()
             await sandbox.write(path, text.encode("utf-8", "replace"))

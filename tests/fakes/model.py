@@ -166,7 +166,7 @@ class FakeModel(LocalServer):
                 for call_id, call in self._numbered(script)
             ]
         entry.first = entry.end = time.monotonic()
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(script)}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": script.ends}
         answer = {**self._head(body, "chat.completion"), "choices": [choice], "usage": usage}
         return web.Response(body=dump(answer), content_type="application/json")
 
@@ -190,16 +190,18 @@ class FakeModel(LocalServer):
             return cut(request) if script.abort_at >= 0 else stream
         for index, (call_id, call) in enumerate(self._numbered(script)):
             entry.first = entry.first or time.monotonic()
-            for function in _fragments(call):
+            for function in _fragments(script, call):
                 start: Json = {"id": call_id, "type": "function"} if "name" in function else {}
                 if start and self.dialect:
                     start = self.dialect.call(start, index)
                 await stream.write(event({"tool_calls": [{"index": index, **start, "function": function}]}))
+        for raw in script.events:
+            await stream.write(b"data: " + raw.encode() + b"\n\n")
         if isinstance(self.dialect, Kimi):
-            choice = {"index": 0, "delta": {}, "finish_reason": _finish(script), "usage": usage}
+            choice = {"index": 0, "delta": {}, "finish_reason": script.ends, "usage": usage}
             await stream.write(b"data: " + dump({**head, "choices": [choice]}) + b"\n\n")
         else:
-            await stream.write(event({}, _finish(script)))
+            await stream.write(event({}, script.ends))
         if not isinstance(self.dialect, Kimi) and (body.get("stream_options") or {}).get("include_usage"):
             await stream.write(b"data: " + orjson.dumps({**head, "choices": [], "usage": usage}) + b"\n\n")
         await stream.write(b"data: [DONE]\n\n")
@@ -287,18 +289,10 @@ def dump(value: Json) -> bytes:
         return json.dumps(value).encode()
 
 
-def _fragments(call: ToolCall) -> list[Json]:
+def _fragments(script: Answer, call: ToolCall) -> list[Json]:
     """Return a tool call as providers stream it: the name first, then the arguments in chunks."""
-    half = len(call.arguments) // 2
-    return [
-        {"name": call.name, "arguments": ""},
-        {"arguments": call.arguments[:half]},
-        {"arguments": call.arguments[half:]},
-    ]
-
-
-def _finish(script: Answer) -> str:
-    return "tool_calls" if script.calls else "stop"
+    name = {"name": call.name} if script.names else {}
+    return [{"name": call.name, "arguments": ""}, *({**name, "arguments": piece} for piece in script.pieces_of(call))]
 
 
 if __name__ == "__main__":

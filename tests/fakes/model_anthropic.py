@@ -16,7 +16,7 @@ import orjson
 from aiohttp import web
 
 from tests.fakes.model import FakeModel, Request
-from tests.fakes.model_script import Answer
+from tests.fakes.model_script import Answer, ToolCall
 from tests.fakes.server import Json, cut
 
 PARAMETERS = {
@@ -31,6 +31,7 @@ BLOCKS: dict[str, set[str]] = {
     "thinking": {"thinking", "signature"},
 }
 SIGNATURE = "signature of "
+STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 class FakeAnthropic(FakeModel):
@@ -59,11 +60,15 @@ class FakeAnthropic(FakeModel):
         self._answers += 1
         content = self._content(body, script)
         usage = self._own_usage(body, raw, script)
-        stop = "tool_use" if script.calls else "end_turn"
+        stop = STOP_REASONS.get(script.finish) or ("tool_use" if script.calls else "end_turn")
         head = {"id": f"msg_{self._answers}", "type": "message", "role": "assistant", "model": body["model"]}
         if not body.get("stream"):
             whole = {**head, "content": content, "stop_reason": stop, "stop_sequence": None, "usage": usage}
             return web.json_response(whole)
+        calls = iter(script.calls)
+        for block in content:
+            if block["type"] == "tool_use":
+                block["input"] = next(calls)  # streamed as the text that it is
         return await self._send(request, script, {**head, "content": [], "usage": usage}, content, stop)
 
     def _content(self, body: Json, script: Answer) -> list[Json]:
@@ -75,7 +80,7 @@ class FakeAnthropic(FakeModel):
             content.append({"type": "text", "text": script.text})
         for number, call in enumerate(script.calls):
             id_ = call.id or f"toolu_{self._answers}_{number}"
-            content.append({"type": "tool_use", "id": id_, "name": call.name, "input": orjson.loads(call.arguments)})
+            content.append({"type": "tool_use", "id": id_, "name": call.name, "input": _input(call)})
         return content
 
     def _own_usage(self, body: Json, raw: bytes, script: Answer) -> Json:
@@ -118,6 +123,9 @@ class FakeAnthropic(FakeModel):
                     return stream
                 await send("content_block_delta", index=index, delta=delta)
             await send("content_block_stop", index=index)
+        for raw in script.events:
+            kind = orjson.loads(raw).get("type", "ping")
+            await stream.write(f"event: {kind}\ndata: {raw}\n\n".encode())
         stopped = {"stop_reason": stop, "stop_sequence": None}
         await send("message_delta", delta=stopped, usage=message["usage"])  # "cumulative"
         await send("message_stop")
@@ -131,15 +139,22 @@ class FakeAnthropic(FakeModel):
             case "thinking":
                 texts = [{"type": "thinking_delta", "thinking": thought} for thought in self.thoughts]
                 return [*texts, {"type": "signature_delta", "signature": block["signature"]}]
-        text = orjson.dumps(block["input"]).decode()
-        half = len(text) // 2
-        return [{"type": "input_json_delta", "partial_json": part} for part in ("", text[:half], text[half:])]
+        pieces = ["", *script.pieces_of(block["input"])]
+        return [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
 
     def _fail(self, entry: Request, status: int, kind: str, words: str, after: float | None = None) -> web.Response:
         entry.status = status
         headers = {"retry-after": f"{after:g}"} if after is not None else {}
         error = {"type": "error", "error": {"type": kind, "message": words}, "request_id": "req_1"}
         return web.json_response(error, status=status, headers=headers)
+
+
+def _input(call: ToolCall) -> Any:
+    """Return the arguments of a call in an answer that is not streamed, as text if they are no JSON."""
+    try:
+        return orjson.loads(call.arguments)
+    except orjson.JSONDecodeError:
+        return call.arguments
 
 
 def _refuses(body: Json) -> str:

@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from tests.fakes.model import FakeModel
-from tests.fakes.model_script import Answer
+from tests.fakes.model_script import Answer, ToolCall
 from tests.fakes.server import Json, cut
 
 PARAMETERS = {
@@ -29,6 +29,7 @@ ITEMS: dict[str, set[str]] = {
 PARTS = {"system": {"input_text"}, "developer": {"input_text"}, "user": {"input_text", "input_image"}}
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 ENCRYPTED = "encrypted "
+INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class FakeResponses(FakeModel):
@@ -66,6 +67,8 @@ class FakeResponses(FakeModel):
                 "total_tokens": usage["total_tokens"],
             },
         }  # fmt: skip
+        if reason := INCOMPLETE.get(script.finish):
+            response |= {"status": "incomplete", "incomplete_details": {"reason": reason}}
         if not body.get("stream"):
             return web.json_response(response)
         return await self._send(request, script, response, output)
@@ -129,7 +132,8 @@ class FakeResponses(FakeModel):
                 await send("response.output_text.done", **at, content_index=0, text=part["text"], logprobs=[])
                 await send("response.content_part.done", **at, content_index=0, part=part)
             elif item["type"] == "function_call":
-                await send("response.function_call_arguments.delta", **at, delta=item["arguments"])
+                for piece in script.pieces_of(ToolCall(item["name"], item["arguments"])):
+                    await send("response.function_call_arguments.delta", **at, delta=piece)
                 await send("response.function_call_arguments.done", **at, arguments=item["arguments"])
             elif item["summary"]:
                 part = item["summary"][0]
@@ -139,7 +143,9 @@ class FakeResponses(FakeModel):
                 await send("response.reasoning_summary_text.done", **at, summary_index=0, text=part["text"])
                 await send("response.reasoning_summary_part.done", **at, summary_index=0, part=part)
             await send("response.output_item.done", output_index=index, item=item)
-        await send("response.completed", response=response)
+        for raw in script.events:
+            await stream.write(f"data: {raw}\n\n".encode())
+        await send(f"response.{response['status']}", response=response)
         await stream.write_eof()
         return stream
 

@@ -4,13 +4,19 @@ The last user message may carry `::{json}` with these keys, all optional:
 
     text          the exact answer
     tokens, word  …or that many words "w0 w1 …" ("word" replaces the "w", so that no two replies are alike)
-    steps         a list of model calls before the answer: {"calls": [{"name", "args"}], "text": "said before"};
-                  an args that is a string goes out as it is (broken JSON, say)
+    steps         a list of model calls before the answer: {"calls": [{"name", "args", "id"}], "text": "said before"};
+                  an args that is a string goes out as it is (broken JSON, say); a step may have finish, piece, names
+                  and events of its own
     seq, tool, args, par   shorthand: `seq` steps of `par` equal calls each
     delay_ms      thinking time before the first byte; tok_ms  the time between two words
     errors        HTTP statuses of the first tries, [500, 429]; retry_after  seconds, sent with them
     abort_at      the connection is cut hard before that word; cut_at  the stream ends there without a finish
     hang_at       silence from that word on (0: after the headers); garbage_at  a line that is no JSON there
+    finish        why the answer ends instead of its usual reason, in the words of Chat Completions: length,
+                  content_filter; none: it says nothing
+    piece         characters of a call's arguments in one delta (default: two halves)
+    names         true: each delta of a call repeats its name and id
+    events        raw texts sent as `data:` of events of their own, after the answer and before its end
     times         how many tries suffer abort_at, cut_at, hang_at or garbage_at (1; -1: all)
     at            the step that suffers errors and cuts (0: the first model call; default: the last one)
     id            a name for the log; makes equal directives different
@@ -57,6 +63,21 @@ class Answer:
     cut_at: int = -1
     hang_at: int = -1
     garbage_at: int = -1
+    finish: str = ""
+    piece: int = 0
+    names: bool = False
+    events: tuple[str, ...] = ()
+
+    @property
+    def ends(self) -> str | None:
+        """Return the finish reason in the words of Chat Completions, None for none."""
+        usual = "tool_calls" if self.calls else "stop"
+        return None if self.finish == "none" else self.finish or usual
+
+    def pieces_of(self, call: ToolCall) -> list[str]:
+        """Return the arguments of a call in the pieces in which they are streamed."""
+        text, size = call.arguments, self.piece or max(1, (len(call.arguments) + 1) // 2)
+        return [text[at : at + size] for at in range(0, len(text), size)] or [""]
 
     @property
     def words(self) -> list[str]:
@@ -168,10 +189,18 @@ def _scripted(directive: Json, done: int, tries: MutableMapping[str, int]) -> An
         cuts = {}
     if done < len(steps):
         step = steps[done]
-        calls = tuple(ToolCall(c["name"], _arguments(c.get("args", {}))) for c in step.get("calls", ()))
-        return Answer(step.get("text", ""), calls, **timing, **cuts)
+        calls = tuple(
+            ToolCall(c["name"], _arguments(c.get("args", {})), c.get("id", "")) for c in step.get("calls", ())
+        )
+        return Answer(step.get("text", ""), calls, **timing, **cuts, **_wire(step))
     text = directive["text"] if "text" in directive else words(directive.get("tokens", 5), directive.get("word", "w"))
-    return Answer(text, **timing, **cuts)
+    return Answer(text, **timing, **cuts, **_wire(directive))
+
+
+def _wire(part: Json) -> Json:
+    """Return how the answer of a directive or of a step goes over the wire."""
+    given = {name: part[name] for name in ("finish", "piece", "names") if name in part}
+    return given | {"events": tuple(part.get("events", ()))}
 
 
 def _range(times: int) -> range:

@@ -63,6 +63,7 @@ def test_a_policy_stands_where_its_entry_says() -> None:
         chain_with({"use": "WatchTools", "after": "permission"}, {"use": "WatchTools", "before": "tool_error"})
     )
     assert tools == [
+        "whole_calls",
         "permission",
         "watch_tools",
         "ledger",
@@ -102,7 +103,10 @@ def test_no_policy_sees_a_call_of_a_server_before_it_is_judged(before: str) -> N
     ("entry", "fault"),
     [
         ({"use": "WatchTools", "before": "permission"}, "must come after `permission`"),
-        ({"use": "WatchTools", "before": "leger"}, "there is no policy 'leger' here; there are permission, ledger"),
+        (
+            {"use": "WatchTools", "before": "leger"},
+            "there is no policy 'leger' here; there are whole_calls, permission, ledger",
+        ),
         ({"use": "WatchTools", "after": "tool_error", "before": "ledger"}, "cannot come after `tool_error`"),
         ({"use": "Nothing"}, "has neither wrap_model_call nor wrap_tool_call"),
         ({"use": "Missing"}, "cannot be made: AttributeError"),

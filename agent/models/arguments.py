@@ -1,0 +1,144 @@
+"""Parse the arguments of tool calls strictly and in linear time, whichever model class reads them.
+
+langchain completes arguments that were cut off, by guessing, in quadratic time
+(docs/decisions/0063-whole-calls-only.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, cast
+
+from langchain_core.messages import AIMessageChunk, ai
+from langchain_core.messages.tool import ToolCallChunk
+from langchain_core.outputs import ChatGenerationChunk
+
+MAX_LEVELS = 50  # what tools, checkpoints and servers read recursively
+MAX_QUOTE_CHARS = 40
+CHUNKS_PER_STEP = 50
+BAD_MARK = "\N{REPLACEMENT CHARACTER} "  # begins the reason that stands in place of arguments
+TEXT_FIELDS = ("partial_json", "arguments")  # of a content block: Anthropic, Responses
+
+
+class BadArguments(ValueError):
+    """The arguments of a call cannot be used. The text tells the model why."""
+
+
+def _refuse_constant(name: str) -> Any:
+    raise BadArguments(f"{name} is not valid JSON.")
+
+
+# Models often write line breaks into strings as they are: this is unambiguous, and therefore accepted.
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Parse the whole arguments of a call, in linear time. Raises BadArguments."""
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        near = text[max(0, error.pos - MAX_QUOTE_CHARS // 2) : error.pos + MAX_QUOTE_CHARS // 2]
+        raise BadArguments(
+            f"The arguments are not valid JSON: {error.msg} at character {error.pos}, near {near!r}."
+        ) from None
+    except RecursionError:
+        raise BadArguments(f"The arguments are nested too deeply; {MAX_LEVELS} levels are allowed.") from None
+    except BadArguments:
+        raise
+    except (ValueError, TypeError):  # a number of thousands of digits; no text
+        raise BadArguments("The arguments are not valid JSON.") from None
+    check_arguments(value)
+    return cast(dict[str, Any], value)
+
+
+def check_arguments(value: object) -> None:
+    """Raise BadArguments unless the value is an object that all readers can read."""
+    if not isinstance(value, dict):
+        raise BadArguments("The arguments must be a JSON object.")
+    level: list[object] = [value]
+    for _ in range(MAX_LEVELS):
+        if any(isinstance(item, float) and item - item != 0 for item in level):
+            raise BadArguments("The arguments contain a number that is too large.")
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return
+    raise BadArguments(f"The arguments are nested too deeply; {MAX_LEVELS} levels are allowed.")
+
+
+def _children(item: object) -> Iterator[object]:
+    if isinstance(item, dict):
+        yield from item.values()
+    elif isinstance(item, list):
+        yield from item
+
+
+def use_strict_parser() -> None:
+    """Let every message of langchain parse arguments with `parse_arguments`."""
+    vars(ai)["parse_partial_json"] = parse_arguments  # the name by which `init_tool_calls` calls it
+
+
+def mark_arguments(text: object) -> str:
+    """Return the arguments, or the reason why they cannot be used, behind a mark: langchain cannot parse that."""
+    if not text:
+        return "{}"
+    try:
+        parse_arguments(cast(str, text))
+    except BadArguments as error:
+        return f"{BAD_MARK}{error}"
+    return cast(str, text)
+
+
+async def join_arguments(chunks: AsyncIterator[ChatGenerationChunk]) -> AsyncIterator[ChatGenerationChunk]:
+    """Yield the chunks, with each run of pieces of one call's arguments as one chunk.
+
+    langchain would copy what it has so far for each piece.
+    """
+    held: ChatGenerationChunk | None = None
+    index: object = None
+    texts: list[str] = []
+    number = 0
+    async for chunk in chunks:
+        number += 1
+        if number % CHUNKS_PER_STEP == 0:
+            await asyncio.sleep(0)  # lets other tasks run while data is always available
+        piece = _argument_piece(chunk)
+        if held and (piece is None or piece["index"] != index):
+            yield _with_arguments(held, "".join(texts))
+            held = None
+        if piece is None:
+            yield chunk
+            continue
+        if held is None:
+            held, index, texts = chunk, piece["index"], []
+        texts.append(piece["args"] or "")
+    if held:
+        yield _with_arguments(held, "".join(texts))
+
+
+def _argument_piece(chunk: ChatGenerationChunk) -> ToolCallChunk | None:
+    """Return the piece of arguments that the chunk consists of, None if there is anything else in it."""
+    message = chunk.message
+    if not isinstance(message, AIMessageChunk) or len(message.tool_call_chunks) != 1:
+        return None
+    [piece] = message.tool_call_chunks
+    blocks = message.content or []
+    bare = isinstance(blocks, list) and all(isinstance(b, dict) and _text_field(b) for b in blocks) and len(blocks) < 2
+    if piece["name"] or piece["id"] or not bare or message.usage_metadata or message.response_metadata:
+        return None
+    return piece
+
+
+def _text_field(block: Any) -> str:
+    return next((field for field in TEXT_FIELDS if field in block and "name" not in block), "")
+
+
+def _with_arguments(chunk: ChatGenerationChunk, text: str) -> ChatGenerationChunk:
+    message = cast(AIMessageChunk, chunk.message)
+    message.tool_call_chunks[0]["args"] = text
+    message.tool_calls, message.invalid_tool_calls = [], []
+    for block in message.content:
+        if isinstance(block, dict):
+            block[_text_field(block)] = text
+    return chunk

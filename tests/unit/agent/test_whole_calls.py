@@ -1,0 +1,240 @@
+"""Only whole tool calls run, and reading them takes time in proportion to their length."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, ToolMessage
+
+from agent.blocks import Approve, Block, Notice, Step
+from agent.models.arguments import BadArguments, parse_arguments
+from agent.models.whole_calls import cut_reason, settle_calls
+from agent.permissions.rules import RulePermissions, parse_rules
+from tests.fakes.model import Answer, FakeModel, ToolCall
+from tests.fakes.server import Json
+from tests.support.turn_context import say
+from tests.unit.agent.conftest import Bench, Workshop, view
+from tests.unit.agent.test_providers import Provider, double
+from tests.unit.agent.test_resume import end
+
+KINDS = ["openai", "anthropic", "openai-responses"]  # one of each wire format
+SAVE = "/mnt/user-data/workspace"
+
+
+@pytest.fixture(params=KINDS)
+async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
+    async with double(request.param) as server:
+        yield Provider(request.param, server)
+
+
+@pytest.fixture
+async def bench(provider: Provider, make: Workshop) -> Bench:
+    return await make(settings=(provider.settings(),))
+
+
+def steps_of(*steps: Json, **more: Any) -> str:
+    return "::" + json.dumps({"steps": list(steps), **more})
+
+
+def raw(name: str, args: str, id_: str = "") -> Json:
+    return {"name": name, "args": args, **({"id": id_} if id_ else {})}
+
+
+async def results(bench: Bench) -> list[ToolMessage]:
+    return [message for message in await bench.state() if isinstance(message, ToolMessage)]
+
+
+def kept_notices(blocks: list[Block]) -> list[str]:
+    return [block.text for block in blocks if isinstance(block, Notice) and block.kept]
+
+
+# ---------------------------------------------------------------- what runs
+
+
+CUT = '{"text": "rm -rf /mnt/user-data/workspace'
+FAULTY = {
+    "cut off": (raw("effect", CUT), {}, "not valid JSON"),
+    "cut off, and says so": (raw("effect", CUT), {"finish": "length"}, "output limit"),
+    "filtered": (raw("effect", '{"text": "a"}'), {"finish": "content_filter"}, "content filter"),
+    "whole, of an answer that was cut off": (raw("effect", '{"text": "a"}'), {"finish": "length"}, "output limit"),
+    "a wrong escape": (raw("effect", '{"text": "\\d"}'), {}, "escape"),
+    "a list": (raw("effect", '["a"]'), {}, "must be a JSON object"),
+    "no number of JSON": (raw("effect", '{"text": NaN}'), {}, "not valid JSON"),
+    "nested deeply": (raw("effect", '{"text": ' + "[" * 400 + "]" * 400 + "}"), {}, "nested too deeply"),
+    "brackets without end": (raw("effect", "[" * 200_000), {}, "nested too deeply"),
+    "not of the schema": (raw("effect", '{"texts": "a"}'), {}, "do not fit the tool"),
+    "no arguments": (raw("effect", ""), {}, "do not fit the tool"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTY)
+async def test_a_call_that_is_not_whole_goes_back_to_the_model(provider: Provider, bench: Bench, case: str) -> None:
+    call, wire, told = FAULTY[case]
+    blocks = await bench.run(say(steps_of({"calls": [call], **wire}, text="I see")))
+    assert (end(blocks), view(blocks).text) == ("done", "I see")
+    [result] = await results(bench)
+    assert (result.status, result.name) == ("error", "effect")
+    assert told in str(result.content)
+    assert not (bench.folder / "workspace/effects").exists(), "it did not run"
+    assert [block.state for block in blocks if isinstance(block, Step)] == ["running", "failed"]
+    assert not any(request.rejected for request in provider.server.requests())
+
+
+async def test_a_whole_call_beside_a_broken_one_runs(provider: Provider, bench: Bench) -> None:
+    calls = [raw("look", '{"text": "a"}'), raw("look", '{"text": "'), raw("look", '{"text": "c"}')]
+    blocks = await bench.run(say(steps_of({"calls": calls}, text="done")))
+    assert view(blocks).text == "done"
+    assert sorted(str(result.content) for result in await results(bench) if result.status == "success") == [
+        "seen a",
+        "seen c",
+    ]
+    assert provider.server.requests()[-1].rejected == ""
+
+
+async def test_no_person_is_asked_about_a_call_that_is_cut_off(make: Workshop, model: FakeModel) -> None:
+    bench = await make()
+    context = await bench.context()
+    context.permissions = RulePermissions(parse_rules(ask=["effect"]))
+    blocks = await bench.run(say(steps_of({"calls": [raw("effect", CUT)]}, text="I see")), context=context)
+    assert not [block for block in blocks if isinstance(block, Approve)]
+
+
+async def test_a_model_that_only_makes_broken_calls_is_stopped(bench: Bench, provider: Provider) -> None:
+    step = {"calls": [raw("effect", CUT)], "finish": "length"}
+    blocks = await bench.run(say(steps_of(*[step] * 20)))
+    assert "in circles" in view(blocks).text
+    assert len(provider.server.requests()) == 5
+
+
+async def test_names_of_providers_for_cut_answers() -> None:
+    for metadata, reason in [
+        ({"finish_reason": "length"}, "length"),
+        ({"finish_reason": "MAX_TOKENS"}, "length"),
+        ({"stop_reason": "max_tokens"}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"stop_reason": "refusal"}, "filter"),
+        ({"finish_reason": "stop", "incomplete_details": None}, ""),
+    ]:
+        assert cut_reason(AIMessage("", response_metadata=metadata)) == reason
+
+
+@pytest.mark.parametrize(("finish", "told"), [("length", "output limit"), ("content_filter", "filtered")])
+async def test_a_text_that_is_cut_off_says_so(bench: Bench, finish: str, told: str) -> None:
+    blocks = await bench.run(say("::" + json.dumps({"text": "one two", "finish": finish})))
+    [notice] = kept_notices(blocks)
+    assert told in notice
+    assert view(blocks).text == "one two"
+
+
+# ---------------------------------------------------------------- ids
+
+
+async def test_equal_ids_in_one_answer_and_in_later_ones(provider: Provider, bench: Bench) -> None:
+    equal = {"calls": [raw("effect", json.dumps({"text": text}), "call_0") for text in ("a", "b")]}
+    blocks = await bench.run(say(steps_of(equal, equal, text="done")))
+    assert view(blocks).text == "done"
+    found = await results(bench)
+    assert len({result.tool_call_id for result in found}) == 4
+    assert [str(result.content) for result in found] == ["did a", "did b"] * 2
+    done = [block for block in blocks if isinstance(block, Step) and block.state == "done"]
+    assert len({block.id for block in done}) == 4
+    assert [request.rejected for request in provider.server.requests()] == [""] * 3
+
+
+async def test_equal_ids_of_outputs_do_not_share_a_file(make: Workshop, model: FakeModel) -> None:
+    bench = await make()
+    size = len("".join(f"line {number}\n" for number in range(9000)))
+    step = {"calls": [raw("big", '{"size": 9000}', "functions.big:0")]}
+    await bench.run(say(steps_of(step, step, text="done")))
+    await bench.run(say(steps_of(step, text="done"), "m2"))
+    files = [*(bench.folder / "workspace/.outputs").iterdir()]
+    assert [file.stat().st_size for file in files] == [size] * 3
+
+
+def test_ids_keep_their_form() -> None:
+    taken = {"functions.bash:0", "functions.bash:1"}
+    answer = AIMessage(
+        "",
+        tool_calls=[{"name": "bash", "args": {}, "id": "functions.bash:0"}, {"name": "bash", "args": {}, "id": None}],
+    )
+    settle_calls(answer, taken)
+    first, second = (call["id"] for call in answer.tool_calls)
+    assert first == "functions.bash:2"
+    assert str(second).startswith("call_")
+
+
+# ---------------------------------------------------------------- time
+
+
+def bad_escape(size: int) -> str:
+    return json.dumps({"text": "x" * size})[:-2] + '\\d"}'
+
+
+WORST: dict[str, Callable[[int], str]] = {
+    "a wrong escape at the end": bad_escape,
+    "brackets": lambda size: "[" * size,
+    "open objects": lambda size: '{"a":' * (size // 5),
+    "quotes": lambda size: '{"text": "' + '\\"' * (size // 2),
+    "closing brackets": lambda size: "{" + "}" * size,
+}
+
+
+def calling(arguments: str, piece: int) -> Callable[[Json], Answer]:
+    """Return the script of a model that makes one call with these arguments, streamed in such pieces."""
+
+    def script(body: Json) -> Answer:
+        called = any(message["role"] == "tool" for message in body["messages"])
+        return Answer("ok") if called else Answer(calls=(ToolCall("look", arguments),), piece=piece)
+
+    return script
+
+
+async def longest_step(until: asyncio.Task[Any]) -> float:
+    """Return the most CPU seconds that the process used in one round of the event loop."""
+    longest = 0.0
+    while not until.done():
+        before = time.process_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.process_time() - before)
+    return longest
+
+
+@pytest.mark.parametrize("worst", WORST)
+@pytest.mark.parametrize("piece", [40, 16_000])
+async def test_reading_a_call_takes_time_in_proportion(
+    provider: Provider, bench: Bench, worst: str, piece: int
+) -> None:
+    seconds: list[float] = []
+    for number, size in enumerate((10_000, 20_000, 80_000)):
+        provider.server.script = calling(WORST[worst](size), piece)
+        before = time.process_time()
+        blocks = await bench.run(say("go", f"m{number}"), conversation=f"c{number}")
+        seconds.append(time.process_time() - before)
+        assert view(blocks).text == "ok"
+    assert seconds[2] < 6 * seconds[1] + 0.3, "four times the text"
+
+
+@pytest.mark.parametrize("worst", ["a wrong escape at the end", "brackets"])
+@pytest.mark.parametrize("piece", [16_000])
+async def test_no_step_takes_long(provider: Provider, bench: Bench, worst: str, piece: int) -> None:
+    provider.server.script = calling("{}", piece)
+    await bench.run(say("imports what it needs"))
+    provider.server.script = calling(WORST[worst](200_000), piece)
+    turn = asyncio.create_task(bench.run(say("go", "m2"), conversation="c2"), name="turn")
+    longest = await longest_step(turn)
+    assert view(await turn).text == "ok"
+    assert longest < 0.1
+
+
+def test_parsing_is_linear() -> None:
+    for worst in WORST.values():
+        text = worst(2_000_000)
+        before = time.process_time()
+        with pytest.raises(BadArguments):
+            parse_arguments(text)
+        assert time.process_time() - before < 0.5

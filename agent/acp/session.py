@@ -27,6 +27,7 @@ PROTOCOL_VERSION = 1
 CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": False}
 MAX_ANSWER_CHARS = 200_000
 MAX_READ_BYTES = 4 << 20
+MAX_CALLS = 10_000  # that are told apart
 APPROVED = frozenset(APPROVAL_OPTIONS) - {DENY}
 DECISIONS = {True: ("allow_once", "allow_always"), False: ("reject_once", "reject_always")}
 SHOWN_OF_CALL = ("title", "kind", "rawInput", "content", "locations")
@@ -78,14 +79,16 @@ class AcpSession:
         self._settings, self._context, self._sandbox, self._show = settings, context, sandbox, show
         self._connection = AcpConnection(settings.name, self._answer, self._notify)
         self._calls: dict[str, Json] = {}  # its tool calls, by id
-        self._text, self._new_part = "", False
+        self._parts: list[str] = []  # of its text
+        self._chars, self._new_part = 0, False
+        self._reading = asyncio.Lock()  # one file at a time in memory
         self._clock = asyncio.timeout(settings.seconds)
         self._asking, self._seconds_left = 0, settings.seconds
 
     @property
     def text(self) -> str:
         """What it has said so far."""
-        return self._text.strip()
+        return "".join(self._parts)[-MAX_ANSWER_CHARS:].strip()
 
     async def run(self, prompt: str) -> AcpAnswer:
         """Start the agent, let it work and end it. Raises AcpError."""
@@ -110,9 +113,14 @@ class AcpSession:
     def _notify(self, method: str, params: Json) -> None:
         match params.get("update") if method == "session/update" else None:
             case {"sessionUpdate": "agent_message_chunk", "content": {"text": str(text)}}:
-                self._text += ("\n\n" if self._new_part and self._text else "") + text
-                self._text, self._new_part = self._text[-MAX_ANSWER_CHARS:], False
+                self._parts += ["\n\n", text] if self._new_part and self._parts else [text]
+                self._chars, self._new_part = self._chars + len(text) + 2, False
+                if self._chars > 2 * MAX_ANSWER_CHARS:
+                    self._parts = ["".join(self._parts)[-MAX_ANSWER_CHARS:]]
+                    self._chars = MAX_ANSWER_CHARS
             case {"sessionUpdate": "tool_call" | "tool_call_update", "toolCallId": str(id), **call}:
+                if id not in self._calls and len(self._calls) >= MAX_CALLS:
+                    return
                 known = self._calls.setdefault(id, {})
                 known |= {str(name): value for name, value in call.items() if value is not None}
                 self._new_part = True
@@ -133,6 +141,11 @@ class AcpSession:
         raise UnknownMethod(f"Fawn has no method {method[:100]!r} with these parameters")
 
     async def _read_text(self, path: str, line: object, limit: object) -> str:
+        async with self._reading:
+            await self._connection.room()
+            return await self._read_lines(path, line, limit)
+
+    async def _read_lines(self, path: str, line: object, limit: object) -> str:
         data = await self._sandbox.read(path, limit=MAX_READ_BYTES)
         if len(data) == MAX_READ_BYTES:
             raise SandboxFileError(f"{path}: is too big to be read as text")

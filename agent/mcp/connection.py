@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_FAILURES = 3  # within FAILURE_SECONDS; then the server gets a pause
-FAILURE_SECONDS = 60.0
+PAUSES = (0.0, 5.0, 20.0, 80.0, 300.0)  # seconds after one failure, two in a row, …
+FORGET_SECONDS = 900.0  # after so long without a failure, the next one is the first
 MAX_PAGES = 20  # of the list of tools
 MAX_TOOLS = 500
 CLOSE_SECONDS = 10.0
@@ -88,7 +88,9 @@ class McpConnection:
         self._owner: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._stop = asyncio.Event()
-        self._failures: deque[float] = deque(maxlen=MAX_FAILURES)
+        self._failures, self._failed_at = 0, 0.0  # in a row; a call that is answered ends it
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_began = 0.0
         self._stale = False  # the server says that its tools have changed
         self._errors: deque[str] = deque(maxlen=ERROR_LINES)
         self._closed = False
@@ -104,9 +106,29 @@ class McpConnection:
         if self._stale:
             self._stale = False
             try:
-                await self._list_tools(client)
+                async with asyncio.timeout(self.settings.start_seconds):
+                    await self._list_tools(client)
             except Exception as error:
+                self._fail()
                 raise McpUnavailable(N_("it does not list its tools: {reason}"), reason=_reason(error)) from error
+
+    async def refresh_soon(self) -> None:
+        """Do what `refresh` does beside the caller, who waits as long as a turn may wait. Raises McpUnavailable."""
+        if self._client is not None and not self._stale:
+            return
+        if problem := self._pause():
+            raise McpUnavailable(problem)
+        loop = asyncio.get_running_loop()
+        if self._refreshing is None or self._refreshing.done():
+            self._refresh_began = loop.time()
+            self._refreshing = asyncio.create_task(self.refresh(), name=f"mcp {self.settings.name} refresh")
+            self._refreshing.add_done_callback(_note_end)
+        left = 0.0 if self._failures else self._refresh_began + self.settings.wait_seconds - loop.time()
+        await asyncio.wait({self._refreshing}, timeout=max(0.0, left))
+        if self._refreshing.done():
+            self._refreshing.result()
+        elif self._client is None:
+            raise McpUnavailable(self.problem or LazyText(N_("it is still starting")))
 
     async def request(self, tool: str, arguments: dict[str, Any], **more: Any) -> Outcome:
         """Send one `tools/call`. Raises McpUnavailable if it has not run, McpCallLost if that is unknown, and
@@ -128,6 +150,7 @@ class McpConnection:
                 self._fail()
                 await self._end(client)
                 raise McpCallLost from error
+            self._failures = 0
             return Outcome(needed=found) if isinstance(found, types.InputRequiredResult) else Outcome(result=found)
         raise McpUnavailable(N_("it ends every session at once"))
 
@@ -135,6 +158,8 @@ class McpConnection:
         """End the connection for good."""
         self._closed = True
         self._stop.set()
+        if self._refreshing:
+            self._refreshing.cancel()
         if self._owner:
             await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
             self._owner.cancel()
@@ -144,10 +169,8 @@ class McpConnection:
             raise McpUnavailable(N_("the configuration has changed"))
         if self._client is None:
             if self._owner is None or self._owner.done():
-                self._forget_failures_before_sign_in()
-                if len(self._failures) == MAX_FAILURES and time.monotonic() - self._failures[0] < FAILURE_SECONDS:
-                    text = N_("it failed {n} times within a minute ({reason})")
-                    raise McpUnavailable(text, n=MAX_FAILURES, reason=self.problem)
+                if problem := self._pause():
+                    raise McpUnavailable(problem)
                 self._stop, self._ready = asyncio.Event(), asyncio.Event()
                 self._owner = asyncio.create_task(self._own(), name=f"mcp {self.settings.name}")
             waiting = asyncio.create_task(self._ready.wait(), name=f"mcp {self.settings.name} ready")
@@ -187,7 +210,17 @@ class McpConnection:
             self._client = None
 
     def _fail(self) -> None:
-        self._failures.append(time.monotonic())
+        now = time.monotonic()
+        self._failures = self._failures + 1 if now - self._failed_at < FORGET_SECONDS else 1
+        self._failed_at = now
+
+    def _pause(self) -> LazyText | None:
+        """Return why the server is not started now, None if it may be."""
+        self._forget_failures_before_sign_in()
+        pause = PAUSES[min(self._failures, len(PAUSES)) - 1] if self._failures else 0.0
+        if self._client is not None or time.monotonic() - self._failed_at >= pause:
+            return None
+        return LazyText(N_("it failed {n} times in a row ({reason})"), n=self._failures, reason=self.problem)
 
     def _note_refusal(self) -> LazyText | None:
         """Return why the server refuses the tokens of a sign-in, None if it does not."""
@@ -198,7 +231,7 @@ class McpConnection:
 
     def _forget_failures_before_sign_in(self) -> None:
         if self.needs_sign_in and self._tokens_version() != self._tokens_at_failure:
-            self._failures.clear()
+            self._failures = 0
 
     def _tokens_version(self) -> int:
         return TokenFile(self._data_dir, self.settings).version() if self._data_dir else 0
@@ -301,6 +334,12 @@ async def _lines_of_stderr(note: Callable[[str], None]) -> AsyncIterator[Any]:
         await asyncio.wait({task}, timeout=0.2)  # the last words of a process that ended
         task.cancel()
         transport.close()
+
+
+def _note_end(refreshing: asyncio.Task[None]) -> None:
+    """Look at the error of a refresh that nobody waited for: asyncio would print it otherwise."""
+    if not refreshing.cancelled():
+        refreshing.exception()
 
 
 def _reason(error: BaseException) -> str:

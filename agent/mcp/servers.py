@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -63,11 +63,11 @@ class McpServer:
 
     async def refresh(self) -> LazyText | None:
         """Start the server if necessary. Returns why it is not available."""
-        try:
-            await self.connection.refresh()
-        except McpUnavailable as error:
-            return error.text
-        return None
+        return await _problem_of(self.connection.refresh())
+
+    async def refresh_soon(self) -> LazyText | None:
+        """Start the server beside the caller. Returns why it is not available yet."""
+        return await _problem_of(self.connection.refresh_soon())
 
     @property
     def tools(self) -> dict[str, DynamicTool]:
@@ -166,6 +166,14 @@ class McpServer:
             call.cancel()
 
 
+async def _problem_of(refresh: Awaitable[None]) -> LazyText | None:
+    try:
+        await refresh
+    except McpUnavailable as error:
+        return error.text
+    return None
+
+
 def _describe(title: Any, tool: str, server: str, args: Mapping[str, Any]) -> str:
     return str(title({"tool": tool, "server": server}))
 
@@ -181,14 +189,26 @@ class McpServers:
         self.traits: dict[str, ToolTraits] = {TOOL_SEARCH: SEARCH_TRAITS}  # by name, of all tools that became known
 
     async def refresh(self) -> dict[str, str]:
-        """Start all servers at once. Returns name → problem of those that are not available."""
-        problems = await asyncio.gather(*(server.refresh() for server in self.servers))
+        """Start all servers at once, and wait as long as a turn may wait for them. Returns name → problem of those that
+        are not available."""
+        problems = await asyncio.gather(*(server.refresh_soon() for server in self.servers))
         self.traits.update({name: tool.traits for name, tool in self.tools().items()})
         return {
             server.settings.name: str(problem)
             for server, problem in zip(self.servers, problems, strict=True)
             if problem
         }
+
+    async def find(self, name: str) -> None:
+        """Wait until a server has listed this tool, or all have started or failed: no other one delays it."""
+        waiting = {asyncio.create_task(each.refresh(), name=f"mcp find {name}") for each in self.servers}
+        try:
+            while waiting and name not in self.tools():
+                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+        self.traits.update({known: tool.traits for known, tool in self.tools().items()})
 
     @property
     def need_sign_in(self) -> list[str]:

@@ -71,7 +71,7 @@ class McpPolicy:
         if request.tool is None and (name.startswith(MCP_PREFIX) or name == TOOL_SEARCH):
             tools = self._allowed(turn_context_of(request).permissions)
             if name not in tools and name != TOOL_SEARCH:  # after a restart the servers have not started yet
-                await self._servers.refresh()
+                await self._servers.find(name)
                 tools = self._allowed(turn_context_of(request).permissions)
             found = self._search(tools) if name == TOOL_SEARCH else tools.get(name)
             if found:

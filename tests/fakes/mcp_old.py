@@ -81,6 +81,8 @@ def main() -> None:
             about = {"name": "old", "version": "1"}
             result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
             send({"id": id, "result": {**result, "serverInfo": about}})
+        elif method == "tools/list" and "grown" in TOOLS and "HANG" in os.environ:
+            continue  # this one is never answered
         elif method == "tools/list":
             tools = [{"name": name, "description": f"{name} of old", "inputSchema": EMPTY} for name in TOOLS]
             hints = [{"annotations": {"readOnlyHint": name == "survey"}} for name in TOOLS]

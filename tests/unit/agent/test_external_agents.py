@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
+from agent.acp.connection import AcpConnection, AcpError
 from agent.acp.settings import ExternalAgentSettings
 from agent.context import ToolServices, TurnContext
 from agent.permissions.rules import RulePermissions, parse_rules
@@ -192,3 +194,100 @@ async def test_stopping_the_turn_kills_the_agent(rig: Rig) -> None:
     async with asyncio.timeout(20):
         while not await rig.is_alone() or "7003" in await rig.bash("cat /proc/[0-9]*/cmdline"):
             await asyncio.sleep(0.05)
+
+
+# ---------------------------------------------------------------- hostile programs
+
+
+PROGRAM = """
+import json, sys, time
+def send(**message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\\n")
+def read():
+    return json.loads(sys.stdin.readline())
+hello = read()
+"""
+
+
+@dataclass
+class Stranger:
+    """A program that speaks the protocol in its own way, and what we were asked by it."""
+
+    rig: Rig
+    open: int = 0
+    most: int = 0
+    asked: list[str] = field(default_factory=list)
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, program: str, data: str = "fine") -> dict[str, Any]:
+        """Run the program; it ends with an answer to the first request, whose result is returned."""
+
+        async def answer(method: str, params: dict[str, Any]) -> Any:
+            self.asked.append(method)
+            self.open += 1
+            self.most = max(self.most, self.open)
+            try:
+                await self.answers.wait()
+            finally:
+                self.open -= 1
+            return data
+
+        connection = AcpConnection("stranger", answer, lambda method, params: None)
+        lines = f"{PROGRAM}\n{program}"
+        try:
+            connection.start(await self.rig.machine.get(), f"python3 -c {shlex.quote(lines)}", {})
+            async with asyncio.timeout(30):
+                return await connection.request("hello", {})
+        finally:
+            await connection.close()
+
+
+END = "send(id=hello['id'], result={'found': found})\nsys.stdout.flush()\ntime.sleep(60)\n"
+
+
+async def test_a_program_has_at_most_sixteen_requests_open_and_the_others_get_an_error(rig: Rig) -> None:
+    stranger = Stranger(rig)
+    asking = "for n in range(200): send(id=n, method='ask', params={})\nsys.stdout.flush()\n"
+    early = "found = [read() for _ in range(184)]\nfound = [each['error']['code'] for each in found]\n"
+    result = await stranger.run(asking + early + END)
+    assert result == {"found": [-32005] * 184}
+    assert (stranger.most, len(stranger.asked)) == (16, 16)
+
+
+async def test_a_program_that_reads_no_answers_is_ended_when_it_asks_for_too_much(rig: Rig) -> None:
+    stranger = Stranger(rig)
+    stranger.answers.set()
+    lazy = "for n in range(400): send(id=n, method='ask', params={}); sys.stdout.flush(); time.sleep(0.002)\n"
+    with pytest.raises(AcpError, match="asked for more than 64 MB"):
+        await stranger.run(lazy + "time.sleep(60)", data="x" * 500_000)
+    assert len(stranger.asked) < 64 * 2 + 20
+
+
+async def test_a_request_with_half_a_character_is_answered(rig: Rig) -> None:
+    stranger = Stranger(rig)
+    stranger.answers.set()
+    asking = r"""print('{"jsonrpc":"2.0","id":1,"method":"ask","params":{"text":"\\ud800"}}', flush=True)""" + "\n"
+    result = await stranger.run(asking + "found = read()['result']\n" + END)
+    assert result == {"found": "fine"}
+
+
+async def test_a_line_has_an_end_and_empty_ones_cost_nothing(rig: Rig) -> None:
+    loop = asyncio.get_running_loop()
+    stranger = Stranger(rig)
+    gaps: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            began = loop.time()
+            await asyncio.sleep(0)
+            gaps.append(loop.time() - began)
+
+    watching = asyncio.create_task(watch())
+    flood = "sys.stdout.write('\\n' * 7_000_000); found = 1\n"
+    assert await stranger.run(flood + END) == {"found": 1}
+    watching.cancel()
+    assert max(gaps) < 1.0
+    with pytest.raises(AcpError, match="a line of more than 1 MB"):
+        await stranger.run("sys.stdout.write('x' * 2_000_000); sys.stdout.flush(); time.sleep(60)")
+    with pytest.raises(AcpError, match="a line of more than 1 MB"):
+        await stranger.run("sys.stdout.write('x' * 2_000_000 + '\\n'); sys.stdout.flush(); time.sleep(60)")

@@ -138,12 +138,41 @@ async def test_a_server_that_died_between_two_calls_is_started_for_the_next_one(
 
 async def test_a_server_that_keeps_failing_gets_a_pause(connect: Any) -> None:
     connection = connect(McpServerSettings("none", command=sys.executable, args=("-c", "exit('no such database')")))
-    for _ in range(3):
+    for _ in range(2):
         with pytest.raises(McpUnavailable, match="Connection closed"):
             await connection.refresh()
-    with pytest.raises(McpUnavailable, match="failed 3 times within a minute"):
-        await connection.refresh()
-    assert connection.starts == 3
+    for refresh in (connection.refresh, connection.refresh_soon):
+        with pytest.raises(McpUnavailable, match="failed 2 times in a row"):
+            await refresh()
+    assert connection.starts == 2
+
+
+async def test_the_pauses_of_a_slow_failure_grow_however_long_each_takes(connect: Any) -> None:
+    """A server that hangs until its timeout never fails three times within a minute."""
+    hangs = McpServerSettings("slow", command="sleep", args=("60",), start_seconds=1.5, wait_seconds=0.5)
+    connection, loop = connect(hangs), asyncio.get_running_loop()
+    waited = []
+    for _ in range(40):
+        began = loop.time()
+        with pytest.raises(McpUnavailable):
+            await connection.refresh_soon()
+        waited.append(loop.time() - began)
+        await asyncio.sleep(0.1)
+    assert connection.starts == 2, "then it has a pause"
+    assert [each > 0.4 for each in waited].count(True) == 1, "only the first start is waited for"
+
+
+async def test_a_list_of_tools_that_never_comes_delays_nobody(server: Settings, connect: Any) -> None:
+    connection = connect(server("old", env={"HANG": "1"}, start_seconds=6, wait_seconds=0.1))
+    await connection.refresh()
+    assert "grown" in str((await connection.request("grow", {})).result.content)
+    async with asyncio.timeout(10):
+        while not connection._stale:
+            await asyncio.sleep(0.01)
+        with pytest.raises(McpUnavailable, match="does not list its tools"):
+            await connection.refresh()
+    assert (await connection.request("fetch", {})).result.content[0].text == "old"
+    assert connection.starts == 1
 
 
 async def test_a_missing_program_and_a_slow_server_are_named(connect: Any) -> None:
@@ -396,6 +425,17 @@ async def test_a_server_that_is_not_available_is_named_once_and_the_others_work(
     told = [block.text for block in blocks if isinstance(block, Notice)]
     assert told == ["The MCP server “gone” is not available. I continue without it."]
     assert "old" in results(model)[0]
+
+
+async def test_a_server_that_hangs_delays_no_turn(make: Workshop, model: FakeModel, server: Settings) -> None:
+    hangs = McpServerSettings("hangs", command="sleep", args=("60",), wait_seconds=0.2)
+    bench = await bench_of(make, hangs, server("old", tools=("fetch",), wait_seconds=30))
+    async with asyncio.timeout(20):  # a start may take 30 s
+        blocks = await run(bench, script([call("mcp__old__fetch")], text="works"))
+        assert view(blocks).final().text.startswith("works")
+        assert ["“hangs” is not available" in block.text for block in blocks if isinstance(block, Notice)] == [True]
+        await run(bench, script([call("mcp__old__fetch")], text="works"), key="m2")
+    assert offered(model)[-1] == ["mcp__old__fetch"]
 
 
 async def test_a_slow_call_times_out(make: Workshop, model: FakeModel, server: Settings) -> None:

@@ -41,6 +41,7 @@ from bot.storage import (
 from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
+from bot.storage.moved_chats import move_chat
 from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
 from bot.work_rights import NOT_ALLOWED, record_refusal, refuse_work
@@ -135,7 +136,9 @@ class Inbox:
                 return Receipt.IGNORED
             event = located
         if event.kind is Kind.MOVED:
-            conversations.move_thread(execute, event.thread, replace(event.thread, chat=event.text))
+            old, new = event.thread.without_topic, replace(event.thread, chat=event.text, topic="")
+            move_chat(execute, old, new)
+            self._current.languages.move(old, new)
             return Receipt.IGNORED
         if event.kind is Kind.TITLE:
             return self._store_title(execute, event, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from datetime import time as clock_time
 from itertools import groupby
@@ -31,13 +31,17 @@ GONE = N_("I can't post any more where you asked me, so here is my answer:")
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """A notification of a person. `thread` is the address that it is about, and `key` makes it one."""
+    """A notification of a person. `thread` is the address that it is about, and `key` makes it one.
+
+    `without_words` is what others than the person may read of a direct chat: no title, no names; "" elsewhere.
+    """
 
     person: str
     thread: Thread
     text: str
     key: str
     event: PushEvent
+    without_words: str = ""
 
     @property
     def person_key(self) -> str:
@@ -52,7 +56,8 @@ def route_ping(execute: Execute, config: Config, ping: Ping, now: float) -> bool
     """
     for target in config.push.targets:
         if ping.event in target.events and (not target.people or ping.person_key in target.people):
-            _enqueue_push(execute, ping, {"target": target.name})
+            text = ping.text if ping.person_key in target.people else ping.without_words or ping.text
+            _enqueue_push(execute, replace(ping, text=text), {"target": target.name})
     known = people.find_person(execute, ping.thread.channel, ping.person)
     if known is None:
         return True

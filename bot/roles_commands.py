@@ -12,6 +12,7 @@ from agent.messages import Thread
 from bot.access import Standing
 from bot.config.team import OWNER, Right, RoleConfig
 from bot.deeds import GIVE_ROLE
+from bot.known_people import is_possible_id, suggest_people
 from bot.storage import audit, people, person_roles
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.person_roles import chat_subject, person_subject
@@ -48,6 +49,7 @@ class _Target:
     person: str
     name: str
     shown: str
+    is_mention: bool = False  # the platform wrote it
 
 
 def whoami_command(call: CommandCall) -> str:
@@ -143,7 +145,7 @@ def find_target(call: CommandCall, word: str) -> _Target | None:
     known = people.find_person(call.execute, call.thread.channel, id)
     name = found["name"] or (known.name if known else "")
     shown = f"{_plain(name)} (`{id}`)" if name else f"`{id}`"
-    return _Target(person_subject(call.thread.workspace, id), id, name, shown)
+    return _Target(person_subject(call.thread.workspace, id), id, name, shown, bool(found["id"]))
 
 
 def _grant_role(call: CommandCall, name: str, word: str) -> str:
@@ -154,6 +156,8 @@ def _grant_role(call: CommandCall, name: str, word: str) -> str:
     if target is None:
         return _usage()
     role = access.roles[name]
+    if unknown := _refuse_unknown(call, target):
+        return unknown
     refusal = _refuse_here_only(call, target) or _refuse_role(call, target, role) or _refuse_change(call, target, role)
     if refusal:
         return _refused(call, refusal)
@@ -188,6 +192,28 @@ def _refused(call: CommandCall, refusal: str) -> str:
     """Return a refusal, and note it in the audit."""
     call.record(AuditKind.ACCESS_DENIED, {"command": "access"})
     return refusal
+
+
+def _refuse_unknown(call: CommandCall, target: _Target) -> str:
+    """Return why a role cannot be of this target: nobody has this id, or it is a direct chat; "" if it can."""
+    if not target.person:
+        if call.message.private:
+            return _("This chat has only you in it. Give a role to a person instead, or write `here` in a group.")
+        return ""
+    channel = call.thread.channel
+    if target.is_mention or is_possible_id(call.execute, channel, target.person):
+        return ""
+    words = _(
+        "I don't know anybody with the id `{name}`, and no role was changed. Write the id that `{whoami}` shows that"
+        " person.",
+        name=target.person,
+        whoami=command_hint("whoami"),
+    )
+    found = suggest_people(call.execute, channel, target.person)
+    if not found:
+        return words
+    people_ = list_items(f"{_plain(name)} (`{id}`)" for id, name in found)
+    return join_sentences(words, _("Did you mean {people}?", people=people_))
 
 
 def _refuse_role(call: CommandCall, target: _Target, role: RoleConfig) -> str:

@@ -41,12 +41,15 @@ def make_ping(
     if state is RunState.STOPPED or after is None or (seconds < after and not scheduled):
         return None
     took = format_duration(seconds)
+    text, event = PING_TEXTS[state]
+    without_words = _(text, time=took) if any(message.private for message in job.messages) else ""
     if collected.files:
         took = _("{time} ({files})", time=took, files=list_items(file.name for file in collected.files))
-    text, event = PING_TEXTS[state]
     words = _(text, time=took)
     elsewhere = _("“{title}”: {text}", title=job.title, text=words) if job.title else words
-    ping = Ping(job.requester, job.thread, elsewhere, f"run:{job.run}", "schedule" if scheduled else event)
+    ping = Ping(
+        job.requester, job.thread, elsewhere, f"run:{job.run}", "schedule" if scheduled else event, without_words
+    )
     if not route_ping(execute, current.config, ping, now) or scheduled or (channel and channel.limits.edits_notify):
         return None
     return Final(words, mention=job.requester)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from bot.admin.transcript_format import render_entry
 from bot.config.schema import Config
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
-from catalogue import _, localized
+from catalogue import _, list_items, localized
 from sandbox.disk.loop_images import conversation_folders
 
 OPERATION_ARGUMENTS = {
@@ -42,6 +42,9 @@ async def run_operation(config: Config, group: str, action: str, words: Sequence
         print(f"fawn: {error}", file=sys.stderr)
         return 1
     print(_describe_outcome(operation, answer))
+    if operation == "pair.revoke":
+        for line in _describe_rest(config, answer):
+            print(line)
     return 0
 
 
@@ -138,6 +141,17 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
                 size=size,
             )
             return "\n".join([wrote, *left])
+
+
+def _describe_rest(config: Config, answer: Answer) -> Iterator[str]:
+    """Yield what else ended, and what still lets a person in who was put out."""
+    if roles := answer["roles"]:
+        names = list_items(dict.fromkeys(roles))
+        yield _("The roles that people gave with `/access` have ended, too: {roles}.", roles=names)
+    rules = next((each.access for each in config.channels if each.name == answer["channel"]), None)
+    for setting in rules.settings_naming(answer["person"]) if rules else ():
+        at = f"channels.{answer['channel']}.access.{setting}"
+        yield _("STILL LET IN by the configuration: `{setting}`. Change it there.", setting=at)
 
 
 def _format_bytes(count: int) -> str:

@@ -27,7 +27,7 @@ from agent.stored_json import Damaged
 from bot import pairing
 from bot.admin.backup import back_up
 from bot.forget_command import enqueue_forgetting
-from bot.storage import audit, conversations, dead_letters, people, transcripts
+from bot.storage import audit, conversations, dead_letters, people, person_roles, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
@@ -157,16 +157,21 @@ class Operations:
         return {"channel": channel, "person": person}
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
-        """Revoke what pairing allowed."""
+        """Revoke what pairing allowed, and the roles that were given with `/access`."""
 
-        def revoke(execute: Execute) -> bool:
+        def revoke(execute: Execute) -> list[str] | None:
             revoked = people.revoke_pairing(execute, channel, person)
-            if revoked:
-                subject = audit.person_name(channel, person)
-                audit.record(execute, AuditEvent(AuditKind.PAIRING_REVOKED, subject=subject, what=audit.COMMAND_LINE))
-            return revoked
+            roles = person_roles.roles_of_person(execute, channel, person)
+            for row in roles:
+                person_roles.delete_role(execute, channel, row.subject)
+            if not (revoked or roles):
+                return None
+            subject, what = audit.person_name(channel, person), audit.COMMAND_LINE | {"roles": len(roles)}
+            audit.record(execute, AuditEvent(AuditKind.PAIRING_REVOKED, subject=subject, what=what))
+            return [row.role for row in roles]
 
-        if not await self._store.run(revoke):
+        roles = await self._store.run(revoke)
+        if roles is None:
             raise NotFound(
                 _(
                     "nobody with the id {person} was let in on {channel}: see `fawn pair list`",
@@ -174,7 +179,7 @@ class Operations:
                     channel=channel,
                 )
             )
-        return {"channel": channel, "person": person}
+        return {"channel": channel, "person": person, "roles": roles}
 
     async def backup(self, file: str) -> Answer:
         """Write consistent copies of the databases, and the folders of conversations and skills, into a .tar.gz."""

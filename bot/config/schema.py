@@ -54,6 +54,17 @@ class AccessConfig:
         (), "roles of people, chats and workspaces here (docs/team.md), described below; a person named here may talk"
     )
 
+    def settings_naming(self, person: str) -> list[str]:
+        """Return the settings that let this person in."""
+        in_roles = any(person == id.rpartition("/")[2] for entry in self.roles for id in entry.who)
+        named = {
+            "open": self.open,
+            "allow": person in self.allow,
+            "operators": person in self.operators,
+            "roles": in_roles,
+        }
+        return [name for name, names in named.items() if names]
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelConfig:

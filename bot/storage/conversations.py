@@ -6,10 +6,8 @@ import heapq
 from dataclasses import dataclass
 
 from agent.messages import Thread
-from bot.storage.budgets import forget_sums
 from bot.storage.database import Execute, Row
 from bot.storage.inbox import OPEN
-from bot.storage.person_roles import chat_subject
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState
 
@@ -105,33 +103,6 @@ def place_conversation(execute: Execute, key: str, thread: Thread, title: str, n
 def is_first_conversation(key: str) -> bool:
     """Return whether this is the first conversation at its address: `/new` was not used."""
     return key.endswith("#1")
-
-
-def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
-    """Move what belongs to a chat to its new address: also its schedules, tasks, usage, roles and grants."""
-    values = {"old": str(old), "new": str(new)}
-    execute(
-        "INSERT INTO addresses(thread, conversation, count)"
-        " SELECT :new, conversation, count FROM addresses WHERE thread=:old"
-        " ON CONFLICT(thread) DO UPDATE SET conversation=excluded.conversation, count=excluded.count",
-        values,
-    )
-    execute("UPDATE posts SET thread=:new WHERE thread=:old", values)
-    execute("UPDATE conversations SET thread=:new WHERE thread=:old", values)
-    execute("UPDATE schedules SET thread=:new WHERE thread=:old", values)
-    execute("UPDATE tasks SET thread=:new WHERE thread=:old", values)
-    execute("UPDATE permission_grants SET place=:new WHERE place=:old", values)
-    execute("UPDATE questions SET asked_in=:new WHERE asked_in=:old", values)
-    execute("UPDATE usage SET chat=:new WHERE chat=:old", values)
-    forget_sums(execute)
-    execute(
-        "UPDATE OR REPLACE person_roles SET subject=:to WHERE channel=:channel AND subject=:from",
-        {"channel": old.channel, "from": chat_subject(old.chat), "to": chat_subject(new.chat)},
-    )
-    execute(
-        f"UPDATE outbox SET thread=:new WHERE thread=:old AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})",
-        values,
-    )
 
 
 def find_conversation(execute: Execute, key: str) -> ConversationRow | None:

@@ -33,6 +33,11 @@ class ChosenLanguages:
         """Note a choice that was stored."""
         self._chosen[reader_key(thread, person)] = language
 
+    def move(self, old: Thread, new: Thread) -> None:
+        """Note that a chat has another address."""
+        if language := self._chosen.pop(reader_key(old, CHAT), ""):
+            self._chosen[reader_key(new, CHAT)] = language
+
     def find(self, thread: Thread, person: str) -> str:
         """Return the language that the person chose, or else the chat; "" for none."""
         chosen = person and self._chosen.get(reader_key(thread, person))

@@ -18,7 +18,7 @@ from agent.memory.visibility import (
     visible_audiences,
 )
 from agent.memory.words import MAX_QUERY_WORDS, content_words, index_text
-from agent.messages import Author
+from agent.messages import Author, Thread
 from bot.storage.database import Execute
 from bot.storage.dialect import FULL_TEXT_MATCH, FULL_TEXT_SCORE
 from bot.storage.rows import insert_row, read_rows
@@ -77,6 +77,20 @@ def add_memory(execute: Execute, memory: Memory, before: str = "", after: str = 
         },
     )
     return number
+
+
+def move_memories(execute: Execute, old: Thread, new: Thread) -> None:
+    """Let the memories of a chat belong to its new address."""
+    before, after = Place(old, private=False).chat, Place(new, private=False).chat
+    rows = execute(
+        "UPDATE memory SET audience=:after || substr(audience, length(:before)+1)"
+        " WHERE audience=:before OR (audience>=:before || '/' AND audience<:before || '0') RETURNING *",
+        {"before": before, "after": after},
+    )
+    for row in rows:
+        memory = Memory(**{name: row[name] for name in _FIELDS & {*row.keys()}} | {"kind": _KINDS[row["kind"]]})
+        tokens = " ".join(map(_token, index_keys(memory)))
+        execute("UPDATE memory_index SET audience=:tokens WHERE rowid=:id", {"tokens": tokens, "id": memory.id})
 
 
 def search_memories(

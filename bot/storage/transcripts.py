@@ -16,6 +16,7 @@ from bot.storage.rows import insert_row, read_rows
 from bot.storage.states import EntryKind
 
 MAX_WORDS = 5
+RECENT_ENTRIES = 2000  # in which names of people are looked for
 _WILDCARD, _ESCAPED = re.compile(r"([\\%_])"), r"\\\1"
 _KINDS = ", ".join(f"'{kind}'" for kind in EntryKind if kind not in (EntryKind.STEP, EntryKind.NOTICE))
 _WORD = "(" + " OR ".join(rf"t.text {LIKE} :word{{0}}{case} ESCAPE '\'" for case in "abc") + ")"
@@ -77,6 +78,16 @@ def search_chat(
         patterns = [f"%{re.sub(_WILDCARD, _ESCAPED, case)}%" for case in cases]
         values |= {f"word{number}{name}": pattern for name, pattern in zip_longest("abc", patterns)}
     return read_rows(execute, StoredEntry, _SEARCH, **values)
+
+
+def recent_names(execute: Execute, channel: str) -> dict[str, str]:
+    """Return id → name of the people who wrote last on a channel."""
+    sql = (
+        "SELECT author, name FROM (SELECT author, name, conversation FROM transcript ORDER BY id DESC LIMIT :most)"
+        " WHERE author<>'' AND name<>'' AND substr(conversation, 1, length(:beginning))=:beginning"
+    )
+    rows = execute(sql, {"most": RECENT_ENTRIES, "beginning": f"{channel}/"})
+    return {str(row["author"]): str(row["name"]) for row in reversed(rows)}
 
 
 def read_thread(execute: Execute, thread: str, after: int, limit: int) -> list[StoredEntry]:

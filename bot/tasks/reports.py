@@ -89,7 +89,9 @@ def _report_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, no
     with languages.speak_to(execute, row.place, row.author):
         words = _describe_end(row, end, now)
         head = words.partition("\n")[0]
-        is_here = route_ping(execute, config, Ping(row.person, row.place, head, f"task:{row.id}", "task"), now)
+        without_words = _("Background task {number} has ended.", number=row.id) if row.private else ""
+        ping = Ping(row.person, row.place, head, f"task:{row.id}", "task", without_words)
+        is_here = route_ping(execute, config, ping, now)
         mention = row.person if is_here else ""
         outbox.enqueue_notice(execute, row.thread, words, key=f"task:{row.id}", now=now, mention=mention)
     return True

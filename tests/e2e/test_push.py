@@ -112,3 +112,9 @@ async def test_pings_go_to_the_private_chat_to_bark_and_to_webhooks_and_wait_for
         await telegram.wait(group, "Done after")
         assert len(servers.shown) == 1
         assert "key7" not in service.log()
+        known = {*servers.hooks}
+        telegram.send(ask(text="the private answer", **SLOW))
+        await telegram.wait(JANE, "the private answer")
+        await until(lambda: len(servers.hooks) > len(known), 10, "the webhook")
+        [text] = [hook["data"]["text"] for id, hook in servers.hooks.items() if id not in known]
+        assert re.fullmatch(r"Done after \d s\.", text), "no title of a direct chat"

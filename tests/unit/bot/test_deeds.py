@@ -21,9 +21,11 @@ from bot.config.team import RoleAssignment
 from bot.deeds import DEEDS, Decision, Deed
 from bot.inbox import Inbox
 from bot.skills.decisions import ACCEPT
-from bot.storage import conversations, grants, inbox, people
+from bot.storage import conversations, grants, inbox, people, person_roles, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from bot.storage.states import EntryKind
+from bot.storage.transcripts import TranscriptEntry
 from channels.base import Health
 from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
@@ -52,12 +54,19 @@ class Team:
     number: int = 0
 
     async def send(
-        self, author: Author, text: str, kind: Kind = Kind.COMMAND, target: str = "", origin: Origin = Origin.PERSON
+        self,
+        author: Author,
+        text: str,
+        kind: Kind = Kind.COMMAND,
+        target: str = "",
+        origin: Origin = Origin.PERSON,
+        private: bool = False,
     ) -> str:
         """Offer an event in the group; return what the bot said then."""
         self.number += 1
         key, before = f"k{self.number}", len(await self.said())
-        event = Message(GROUP, key, key, author, text, float(self.number), kind, target=target, origin=origin)
+        at = float(self.number)
+        event = Message(GROUP, key, key, author, text, at, kind, target=target, origin=origin, private=private)
         current = current_of(telegram=ACCESS)
         service = CommandService(
             current, lambda: "state of the service", lambda: Health.READY, lambda run, by: None, lambda: None,
@@ -212,6 +221,31 @@ async def test_a_viewer_takes_back_only_what_they_allowed_themselves(team: Team)
         lambda execute: execute("UPDATE permission_grants SET person=:person WHERE id=2", {"person": VIC.id})
     )
     assert "Revoked" in await team.send(VIC, "permissions revoke 2")
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("grant viewer @eve", "I don't know anybody with the id `eve`, and no role was changed."),
+        ("grant viewer evelyn", "Did you mean Evelyn Stone (`77`)?"),
+        ("revoke @nobody", "has no role"),
+        ("grant viewer 123456", "`123456` is **viewer** from now on."),  # an id that Telegram can have given
+        ("grant viewer <@whoever>", "`whoever` is **viewer**"),  # the platform wrote this
+    ],
+)
+async def test_a_role_is_given_to_known_people_and_possible_ids(team: Team, words: str, answer: str) -> None:
+    here = await team.store.run(lambda execute: conversations.current_conversation(execute, GROUP, 1.0))
+    entry = TranscriptEntry("1", EntryKind.MESSAGE, "hi", 1.0, "77", "Evelyn Stone")
+    await team.store.run(lambda execute: transcripts.add_entries(execute, here, 1, [entry]))
+    assert answer in await team.send(BOSS, f"access {words}")
+    rows = await team.store.run(person_roles.list_roles)
+    assert len(rows) == ("from now on" in answer or "**" in answer)
+
+
+async def test_a_direct_chat_gets_no_role_of_its_own(team: Team) -> None:
+    said = await team.send(BOSS, "access grant viewer here", private=True)
+    assert said.startswith("This chat has only you in it.")
+    assert await team.store.run(person_roles.list_roles) == []
 
 
 # ------------------------------------------------------------ the table is complete

@@ -207,3 +207,22 @@ async def test_the_answer_of_a_chat_that_is_gone_goes_to_the_private_chat(bench:
     [(thread, text, _mention)] = await bench.rows()
     assert thread == str(DIRECT)
     assert text.endswith("42")
+
+
+@pytest.mark.parametrize(
+    ("people_named", "thread", "text"),
+    [
+        ((), DIRECT, "Done after 1 s."),  # everybody's: who reads it is not known
+        (("telegram/8", "telegram/7"), DIRECT, "“I was diagnosed”: Done after 1 s."),
+        ((), GROUP, "“I was diagnosed”: Done after 1 s."),
+    ],
+)
+async def test_the_words_of_a_direct_chat_go_only_to_a_target_that_names_the_person(
+    bench: PushBench, people_named: tuple[str, ...], thread: Thread, text: str
+) -> None:
+    target = PushTarget("team", Secret(f"{bench.servers.base_url}/hook"), people=people_named)
+    bench.allow(targets=(target,), private_addresses=True)
+    plain = "Done after 1 s." if thread is DIRECT else ""
+    await bench.route(replace(PING, thread=thread, text="“I was diagnosed”: Done after 1 s.", without_words=plain))
+    [job] = await bench.claim()
+    assert job.arguments["text"] == text

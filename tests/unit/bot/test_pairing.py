@@ -14,9 +14,12 @@ import pytest
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot import pairing
-from bot.config.schema import AccessConfig
+from bot.access import AccessPolicy
+from bot.admin.cli import run_operation
+from bot.config.schema import AccessConfig, ChannelConfig, Config
+from bot.config.team import RoleAssignment
 from bot.inbox import Inbox
-from bot.storage import people
+from bot.storage import people, person_roles
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from channels.base import Receipt
@@ -191,3 +194,31 @@ async def test_a_crowd_of_strangers_does_not_close_the_door_nor_get_the_operator
     first = Thread("telegram", "1", "c0")
     await receive(store, replace(HELLO, key="again", thread=first, author=Author("s0", "Sam")))
     assert await code_of(store, "s0"), "who made room gets a new code for the next message"
+
+
+async def test_revoking_ends_the_roles_and_says_what_the_configuration_still_allows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as store:
+
+        def give(execute: Execute) -> None:
+            for workspace in ("1", "2"):
+                subject = person_roles.person_subject(workspace, BOB.id)
+                person_roles.store_role(execute, HELLO.thread, subject, "operator", name="", by=BOSS.author, now=1.0)
+            other = person_roles.person_subject("1", "43")
+            person_roles.store_role(execute, HELLO.thread, other, "viewer", name="", by=BOSS.author, now=1.0)
+
+        await store.run(give)
+    named = ChannelConfig("telegram", None, AccessConfig(allow=("42",), roles=(RoleAssignment("viewer", ("-5/42",)),)))
+    config = Config(data_dir=tmp_path, channels=(named,))
+    assert await run_operation(config, "pair", "revoke", ["telegram", "42"]) == 0
+    said = capsys.readouterr().out
+    assert "The roles that people gave with `/access` have ended, too: operator." in said
+    assert "STILL LET IN by the configuration: `channels.telegram.access.allow`." in said
+    assert "STILL LET IN by the configuration: `channels.telegram.access.roles`." in said
+    async with Database(tmp_path / "fawn.db") as store:
+        assert [row.person for row in await store.run(person_roles.list_roles)] == ["43"]
+        policy = AccessPolicy({"telegram": AccessConfig()})
+        assert await store.run(lambda execute: policy.may_enter(execute, HELLO)) is False
+    assert await run_operation(config, "pair", "revoke", ["telegram", "42"]) == 1

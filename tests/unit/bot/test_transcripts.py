@@ -12,6 +12,7 @@ from agent.messages import Thread
 from bot.storage import conversations, retention, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from bot.storage.moved_chats import move_chat
 from bot.storage.states import EntryKind
 from bot.storage.transcripts import TranscriptEntry
 
@@ -109,7 +110,7 @@ async def test_a_conversation_is_found_after_new_and_after_its_chat_moved(store:
     await add(store, old, "before")
     await store.run(lambda execute: conversations.begin_conversation(execute, old, 1.0))
     assert await find(store, old, "before") == ["before"]
-    await store.run(lambda execute: conversations.move_thread(execute, old, new))
+    await store.run(lambda execute: move_chat(execute, old, new))
     assert await find(store, old, "before") == []
     assert await find(store, new, "before") == ["before"]
 

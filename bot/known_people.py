@@ -1,0 +1,39 @@
+"""Whom a word of a command names: people whom Fawn has met, and ids that a platform can have given."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from bot.storage import audit, people, transcripts
+from bot.storage.database import Execute
+
+MAX_SUGGESTED = 3
+ID_FORMS = {
+    "telegram": r"[1-9][0-9]*",
+    "slack": r"[UW][A-Z0-9]+",
+    "discord": r"[0-9]{15,20}",
+    "feishu": r"o[un]_[0-9a-f]+",
+}  # of people; ids on other channels may be any word
+
+
+def is_possible_id(execute: Execute, channel: str, id: str) -> bool:
+    """Return whether Fawn has met this person, or the platform's ids look like this."""
+    if people.find_person(execute, channel, id) or audit.find_alias(execute, audit.person_name(channel, id)):
+        return True
+    form = ID_FORMS.get(channel)
+    return bool(form and re.fullmatch(form, id))
+
+
+def suggest_people(execute: Execute, channel: str, word: str) -> Sequence[tuple[str, str]]:
+    """Return id and name of people with such a name."""
+    known = {row.person: row.name for row in people.list_people(execute, channel) if row.name}
+    known |= transcripts.recent_names(execute, channel)
+    by_name: dict[str, list[str]] = {}
+    for id, name in known.items():
+        for part in {name.casefold(), *name.casefold().split()}:
+            by_name.setdefault(part, []).append(id)
+    close = difflib.get_close_matches(word.casefold(), by_name, MAX_SUGGESTED)
+    ids = dict.fromkeys(id for name in close for id in by_name[name])
+    return [(id, known[id]) for id in ids][:MAX_SUGGESTED]

@@ -1,0 +1,81 @@
+"""Move what belongs to a chat to its new address: a Telegram group that becomes a supergroup gets another id.
+
+MOVED and KEPT together are all columns that hold an address of a chat, or its id.
+"""
+
+from __future__ import annotations
+
+from agent.messages import Thread
+from bot.storage.budgets import forget_sums
+from bot.storage.database import Execute
+from bot.storage.memory import move_memories
+from bot.storage.person_roles import chat_subject
+from bot.storage.states import OutboxState
+
+MOVED = (
+    "posts.thread",
+    "conversations.thread",
+    "schedules.thread",
+    "tasks.thread",
+    "held_pings.thread",
+    "questions.asked_in",
+    "usage.chat",
+    "permission_grants.place",
+    "languages.reader",
+    "agent_defaults.reader",
+    "memory.thread",
+)
+"""Columns with `str(Thread)`. Where the new address has a row already, that of the old one replaces it."""
+
+MOVED_OTHERWISE = (
+    "addresses.thread",
+    "outbox.thread",
+    "memory.audience",
+    "memory_index.audience",
+    "person_roles.subject",
+    "budgets.scope",
+)
+
+KEPT = {
+    "*.conversation": "the name of a conversation, which it keeps",
+    "conversations.key": "the same",
+    "addresses.conversation": "the same",
+    "heard.chat": "how far the old chat was read",
+    "heard.workspace": "the same",
+    "heard.topic": "the same",
+    "gaps.workspace": "no chat",
+    "people.thread": "a direct chat",
+    "audit_names.name": "where something happened then",
+    "inbox.payload": "what arrived then",
+    "inbox.key": "the same",
+    "outbox.payload": "what is delivered, without its address",
+    "jobs.payload": "short work; what it posts goes to the chat as it was",
+    "memory.account": "no chat",
+    "memory_queue.account": "no chat",
+    "memory.subject": "what a note is about",
+    "permission_grants.subject": "what a call is about",
+}
+
+
+def move_chat(execute: Execute, old: Thread, new: Thread) -> None:
+    """Move what belongs to a chat to its new address."""
+    values = {"old": str(old), "new": str(new)}
+    execute(
+        "INSERT INTO addresses(thread, conversation, count)"
+        " SELECT :new, conversation, count FROM addresses WHERE thread=:old"
+        " ON CONFLICT(thread) DO UPDATE SET conversation=excluded.conversation, count=excluded.count",
+        values,
+    )
+    for column in MOVED:
+        table, _dot, name = column.partition(".")
+        execute(f"UPDATE OR REPLACE {table} SET {name}=:new WHERE {name}=:old", values)
+    move_memories(execute, old, new)
+    forget_sums(execute)
+    execute(
+        "UPDATE OR REPLACE person_roles SET subject=:to WHERE channel=:channel AND subject=:from",
+        {"channel": old.channel, "from": chat_subject(old.chat), "to": chat_subject(new.chat)},
+    )
+    execute(
+        f"UPDATE outbox SET thread=:new WHERE thread=:old AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})",
+        values,
+    )

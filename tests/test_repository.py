@@ -237,6 +237,7 @@ def test_sql_contains_constants_only() -> None:
     )
     ours = {
         "database.py": {"pragma"},
+        "moved_chats.py": {"table", "name"},  # of MOVED
         "outbox.py": {"states"},  # three of OutboxState
         "retention.py": {"table", "finished"},  # of FINISHED
         "usage.py": {"_WHERE[scope]", "column"},  # of three

@@ -84,7 +84,7 @@ async def test_no_column_but_the_kept_ones_has_the_old_address_after_the_move(st
 
 def _insert(execute: Execute, table: str, column: str) -> None:
     """Insert a row with the old address into a column, and something into the columns that need a value."""
-    info = execute(f"SELECT name, type, \"notnull\" AS needed, dflt_value, pk FROM pragma_table_info('{table}')", {})  # noqa: S608
+    info = execute(f"SELECT name, type, \"notnull\" AS needed, dflt_value, pk FROM pragma_table_info('{table}')", {})  # noqa: S608 — our own names
     needed = [
         row
         for row in info
@@ -94,7 +94,7 @@ def _insert(execute: Execute, table: str, column: str) -> None:
     values[column] = str(OLD)
     names = ", ".join(f'"{name}"' for name in values)
     marks = ", ".join(f":{name}" for name in values)
-    execute(f"INSERT INTO {table}({names}) VALUES ({marks})", values)  # noqa: S608
+    execute(f"INSERT INTO {table}({names}) VALUES ({marks})", values)  # noqa: S608 — our own names
 
 
 def _learn(execute: Execute) -> None:

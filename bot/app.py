@@ -32,6 +32,7 @@ from bot.current import Current
 from bot.forgetting import ConversationCleaner, register_privacy_jobs
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
+from bot.loop_watch import LoopWatch
 from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
 from bot.notifications import DIGEST_JOB, PUSH_JOB, DigestJobs
 from bot.outbox import Outbox
@@ -125,6 +126,7 @@ class App:
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
+            stack.enter_context(LoopWatch())
             self._store, self._checkpoints = await _open_databases(config, stack)
             await self._store.run(self._current.languages.read)
             use_chosen_languages(self._current.languages.find)

@@ -25,7 +25,7 @@ MAX_FACTS = 10  # of one answer
 DEFAULT_CONFIDENCE = 0.6
 # Long runs of letters and digits, and what stands in front of one: keys and passwords.
 _SECRET = re.compile(
-    r"(?=[\w+/-]*\d)(?=[\w+/-]*[a-z])[\w+/-]{20,}|(?:passwor[dt]|密码|パスワード)\s*(?:is|是|は|[:：=])\s*(?=\S*\d)[!-~]{4,}",
+    r"(?<![\w+/-])(?=[\w+/-]*\d)(?=[\w+/-]*[a-z])[\w+/-]{20,}|(?:passwor[dt]|密码|パスワード)\s*(?:is|是|は|[:：=])\s*(?=\S*\d)[!-~]{4,}",
     re.ASCII | re.IGNORECASE,
 )
 EXTRACTION_PROMPT = """You keep the memory of an assistant. Below are messages that {name} wrote to it, what became of

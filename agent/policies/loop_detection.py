@@ -37,7 +37,8 @@ REFLECTION = (
 )
 FAILURE_KEY, REFLECTED_KEY = "failure", "reflected"
 MAX_FAILURE_CHARS = 200  # of an output's end, which is where the reason stands
-_FAILED_COMMAND = re.compile(r"\n?\[(?:exit code -?[1-9]\d*|stopped after [^\]]*)\]$")
+MAX_END_CHARS = 400  # of a result, where the line about its failure is searched
+_FAILED_COMMAND = re.compile(r"\n?\[(?:exit code -?[1-9]\d*+|stopped after [^\[\]]*+)\]$")
 _DETAIL = re.compile(r"0x[0-9a-f]+|\d+|'[^']*'|\"[^\"]*\"|`[^`]*`|[\w.~-]*/[\w./~-]+")
 
 
@@ -108,7 +109,8 @@ def call_fingerprint(name: str, args: Mapping[str, Any], output: str, *, paged: 
 def failure_mark(result: ToolMessage) -> str:
     """Return a short hash of how a call failed, "" if it did not, or did not say why."""
     text = str(result.content).rstrip()
-    reason = _FAILED_COMMAND.sub("", text)
+    end = _FAILED_COMMAND.search(text[-MAX_END_CHARS:])
+    reason = text[: len(text) - len(end[0])] if end else text
     if not reason or (result.status != "error" and reason == text):
         return ""
     looks = f"{result.name}\0{_DETAIL.sub('', reason[-MAX_FAILURE_CHARS:])}"

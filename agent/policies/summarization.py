@@ -6,6 +6,7 @@ current turn: their ids identify an interrupted turn.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import uuid
@@ -112,7 +113,7 @@ class SummarizationPolicy:
             text = "(The beginning was left out because summarizing it failed.)"
         if skills := _skills_in_use(old):
             text += f"\n\n{SKILLS_NOTE}{', '.join(f'{SKILLS}/{name}/SKILL.md' for name in skills)}"
-        if exact := lost_values(old, text, MAX_EXACT_CHARS):
+        if exact := await asyncio.to_thread(lost_values, old, text, MAX_EXACT_CHARS):  # it may take seconds
             text += f"\n\nExact identifiers and numbers from the omitted messages: {exact}"
         keys = {SUMMARY_KEY: True, **({TODOS_KEY: dump_plan(plan)} if plan else {})}
         note = HumanMessage(f"{SUMMARY_HEADER}\n{text}{plan_text}", id=str(uuid.uuid4()), additional_kwargs=keys)

@@ -17,7 +17,8 @@ from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 log = logging.getLogger(__name__)
 
 MAX_VALUE_CHARS = 300
-_SECRET_WORD = r"(?:token|passw(?:or)?d|secret|api[_-]?key|authorization)\w*"  # noqa: S105  a pattern
+MAX_SEARCHED_CHARS = MAX_VALUE_CHARS + 100  # so that the cut does not split a name from its value
+_SECRET_WORD = r"(?:token|passw(?:or)?d|secret|api[_-]?key|authorization)\w*+"  # noqa: S105  a pattern
 _SECRETS = re.compile(rf"(?i)({_SECRET_WORD}[\"']?\s*[=:]\s*[\"']?(?:bearer |basic )?|--?{_SECRET_WORD}\s+)[^\s\"'&;]+")
 
 
@@ -42,7 +43,7 @@ def loggable_arguments(arguments: dict[str, Any]) -> str:
 
 def _shorten(value: Any) -> Any:
     text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
-    text = _SECRETS.sub(r"\1***", text)  # before the cut, which could split a name from its value
-    if len(text) > MAX_VALUE_CHARS:
-        return f"{text[:MAX_VALUE_CHARS]}… ({len(text):,} characters)"
-    return text if isinstance(value, str) else value
+    shown = _SECRETS.sub(r"\1***", text[:MAX_SEARCHED_CHARS])
+    if len(text) > MAX_SEARCHED_CHARS or len(shown) > MAX_VALUE_CHARS:
+        return f"{shown[:MAX_VALUE_CHARS]}… ({len(text):,} characters)"
+    return shown if isinstance(value, str) or shown != text else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +28,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+_FENCE = "```"
 
 
 class StructuredAnswerPolicy:
@@ -83,5 +82,10 @@ def schema_problem(value: Any, schema: Mapping[str, Any], at: str = "the value")
 
 
 def _without_fence(text: str) -> str:
-    found = _FENCE.match(text)
-    return found[1] if found else text.strip()
+    """Return what stands between the lines of a code fence around the whole text."""
+    text = text.strip()
+    first, _, rest = text.partition("\n")
+    body, _, last = rest.rpartition("\n")
+    if first.rstrip() in (_FENCE, f"{_FENCE}json") and last.strip() == _FENCE:
+        return body.strip()
+    return text

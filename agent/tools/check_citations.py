@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated
 
 from agent.context import ToolServices
@@ -10,6 +12,7 @@ from agent.sections import AgentSettings
 from agent.tools.tool import AgentTool, Runtime, ToolTraits, absolute_path, describe_as, make_tool
 from agent.web.addresses import WebError
 from agent.web.citations import find_citations, find_unsupported
+from agent.web.fetcher import WebPage
 from agent.web.quoting import quote_untrusted
 from catalogue import N_
 from sandbox.base import ROOT
@@ -38,9 +41,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             sandbox = await runtime.context.sandbox.get()
             data = await sandbox.read(absolute_path(report), limit=MAX_REPORT_BYTES)
             report = data.decode("utf-8", "replace")
-        claims = defaultdict[str, list[str]](list)
-        for citation in find_citations(report):
-            claims[citation.url].append(citation.claim)
+        claims = await asyncio.to_thread(_claims_by_url, report)
         problems = []
         for url in list(claims)[:MAX_PAGES]:
             try:
@@ -48,9 +49,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             except WebError as error:
                 problems.append(f"- {url} cannot be read: {error}")
                 continue
-            for claim in claims[url]:
-                if missing := find_unsupported(claim, f"{page.title} {page.date} {page.text}"):
-                    problems.append(f"- “{claim[:300]}” → {url}: the page does not contain {missing}")
+            problems += await asyncio.to_thread(_compare, claims[url], url, page)
         summary = f"{sum(map(len, claims.values()))} citations of {len(claims)} pages"
         if len(claims) > MAX_PAGES:
             problems.append(f"- only the first {MAX_PAGES} pages were checked")
@@ -61,3 +60,17 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
         return quote_untrusted("citations", f"{summary}. Check these:\n" + "\n".join(problems))
 
     return check_citations
+
+
+def _claims_by_url(report: str) -> dict[str, list[str]]:
+    claims = defaultdict[str, list[str]](list)
+    for citation in find_citations(report):
+        claims[citation.url].append(citation.claim)
+    return claims
+
+
+def _compare(claims: Sequence[str], url: str, page: WebPage) -> list[str]:
+    """Return a line for each claim that the page does not support."""
+    text = f"{page.title} {page.date} {page.text}"
+    found = ((claim, find_unsupported(claim, text)) for claim in claims)
+    return [f"- “{claim[:300]}” → {url}: the page does not contain {missing}" for claim, missing in found if missing]

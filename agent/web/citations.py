@@ -12,9 +12,9 @@ MIN_WORDS = 3  # a shorter sentence is a label of its source: it belongs to the 
 STEM_CHARS = 5  # so that "measured" and "measures" count as one word
 
 _LINK = re.compile(
-    r"\[([^\]\n]*)\]\((https?://[^\s)]+)\)|<(https?://[^\s>]+)>|(https?://[^\s<>()\[\]]+)|\[\^?(\w+)\](?!:)"
+    r"\[([^\[\]\n]*+)\]\((https?://[^\s)\[]++)\)|<(https?://[^\s<>]++)>|(https?://[^\s<>()\[\]]++)|\[\^?(\w++)\](?!:)"
 )
-_DEFINITION = re.compile(r"^ {0,3}\[\^?(\w+)\]:?\s+[^\n]*?(https?://[^\s<>)]+)[^\n]*$", re.MULTILINE)
+_DEFINITION = re.compile(r"^ {0,3}\[\^?(\w++)\]:?\s++[^\n]*?(https?://[^\s<>)]+)[^\n]*$", re.MULTILINE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*+#|>]|\d+\.)\s)")
 _NUMBER = re.compile(r"\d+(?:[.,'’\u202f ]\d+)*")
 _WORD = re.compile(r"[^\W\d_]{4,}")

@@ -19,7 +19,7 @@ HIDDEN = "***"
 MAX_COLUMNS = 100
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _SECRET_NAME = re.compile(r"(?i)token(?!s)|key|secret|passw|proxy|auth|credential")
-_RANDOM = re.compile(r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}")  # keys look like this, names and paths do not
+_RANDOM = re.compile(r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}")  # keys look like this, names do not
 _MODEL_NAMES = ("name", "use", "model", "base_url", "display_name", "ca_file")
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # those of YAML
 _GAP = re.compile(r"(?P<key>(?<=[\s{,])[\w-]{1,40}(?=:))|(?P<word>[^\s\[\]{},:'\"]+)|(?P<other>.)", re.DOTALL)

@@ -12,15 +12,17 @@ from channels.shared.text_table import align_table
 
 _TABLES = MarkdownIt("commonmark").enable("table")
 _BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # finds blocks; far cheaper
-_UNKNOWN = re.compile(r"(?m)\||^[ >]*(?:[-*+] +|\d+[.)] +)*(?:#{4}|\[[ xX]\]|(?:[-*_=][ \t]*){3,}$)")
-_ITEM_OR_QUOTE = re.compile(r"[ >]*(?:(?:[-*+]|\d+[.)]) +)*")
+_UNKNOWN = re.compile(  # or perhaps: a rule may also be the end of a line
+    r"(?m)\||^[ >]*+(?:[-*+] ++|\d++[.)] ++)*+(?:#{4}|\[[ xX]\])|[-*_=][ \t]*+[-*_=][ \t]*+[-*_=][ \t]*+$"
+)
+_ITEM_OR_QUOTE = re.compile(r"[ >]*+(?:(?:[-*+]|\d++[.)]) ++)*+")
 _TASK = re.compile(r"\[([ xX])\] ")
-_DEEP_HEADING = re.compile(r"#{4,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
+_DEEP_HEADING = re.compile(r"#{4,6}[ \t]++(.*)")
 RULE = "⎯" * 12
 MAX_TABLE_LINE_CHARS = 2000  # no message shows a longer line in columns
 _PIPE = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(
-    r"(?P<code>(?<!`)(?P<mark>`++).*?(?P=mark)|<https?://[^\s>]*>)|(?P<url>https?://[^\s<>)\]]+)", re.DOTALL
+    r"(?P<code>(?<!`)(?P<mark>`++).*?(?P=mark)|<https?://[^\s<>]*+>)|(?P<url>https?://[^\s<>)\]]+)", re.DOTALL
 )
 
 
@@ -65,7 +67,14 @@ def _heading(lines: list[str], token: Token) -> list[str]:
         words = " ".join([first.strip(), *(_prefix(line)[1].strip() for line in lines[1:-1])])
         return [f"{prefix}{'#' if token.markup == '=' else '##'} {words}"]
     deep = _DEEP_HEADING.match(first)
-    return [f"{prefix}**{deep[1].replace('**', '')}**"] if deep and deep[1] else lines
+    words = _without_closing_marks(deep[1].rstrip()) if deep else ""
+    return [f"{prefix}**{words.replace('**', '')}**"] if words else lines
+
+
+def _without_closing_marks(words: str) -> str:
+    """Remove the `##` at the end of a heading. In `C#`, it belongs to the word."""
+    bare = words.rstrip("#")
+    return words if bare and not bare[-1].isspace() else bare.rstrip()
 
 
 def _table_as_code(lines: list[str]) -> list[str]:

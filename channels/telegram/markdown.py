@@ -216,8 +216,9 @@ class _EntityBuilder:
         """Begin a block on a new line, after a blank line if the source has one."""
         if not self.out or self.bullet:
             return
-        before = re.search(rb"[\s>]*\Z", self.source[max(0, at - 80) : at])
-        wanted = "\n\n" if before and before[0].count(b"\n") > 1 else "\n"
+        before = self.source[max(0, at - 80) : at]
+        blank = before[len(before.rstrip(b" \t\r\n\f\v>")) :]
+        wanted = "\n\n" if blank.count(b"\n") > 1 else "\n"
         tail = "".join(self.out[-2:])
         missing = len(wanted) - (len(tail) - len(tail.rstrip("\n")))
         if missing > 0:

@@ -279,7 +279,7 @@ def html_text(data: bytes) -> str:
 
 
 def describe_html(path: str) -> str:
-    title = re.search(r"<title[^>]*>([^<]{1,200})", decode_text(read_file(path)), re.IGNORECASE)
+    title = re.search(r"<title[^<>]*>([^<]{1,200})", decode_text(read_file(path)), re.IGNORECASE)
     return "web page" + (f", “{' '.join(title[1].split())}”" if title else "")
 
 
@@ -294,9 +294,12 @@ def epub_chapters(archive: zipfile.ZipFile) -> list[str]:
         raise DocumentUnreadable("it is not an EPUB book")
     opf = rootfile[1].decode()
     package = read_member(archive, opf).decode("utf-8", "replace")
-    items = (dict(re.findall(r'([\w-]+)="([^"]*)"', tag)) for tag in re.findall(r"<(?:\w+:)?item\s[^>]*>", package))
+    items = (
+        dict(re.findall(r'(?<![\w-])([\w-]+)="([^"]*)"', tag))
+        for tag in re.findall(r"<(?:\w+:)?item\s[^<>]*>", package)
+    )
     files = {item.get("id"): urllib.parse.unquote(item.get("href", "")) for item in items}
-    order = re.findall(r'<(?:\w+:)?itemref\s[^>]*idref="([^"]+)"', package)
+    order = re.findall(r'<(?:\w+:)?itemref\s[^<>]*idref="([^"]+)"', package)
     return [
         posixpath.normpath(posixpath.join(posixpath.dirname(opf), files[each])) for each in order if files.get(each)
     ]

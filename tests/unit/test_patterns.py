@@ -1,0 +1,71 @@
+"""Every regular expression of the code runs in linear time on the worst text that its own parts make."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from langchain_core.messages import HumanMessage, ToolMessage
+
+from agent.exact_values import lost_values
+from agent.memory.extraction import MAX_FACT_CHARS, is_unfit
+from agent.policies.loop_detection import failure_mark
+from agent.policies.tool_log import loggable_arguments
+from tests.support.patterns import FoundPattern, find_patterns, slowness
+
+ACCEPTED = {  # the place of a pattern that is slow, or made at run time, and what bounds it
+    "agent/exact_values.py:_VALUE": "reads words of at most 300 characters, in a thread",
+    "agent/memory/extraction.py:_SECRET": "reads at most 300 characters, tested below",
+    "agent/policies/loop_detection.py:_DETAIL": "reads the last 200 characters, tested below",
+    "agent/policies/tool_log.py:_SECRETS": "reads the first 400 characters, tested below",
+    "bot/admin/command_parser.py:_pattern": "made of our own sentences, reads the command line of the operator",
+    "bot/config/loader.py:_check_ids": "shapes of ids, fixed by the channels; reads the configuration",
+    "bot/config/loader.py:_read_channel": "shapes of tokens, fixed by the channels; reads the configuration",
+    "bot/log.py:hide": "secrets, escaped: alternatives without repetition",
+    "channels/discord/events.py:_text_without_mention": "ids, without repetition",
+    "sandbox/inside/search.py:find_lines": "the model's own; runs in the sandbox, within its time limit",
+    "sandbox/inside/search.py:translate_glob": "the model's own; runs in the sandbox, within its time limit",
+}
+
+
+@pytest.mark.parametrize("package", ["agent", "bot", "channels", "sandbox"])
+def test_no_pattern_grows_faster_than_its_text(package: str) -> None:
+    found = [*find_patterns(package)]
+    assert len(found) >= 20
+    slow = {each.place: grown for each in found if each.place not in ACCEPTED and (grown := slowness(each))}
+    assert not slow, "\n".join(f"{place}: {grown}" for place, grown in slow.items())
+    named = {place for place in ACCEPTED if place.startswith(f"{package}/")}
+    assert named <= {each.place for each in found}, "remove what no longer exists"
+
+
+@pytest.mark.parametrize(
+    ("text", "method"),
+    [
+        (r"^(?:\\?[\w.+/-]+|'[^']*')+$", "match"),
+        (r"<(?=\s*/?\s*tag)", "sub"),
+        (r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", "match"),
+        (r"(?i)token\w*\s*[=:]", "sub"),
+        (r"\[([^\]\n]*)\]\(", "findall"),
+        (r"^[ >]*(?:[-*+] +)*(?:[-*_=][ \t]*){3,}$", "search"),
+        (r"[^\s,(]+(?:\([^)]*\))?", "findall"),
+    ],
+)
+def test_a_slow_pattern_is_found(text: str, method: str) -> None:
+    assert slowness(FoundPattern("here", text, 16, frozenset({method})))
+
+
+@pytest.mark.parametrize("text", [r"\w+", r"(?:a|b)*+c", r"#{1,6} .*$", r"[a-z]++\d", r"\[[^\[\]]*\]"])
+def test_a_linear_pattern_is_not_accused(text: str) -> None:
+    assert not slowness(FoundPattern("here", text, 0, frozenset({"match"})))
+
+
+@pytest.mark.parametrize("pump", ["token", "password is ", "a1", "A", "a.", "_", "./", "[stopped after ", "-"])
+def test_what_bounds_the_accepted_patterns_holds(pump: str) -> None:
+    text = pump * (400_000 // len(pump))
+    begun = time.thread_time()
+    loggable_arguments({"content": text, "more": [text]})
+    failure_mark(ToolMessage(text, tool_call_id="1", status="error"))
+    assert is_unfit(text)
+    is_unfit(text[:MAX_FACT_CHARS])
+    lost_values([HumanMessage(text)], "a summary", 1_000)
+    assert time.thread_time() - begun < 0.5

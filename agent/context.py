@@ -287,3 +287,7 @@ class TurnContext:
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools
     task: AskingTask | None = None
     clock: WorkClock | None = None
+
+    def helper_model(self, wanted: LoadedModel | None) -> LoadedModel:
+        """Return the model of a role such as summaries, or that of the turn if the requester's role excludes it."""
+        return wanted if wanted and self.may_use_model(wanted.settings.name) else self.route[0]

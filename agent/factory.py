@@ -120,7 +120,7 @@ def _assemble_agent(
         {tool.name: traits_of(tool) for tool in tools}
         | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
         TitleMaker(models[roles.title] if roles.title else None),
-        FactExtractor(models[roles.memory or lead]),
+        FactExtractor([models[roles.memory or lead], *models.values()]),
         SubagentKinds(settings, models, summary_model, tools, make_graph, servers),
         models[roles.vision] if roles.vision else None,
         servers,

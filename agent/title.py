@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 
 from agent.context import Meter
 from agent.models.answers import ask_model
@@ -31,9 +32,11 @@ class TitleMaker:
         """Return the first words, or "" if a model makes the title."""
         return first_words(text) if self._model is None or not text.strip() else ""
 
-    async def make_title(self, text: str, meter: Meter) -> str:
-        """Return one line of 1 to 60 characters."""
-        if self._model is None or not text.strip():
+    async def make_title(
+        self, text: str, meter: Meter, may_use_model: Callable[[str], bool] = lambda model: True
+    ) -> str:
+        """Return one line of 1 to 60 characters: the first words where the model may not work for the requester."""
+        if self._model is None or not text.strip() or not may_use_model(self._model.settings.name):
             return first_words(text)
         try:
             async with asyncio.timeout(self._seconds):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 from langchain_core.runnables import RunnableConfig
@@ -229,9 +229,11 @@ class Agent:
         """Return the title of a conversation that begins with `text`, or "" if a model makes it."""
         return self._titles.title_at_once(text)
 
-    async def make_title(self, text: str, meter: Meter) -> str:
+    async def make_title(
+        self, text: str, meter: Meter, may_use_model: Callable[[str], bool] = lambda model: True
+    ) -> str:
         """Return a title of 1 to 60 characters, made by a model if one is configured."""
-        return await self._titles.make_title(text, meter)
+        return await self._titles.make_title(text, meter, may_use_model)
 
     @property
     def need_sign_in(self) -> list[str]:

@@ -23,6 +23,7 @@ from bot.background import until_stored
 from bot.budget_limits import Limit, limits_of
 from bot.budget_texts import refusal_of, unknown_price, warning_of
 from bot.config.spending import BudgetConfig
+from bot.config.team import RoleConfig
 from bot.current import Current
 from bot.storage import audit, usage
 from bot.storage import budgets as stored
@@ -70,6 +71,13 @@ class Budgets:
     def gate(self, payer: Payer) -> BudgetGate | None:
         """Return the gate of calls that `payer` pays for; None if there are no budgets."""
         return BudgetGate(self, payer) if self.current.config.budgets else None
+
+    async def role_of(self, payer: Payer) -> RoleConfig:
+        """Return the present role of who pays, which says what models may work for them."""
+        access = self.current.access
+        return await self._store.run(
+            lambda execute: access.role_of(execute, payer.thread, payer.requester), durable=False
+        )
 
     def settings(self, kind: str, model: str) -> Priced | None:
         """Return the settings of what a call of a kind uses; None if the model is not configured any more."""

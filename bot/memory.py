@@ -127,8 +127,11 @@ class MemoryService:
         meter = self._budgets.meter(payer)
         words = content_words("\n".join(each.text for each in reading.statements))
         if self.enabled and len(words) >= MIN_WORDS:
+            role = await self._budgets.role_of(payer)
             async with self._current.use_agent() as agent:
-                facts = await agent.facts.extract_facts(reading.person.name, reading.statements, reading.known, meter)
+                facts = await agent.facts.extract_facts(
+                    reading.person.name, reading.statements, reading.known, meter, role.may_use_model
+                )
 
         def record(execute: Execute) -> None:
             still_queued = [stored.remove_queued(execute, each) for each in reading.queued]

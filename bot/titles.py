@@ -36,8 +36,9 @@ async def make_title(budgets: Budgets, job: BackgroundJob) -> Effect:
     thread = Thread.parse(conversation.rpartition("#")[0])
     payer = Payer(arguments["run"], conversation, thread, arguments.get("requester", ""))
     meter = budgets.meter(payer)
+    role = await budgets.role_of(payer)
     async with budgets.current.use_agent() as agent:
-        title = await agent.make_title(arguments["text"], meter)
+        title = await agent.make_title(arguments["text"], meter, role.may_use_model)
 
     def record(execute: Execute) -> None:
         usage.record_calls(execute, payer, map(budgets.price, meter.take_unrecorded()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -86,25 +86,34 @@ class Fact:
 
 
 class FactExtractor:
-    """Extracts facts with a model, the one of the role `memory`."""
+    """Extracts facts with a model: the one of the role `memory`, or the first that may work for the person."""
 
-    def __init__(self, model: LoadedModel) -> None:
-        self._model = model
+    def __init__(self, models: Sequence[LoadedModel]) -> None:
+        self._models = models
 
     async def extract_facts(
-        self, name: str, statements: Sequence[Statement], known: Sequence[Memory], meter: Meter
+        self,
+        name: str,
+        statements: Sequence[Statement],
+        known: Sequence[Memory],
+        meter: Meter,
+        may_use_model: Callable[[str], bool] = lambda model: True,
     ) -> list[Fact]:
-        """Return the facts in what a person wrote; none if a budget is used up. Raises what the model raises."""
+        """Return the facts in what a person wrote; none if no model or budget allows it. Raises what a model raises."""
         from agent.models.answers import ask_model  # it imports the agent stack
         from agent.models.errors import BudgetExceeded
 
+        model = next((each for each in self._models if may_use_model(each.settings.name)), None)
+        if model is None:
+            log.info("memory.skipped reason=no model may work for this person")
+            return []
         prompt = EXTRACTION_PROMPT.format(
             name=name or "the person",
             known="\n".join(f"#{memory.id} {memory.line}" for memory in known) or "(none)",
             messages="\n".join(_format_statement(number, each) for number, each in enumerate(statements, 1)),
         )
         try:
-            answer = await ask_model(self._model, prompt, meter, "memory", background=True)
+            answer = await ask_model(model, prompt, meter, "memory", background=True)
         except BudgetExceeded as error:
             log.info("memory.skipped reason=%s", error)
             return []

@@ -127,7 +127,7 @@ class GoalPolicy:
         record = get_buffer_string([*request.messages, answer], format="xml")[-MAX_TRANSCRIPT_CHARS:]
         context = request.runtime.context
         prompt = EVALUATION_PROMPT.format(goal=goal, record=record)
-        return parse_verdict(await ask_model(self._model or context.route[0], prompt, context.meter, "evaluation"))
+        return parse_verdict(await ask_model(context.helper_model(self._model), prompt, context.meter, "evaluation"))
 
 
 def parse_verdict(text: str) -> Verdict:

@@ -126,7 +126,7 @@ class SummarizationPolicy:
             conversation = f"{conversation[: max_chars // 4]}\n[… left out …]\n{conversation[-max_chars * 3 // 4 :]}"
         prompt = SUMMARY_PROMPT.format(conversation=conversation, plan=plan)
         context = request.runtime.context
-        return await ask_model(self._model or context.route[0], prompt, context.meter, "summary")
+        return await ask_model(context.helper_model(self._model), prompt, context.meter, "summary")
 
 
 def estimated_tokens(messages: Sequence[AnyMessage]) -> int:

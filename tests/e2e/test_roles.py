@@ -184,7 +184,7 @@ def files_in(telegram: FakeTelegram, chat: int) -> list[Shown]:
     return [each for each in telegram.visible(chat) if each.file_name]
 
 
-async def test_sub_agents_and_fallbacks_keep_to_the_models_of_the_role(
+async def test_sub_agents_fallbacks_titles_goals_and_memory_keep_to_the_models_of_the_role(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     names = ("dear", "small", "other")
@@ -200,7 +200,8 @@ async def test_sub_agents_and_fallbacks_keep_to_the_models_of_the_role(
     model.script = answer
     service = await start(
         models=[{"name": name, "model": name, "retries": 0, **use} for name in names],
-        roles={"fallback": ["other"]},
+        roles={"fallback": ["other"], "title": "dear", "summary": "dear", "memory": "dear", "evaluator": "dear"},
+        memory={"enabled": True, "wait_seconds": 0},
         subagents={"kinds": [{"name": "lab", "description": "Research.", "model": "dear"}]},
         **team(("trainee", str(EVE)), team={"roles": [role]}),
     )
@@ -208,6 +209,13 @@ async def test_sub_agents_and_fallbacks_keep_to_the_models_of_the_role(
     telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="all done"), chat=EVE)
     await telegram.wait(EVE, "all done", seconds=30)
     await service.quiet()
+    assert set(called) == {"small"}
+    telegram.send("/goal " + ask(text="The invoices of November go to the office in Kiel.", id="goal"), chat=EVE)
+    await telegram.wait(EVE, "invoices of November")
+    await service.quiet()
+    await until(lambda: not service.rows("SELECT 1 FROM memory_queue"), 20, "the memory")
+    kinds = {kind for (kind,) in service.rows("SELECT kind FROM usage")}
+    assert {"turn", "memory", "evaluation"} <= kinds
     assert set(called) == {"small"}
     is_down = True
     telegram.send("hello?", chat=EVE)

@@ -14,6 +14,7 @@ R = TypeVar("R")
 
 LEAD = "lead"  # the agent that answers the person
 VOICE, EMBEDDING = "voice", "embedding"  # kinds of calls of other endpoints than those of `models`
+EXTERNAL = "external"  # the kind of the work of an external agent, which pays with keys of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class ModelCall:
     seconds: float
     at: float
     audio_seconds: float = 0.0  # of a voice message; it has its price, and is not stored
+    reported_cost: int | None = None  # in micro-dollars, where only the other side knows it
 
 
 @dataclass(frozen=True, slots=True)

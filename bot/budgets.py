@@ -16,9 +16,9 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 from agent.context import Meter
-from agent.models.prices import Priced, load_prices, price_call
+from agent.models.prices import REPORTED_PRICE, Priced, load_prices, price_call
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
-from agent.spending import EMBEDDING, VOICE, ModelCall, PlannedCall, Refusal
+from agent.spending import EMBEDDING, EXTERNAL, VOICE, ModelCall, PlannedCall, Refusal
 from bot.background import until_stored
 from bot.budget_limits import Limit, limits_of
 from bot.budget_texts import refusal_of, unknown_price, warning_of
@@ -96,6 +96,8 @@ class Budgets:
 
     def price(self, call: ModelCall) -> PricedCall:
         """Return the call with its cost."""
+        if call.kind == EXTERNAL:
+            return PricedCall(call, call.reported_cost or 0, REPORTED_PRICE)
         return PricedCall(call, *price_call(self.settings(call.kind, call.model), call))
 
     async def reserve(self, payer: Payer, planned: PlannedCall) -> Opened | Refusal | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from langchain.tools import ToolException
 
@@ -13,9 +13,13 @@ from agent.acp.settings import ExternalAgentSettings
 from agent.context import ToolServices
 from agent.permissions.rules import Subject
 from agent.sections import AgentSettings
+from agent.spending import EXTERNAL, LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call
 from agent.subagents.sandboxes import WatchedSandbox
 from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
 from catalogue import N_
+
+if TYPE_CHECKING:
+    from agent.acp.session import AcpAnswer
 
 
 def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
@@ -57,9 +61,17 @@ async def _invoke(runtime: Runtime, settings: ExternalAgentSettings, prompt: str
     def show(now: str) -> None:
         write({"type": "progress", "call": call, "text": now})
 
-    session = AcpSession(settings, runtime.context, await watched.get(), show)
+    meter, box = runtime.context.meter, await watched.get()
+    held = await reserve_call(meter, PlannedCall(LEAD, settings.name, EXTERNAL, 0, 0))
+    if isinstance(held, Refusal):
+        raise ToolException(f"The agent {settings.name} was not started: {held.what} {held.what_to_do}")
+    session = AcpSession(settings, runtime.context, box, show)
+
+    async def work() -> tuple[AcpAnswer, ModelCall]:
+        return await session.run(prompt), session.spent(time.monotonic() - began)
+
     try:
-        answer = await session.run(prompt)
+        answer = await count_call(meter, held, work, lambda error: session.spent(time.monotonic() - began))
     except AcpError as error:
         words = session.text or "(none)"
         raise ToolException(f"The agent {settings.name} did not finish: {error}\nIts last words: {words}") from error

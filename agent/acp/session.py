@@ -6,6 +6,7 @@ Agent Client Protocol, version 1: https://agentclientprotocol.com/protocol/overv
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,12 +21,14 @@ from agent.blocks import APPROVAL_OPTIONS, DENY
 from agent.context import TurnContext
 from agent.event_mapper import interrupt_question
 from agent.permissions.rules import ToolUse, permission_question
+from agent.spending import EXTERNAL, LEAD, ModelCall
 from catalogue import N_, _
 from sandbox.base import WORKSPACE, Sandbox, SandboxFileError
 
 PROTOCOL_VERSION = 1
 CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": False}
 MAX_ANSWER_CHARS = 200_000
+MAX_COST_DOLLARS, MAX_TOKENS = 10_000, 1_000_000_000  # what an agent may say that it has used
 MAX_READ_BYTES = 4 << 20
 MAX_CALLS = 10_000  # that are told apart
 APPROVED = frozenset(APPROVAL_OPTIONS) - {DENY}
@@ -81,6 +84,8 @@ class AcpSession:
         self._calls: dict[str, Json] = {}  # its tool calls, by id
         self._parts: list[str] = []  # of its text
         self._chars, self._new_part = 0, False
+        self._cost = 0  # in micro-dollars, of the whole session
+        self._usage: Json = {}
         self._reading = asyncio.Lock()  # one file at a time in memory
         self._clock = asyncio.timeout(settings.seconds)
         self._asking, self._seconds_left = 0, settings.seconds
@@ -89,6 +94,13 @@ class AcpSession:
     def text(self) -> str:
         """What it has said so far."""
         return "".join(self._parts)[-MAX_ANSWER_CHARS:].strip()
+
+    def spent(self, seconds: float) -> ModelCall:
+        """Return what the agent says that it has used, as a call of `seconds`."""
+        names = ("inputTokens", "outputTokens", "cachedReadTokens", "thoughtTokens")
+        input, output, cached, reasoning = [_count(self._usage.get(name)) for name in names]
+        name = (LEAD, self._settings.name, EXTERNAL)
+        return ModelCall(*name, input, output, cached, reasoning, seconds, time.time(), reported_cost=self._cost)
 
     async def run(self, prompt: str) -> AcpAnswer:
         """Start the agent, let it work and end it. Raises AcpError."""
@@ -108,6 +120,7 @@ class AcpSession:
         session = (await self._connection.request("session/new", place)).get("sessionId")
         blocks = [{"type": "text", "text": prompt}]
         result = await self._connection.request("session/prompt", {"sessionId": session, "prompt": blocks})
+        self._usage = used if isinstance(used := result.get("usage"), dict) else {}
         return AcpAnswer(self.text, str(result.get("stopReason"))[:100], len(self._calls))
 
     def _notify(self, method: str, params: Json) -> None:
@@ -118,6 +131,8 @@ class AcpSession:
                 if self._chars > 2 * MAX_ANSWER_CHARS:
                     self._parts = ["".join(self._parts)[-MAX_ANSWER_CHARS:]]
                     self._chars = MAX_ANSWER_CHARS
+            case {"sessionUpdate": "usage_update", "cost": {"amount": float() | int() as amount, "currency": "USD"}}:
+                self._cost = round(min(max(amount, 0), MAX_COST_DOLLARS) * 1_000_000) if amount == amount else 0
             case {"sessionUpdate": "tool_call" | "tool_call_update", "toolCallId": str(id), **call}:
                 if id not in self._calls and len(self._calls) >= MAX_CALLS:
                     return
@@ -182,6 +197,10 @@ class AcpSession:
             self._asking -= 1
             if not self._asking and not self._clock.expired():
                 self._clock.reschedule(loop.time() + self._seconds_left)
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value <= MAX_TOKENS else 0
 
 
 def _choose_option(options: list[Any], allowed: bool) -> Json:

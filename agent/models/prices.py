@@ -13,7 +13,7 @@ from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.sections import EmbeddingsConfig, VoiceConfig
 from agent.spending import ModelCall
 
-OWN_PRICE, NO_PRICE, FREE = "config", "", "free"
+OWN_PRICE, NO_PRICE, FREE, REPORTED_PRICE = "config", "", "free", "agent"
 NO_CALL = ModelCall("", "", "", input=0, output=0, cached=0, reasoning=0, seconds=0.0, at=0.0)
 # The provider of a class that has one: another server's model of the same name may cost something else.
 PROVIDERS = {

@@ -117,7 +117,9 @@ def close_stale_calls(execute: Execute) -> None:
 
 def _columns(payer: Payer, each: PricedCall) -> dict[str, object]:
     mine = {"run": payer.run, "conversation": payer.conversation, "person": payer.person, "chat": payer.chat}
-    stored = {name: value for name, value in asdict(each.call).items() if name != "audio_seconds"}
+    stored = {
+        name: value for name, value in asdict(each.call).items() if name not in ("audio_seconds", "reported_cost")
+    }
     return {**mine, **stored, "cost": each.cost, "price": each.price}
 
 

@@ -33,7 +33,9 @@ for name in prompt["params"]["prompt"][0]["text"].split():
     if receive()["result"]["outcome"].get("optionId") == "y":
         open(name, "w").write("by the agent")
 update(sessionUpdate="agent_message_chunk", content={"type": "text", "text": "All asked."})
-send(id=prompt["id"], result={"stopReason": "end_turn"})
+update(sessionUpdate="usage_update", used=900, size=200000, cost={"amount": 0.25, "currency": "USD"})
+update(sessionUpdate="usage_update", used=950, size=200000, cost={"amount": 0.30, "currency": "USD"})
+send(id=prompt["id"], result={"stopReason": "end_turn", "usage": {"inputTokens": 800, "outputTokens": 150}})
 """
 SETTINGS: Mapping[str, Any] = {
     "external_agents": [
@@ -119,3 +121,18 @@ async def test_after_a_crash_the_model_learns_that_the_end_is_unknown_and_the_qu
     await telegram.wait(JANE, "hello again")
     await service.quiet()
     assert service.rows("SELECT 1 FROM questions WHERE state='open'") == []
+
+
+async def test_what_an_agent_says_it_cost_is_charged_and_a_used_up_budget_starts_none(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    budgets = [{"scope": "person", "period": "day", "money": "0.30 USD"}]
+    use = {"use": "langchain_openai:ChatOpenAI", "base_url": f"{model.base_url}/v1", "api_key": "$OPENAI_API_KEY"}
+    models = [{"name": "main", "model": "any", "price": {"input": 1, "output": 2}, **use}]
+    service = await begin(telegram, start, "", budgets=budgets, models=models)
+    await telegram.wait(JANE, "Your budget of $0.30 a day is used up", seconds=30)
+    await service.quiet()
+    rows = service.rows("SELECT model, input, output, cost, price, open FROM usage WHERE kind='external'")
+    assert rows == [("coder", 800, 150, 300_000, "agent", 0)]
+    [(money, held)] = service.rows("SELECT money, held_money FROM budgets")
+    assert (money, held) == (service.rows("SELECT sum(cost) FROM usage")[0][0], 0)

@@ -16,6 +16,7 @@ from agent.background import BackgroundWork
 from agent.blocks import Approve, Ask, Usage
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
+from agent.parsing.child import ParserProcess
 from agent.permissions.reach import Reach
 from agent.permissions.rules import PermissionGate, RulePermissions
 from agent.schedules import Schedules
@@ -53,6 +54,7 @@ class ToolServices:
     search: WebSearch | None = None
     schedules: bool = False  # people may have schedules
     background: bool = False  # people may have background tasks
+    parser: ParserProcess = field(default_factory=ParserProcess)  # one of the service
 
 
 class TransactionRunner(Protocol):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from agent.parsing.child import ParserProcess
+from agent.parsing.child import ParserFailed, ParserProcess, ReadData
 
 MAX_BYTES = 20 << 20  # of the original
 MAX_EDGE = 1568  # pixels of the longer side; providers scale larger pictures down themselves
 FOLDER = ".pictures"  # in the workspace
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff"))
+MIMES = ("image/png", "image/jpeg")  # of scaled pictures
 PICTURES_KEY = "pictures"  # in `additional_kwargs` of a person's message, and in the artifact of a tool's
 
 
@@ -36,7 +38,9 @@ def is_picture(name: str) -> bool:
     return PurePosixPath(name).suffix.lower() in SUFFIXES
 
 
-async def scale_picture(parser: ParserProcess, data: bytes) -> ScaledPicture:
-    """Scale a picture in the child process. Raises ParserFailed."""
-    about, scaled = await parser.run("picture", data, edge=MAX_EDGE)
+async def scale_picture(parser: ParserProcess, data: bytes | ReadData, *, owner: Hashable = "") -> ScaledPicture:
+    """Scale a picture in the child process, for a conversation. Raises ParserFailed."""
+    about, scaled = await parser.run("picture", data, owner=owner, edge=MAX_EDGE)
+    if about["mime"] not in MIMES:
+        raise ParserFailed("the picture is damaged")
     return ScaledPicture(scaled, about["mime"], about["width"], about["height"])

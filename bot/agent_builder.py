@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.context import MakePreviewLink, ToolServices
+from agent.parsing.child import ParserProcess
 from agent.sections import AgentSettings
 from agent.skills.library import SkillLibrary
 from agent.web.fetcher import WebFetcher
@@ -23,6 +24,7 @@ class AgentBuilder:
     def __init__(
         self, checkpoints: Database, skills: SkillLibrary, preview: MakePreviewLink | None, *, runs_commands: bool
     ) -> None:
+        self.parser = ParserProcess()  # of all agents and uploads
         self._checkpoints = checkpoints
         self._skills = skills
         self._preview = preview
@@ -32,7 +34,7 @@ class AgentBuilder:
         """Return the agent, and what reads web pages if the configuration allows that. Raises AgentConfigError."""
         from agent.factory import build_agent
 
-        fetcher = WebFetcher(obeys_robots=config.web.robots) if config.web.fetch else None
+        fetcher = WebFetcher(obeys_robots=config.web.robots, parser=self.parser) if config.web.fetch else None
         services = ToolServices(
             self._runs_commands,
             self._preview,
@@ -43,6 +45,7 @@ class AgentBuilder:
             make_search(config.web.search),
             config.schedules.per_person > 0,
             config.tasks.per_thread > 0 and self._runs_commands,
+            self.parser,
         )
         settings = AgentSettings(
             config.roles,

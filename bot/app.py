@@ -279,16 +279,16 @@ class App:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
             preview, runs_commands = await self._start_preview(stack), provider.runs_commands
-            await self._reloader.begin(
-                AgentBuilder(self._checkpoints, self._skills, preview, runs_commands=runs_commands)
-            )
+            builder = AgentBuilder(self._checkpoints, self._skills, preview, runs_commands=runs_commands)
+            await self._reloader.begin(builder)
             stack.push_async_callback(self._current.close)
             freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
             store, jobs, channel = self._store, self._jobs, self._supervisor.channels.get
             folders, outbox, current, tasks = self._folders, self._outbox, self._current, self._background
             turns = TurnRunner(
-                store, current, provider, folders, outbox, channel, config.data_dir, jobs.wake, tasks, self._rates
+                *(store, current, provider, folders, outbox, channel),
+                *(config.data_dir, jobs.wake, tasks, self._rates, builder.parser),
             )
             self._register_jobs(turns)
             cleaner = ConversationCleaner(config.data_dir, provider, folders, self._forget)

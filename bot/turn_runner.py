@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from agent.blocks import Approve, Ask, Done, Failed, Step, Usage, View, command_hint, internal_fault
 from agent.context import TurnContext, UserInput
+from agent.parsing.child import ParserProcess
 from bot import artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
@@ -79,6 +80,7 @@ class TurnRunner:
         wake_jobs: Callable[[], None],
         tasks: CommandTasks | None = None,
         rates: ToolAndMessageRates | None = None,
+        parser: ParserProcess | None = None,
     ) -> None:
         self.feed = Feed()
         self._store = store
@@ -93,6 +95,7 @@ class TurnRunner:
         self._data_dir = data_dir
         self._wake_jobs = wake_jobs
         self._tasks = tasks
+        self._parser = parser or ParserProcess()
 
     def folder(self, conversation: str) -> Path:
         """Return the folder of a conversation's workspace, uploads and outputs."""
@@ -143,7 +146,8 @@ class TurnRunner:
         job, account, limits = live.job, Account(self._store, live.job, live.meter, self.budgets), self._current.limits
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
-        inspector = UploadInspector(sandbox, agent.sees_pictures, self._current.config.voice, account.meter)
+        voice = self._current.config.voice
+        inspector = UploadInspector(sandbox, agent.sees_pictures, voice, account.meter, self._parser)
         uploads = Attachments(self._store, self._folders, job.conversation, folder, limits, inspector=inspector)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,7 +27,7 @@ VIDEO = "video; `ffmpeg -ss SECONDS -i FILE -frames:v 1 FRAME.png` takes a frame
 
 @dataclass(frozen=True, slots=True)
 class UploadInspector:
-    """Inspects the uploads of one turn. `shows_pictures`: at least one model sees them."""
+    """Inspects the uploads of one turn. `shows_pictures`: at least one model sees them. `parser` is the service's."""
 
     sandbox: SandboxHandle
     shows_pictures: bool = False
@@ -56,7 +57,8 @@ class UploadInspector:
         if upload.size > MAX_BYTES:
             return replace(upload, about=f"a picture of more than {MAX_BYTES >> 20} MB, which is not shown")
         try:
-            picture = await scale_picture(self.parser, await run_file_work(_read_from_start, file))
+            read = partial(run_file_work, _read_from_start, file)
+            picture = await scale_picture(self.parser, read, owner=self.meter.root)
             rel = f"{FOLDER}/{picture.name}"
             await run_file_work(safe_files.write_file, folder / "workspace", rel, picture.data)
         except (ParserFailed, SandboxError) as error:

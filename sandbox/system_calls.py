@@ -50,6 +50,16 @@ FORBIDDEN_CALLS: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 # Filtered by their arguments.
 EXAMINED_CALLS = {"clone": (56, 220), "socket": (41, 198), "socketpair": (53, 199), "setsockopt": (54, 208)}
+# All that a parser of untrusted data keeps (`agent.parsing`): its pipes, its memory, its clock and its end.
+PARSER_CALLS = {
+    "read": (0, 63), "write": (1, 64), "close": (3, 57), "fstat": (5, 80), "lseek": (8, 62), "munmap": (11, 215),
+    "mremap": (25, 216), "brk": (12, 214), "madvise": (28, 233), "futex": (202, 98), "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "sigaltstack": (131, 132), "clock_gettime": (228, 113),
+    "gettimeofday": (96, 169), "getrandom": (318, 278), "sched_yield": (24, 124), "gettid": (186, 178),
+    "getpid": (39, 172), "exit": (60, 93), "exit_group": (231, 94), "restart_syscall": (219, 128),
+}  # fmt: skip
+PARSER_MEMORY_CALLS = {"mmap": (9, 222), "mprotect": (10, 226)}  # without executable memory
+PROT_EXEC = 4
 NEWEST_CALL_NUMBER = 466  # calls of later kernels, and the x32 numbers, are refused, too
 
 NAMESPACES = {  # flags of clone
@@ -100,6 +110,22 @@ def seccomp_program(machine: str = "") -> bytes:
     for name, judged in examined.items():
         steps += [(EQUAL, 0, len(judged) + 1, EXAMINED_CALLS[name][column]), *judged, give(ALLOW)]
     return b"".join(struct.pack("=HBBI", *step) for step in [*steps, give(ALLOW)])
+
+
+def parser_program(machine: str = "") -> bytes:
+    """Build the filter of a parser; empty on an unknown processor. Everything else is refused with EPERM."""
+    machine = machine or os.uname().machine
+    if machine not in ARCHITECTURES:
+        return b""
+    column, architecture, _ = ARCHITECTURES[machine]
+    refuse, allow = (RETURN, 0, 0, ERROR | errno.EPERM), (RETURN, 0, 0, ALLOW)
+    steps: list[Step] = [(LOAD, 0, 0, ARCHITECTURE_AT), (EQUAL, 1, 0, architecture), refuse, (LOAD, 0, 0, NUMBER_AT)]
+    for numbers in PARSER_CALLS.values():
+        steps += [(EQUAL, 0, 1, numbers[column]), allow]
+    for numbers in PARSER_MEMORY_CALLS.values():
+        judged = [(LOAD, 0, 0, ARGUMENTS_AT + 8 * 2), (ANY_BIT, 0, 1, PROT_EXEC), refuse, allow]
+        steps += [(EQUAL, 0, len(judged), numbers[column]), *judged]
+    return b"".join(struct.pack("=HBBI", *step) for step in [*steps, refuse])
 
 
 def seccomp_profile(machine: str = "") -> str:

@@ -1,11 +1,17 @@
 """The child process that parses untrusted data: `run_parser` in agent/parsing/child.py starts it.
 
-stdin is one line of JSON (`task` and its options), then the data. stdout is one line of JSON, then data. Imports no
-module of Fawn, and a library only where it is needed.
+stdin is one line of JSON (`task`, its `options`, `seconds` and the filter of system `calls`), then the data. stdout is
+one line of JSON, then data. Imports no module of Fawn, and a library only where it is needed.
+
+A library loads further modules and files when it is first used. So each task has a rehearsal on harmless data; then the
+process gives up its system calls, and only then it reads the data.
 """
 
 from __future__ import annotations
 
+import base64
+import codecs
+import ctypes
 import functools
 import io
 import json
@@ -13,12 +19,15 @@ import os
 import re
 import resource
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 MEMORY_BYTES = 1 << 30
-CPU_SECONDS = 30
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, SIGKILL = 1, 38, 9  # linux/prctl.h
+SECCOMP_CALLS = {"x86_64": 317, "aarch64": 277}
+SET_FILTER, ALL_THREADS = 1, 1  # linux/seccomp.h
 MAX_TEXT_CHARS = 2_000_000
 MAX_PAGES = 500
 SHORT_ARTICLE_CHARS = 300
@@ -33,11 +42,11 @@ class NotParsed(Exception):
     """The text is for the model."""
 
 
-def parse_html(data: bytes, url: str, charset: str) -> dict[str, Any]:
+def parse_html(data: bytes, url: str, codec: str) -> dict[str, Any]:
     """Return the main content as Markdown with links, and the title and the date of the page."""
     import trafilatura
 
-    tree = trafilatura.load_html(_decode(data, charset) if charset else data)
+    tree = trafilatura.load_html(data.decode(codec, "replace") if codec else data)
     if tree is None:
         raise NotParsed("the page is empty, or it is not HTML")
     about = trafilatura.extract_metadata(tree, default_url=url, extensive=False).as_dict()
@@ -72,16 +81,9 @@ def parse_pdf(data: bytes, **_: str) -> dict[str, Any]:
     return {"title": about.get("Title", ""), "date": "", "text": "\n\n".join(parts)}
 
 
-def _decode(data: bytes, charset: str) -> str:
-    try:
-        return data.decode(charset, "replace")
-    except LookupError:
-        return data.decode("utf-8", "replace")
-
-
-def parse_text(data: bytes, charset: str, **_: str) -> dict[str, Any]:
+def parse_text(data: bytes, codec: str, **_: str) -> dict[str, Any]:
     """Return plain text as it is."""
-    return {"title": "", "date": "", "text": _decode(data, charset or "utf-8")}
+    return {"title": "", "date": "", "text": data.decode(codec or "utf-8", "replace")}
 
 
 def scale_picture(data: bytes, edge: int) -> tuple[dict[str, Any], bytes]:
@@ -125,23 +127,109 @@ TASKS: dict[str, Callable[..., Any]] = {
     "picture": scale_picture,
 }
 
+# ------------------------------------------------------------ rehearsals
+
+PARAGRAPH = "<p>Rangers counted 412 otters along the river, which is more than in the <a href='/s'>year</a> before.</p>"
+PAGE = f"<html><head><title>Otters</title></head><body><article><h1>Otters</h1>{PARAGRAPH * 5}</article></body></html>"
+
+
+def rehearse_html(codec: str) -> None:
+    """Parse a page in each way that `parse_html` may take."""
+    from charset_normalizer import from_bytes
+    from charset_normalizer.constant import IANA_SUPPORTED
+    from courlan import extract_domain
+
+    for name in (codec, *IANA_SUPPORTED):  # a page without a charset may be in any
+        codecs.lookup(name or "utf-8")
+    extract_domain("https://www.example.co.uk/a")  # reads its list of domains
+    from_bytes(("<html><body>é</body></html>" * 20).encode("latin-1")).best()
+    parse_html(PAGE.encode(), "https://example.com/a", "")
+    parse_html(b"<html><body>Otters</body></html>", "https://example.com/a", "utf-8")
+
+
+def rehearse_pdf() -> None:
+    """Load the library."""
+    import pypdfium2
+
+    pypdfium2.PdfDocument.new().get_metadata_dict()
+
+
+def rehearse_picture() -> None:
+    """Scale a picture of each format."""
+    from PIL import Image
+
+    Image.init()
+    for mode, kind in (*(("RGB", kind) for kind in PICTURE_FORMATS), ("RGBA", "PNG"), ("CMYK", "JPEG"), ("P", "GIF")):
+        made = io.BytesIO()
+        Image.new(mode, (8, 8)).save(made, kind)
+        scale_picture(made.getvalue(), 4)
+
+
+def rehearse(task: str, codec: str = "", **_: Any) -> None:
+    """Load what a task needs."""
+    time.strptime("2026", "%Y")  # loads a module, and reads the time zone
+    if task == "html":
+        rehearse_html(codec)
+    elif task == "text":
+        codecs.lookup(codec or "utf-8")
+    elif task == "pdf":
+        rehearse_pdf()
+    elif task == "picture":
+        rehearse_picture()
+
+
+# ------------------------------------------------------------ the confinement
+
+
+class _Program(ctypes.Structure):
+    """`struct sock_fprog` of linux/filter.h."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
+
+
+def set_limits(seconds: int) -> None:
+    """Bound memory, time and files, and end with the service."""
+    limits = {
+        resource.RLIMIT_AS: MEMORY_BYTES,
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_FSIZE: 0,  # it may not write to any file
+        resource.RLIMIT_CORE: 0,
+    }
+    for name, value in limits.items():
+        resource.setrlimit(name, (value, value))
+    os.nice(5)  # the service comes first
+
+
+def give_up_calls(filter_: bytes) -> bool:
+    """Keep only the system calls of the filter; return whether this machine can do so."""
+    libc, machine = ctypes.CDLL(None, use_errno=True), os.uname().machine
+    libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    if not filter_ or machine not in SECCOMP_CALLS or libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        return False
+    program = _Program(len(filter_) // 8, filter_)
+    return not libc.syscall(SECCOMP_CALLS[machine], SET_FILTER, ALL_THREADS, ctypes.byref(program))
+
 
 def main() -> None:
     """Run one task."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it may not write to any file
-    os.nice(5)  # the service comes first
-    options = json.loads(sys.stdin.buffer.readline())
-    body = b""
+    request = json.loads(sys.stdin.buffer.readline())
+    task, options, body = request["task"], request["options"], b""
+    set_limits(request["seconds"])
+    rehearse(task, **options)
+    confined = give_up_calls(base64.b64decode(request["calls"]))
     try:
-        found = TASKS[options.pop("task")](sys.stdin.buffer.read(), **options)
+        found = {"confined": confined} if task == "probe" else TASKS[task](sys.stdin.buffer.read(), **options)
         answer, body = found if isinstance(found, tuple) else (found, b"")
         if len(text := answer.get("text", "")) > MAX_TEXT_CHARS:
             answer["text"] = text[:MAX_TEXT_CHARS] + "\n[the rest is left out]"
     except NotParsed as error:
         answer = {"error": str(error)}
-    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + body)
+    # Lone surrogates are no text: they become question marks.
+    sys.stdout.buffer.write(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n" + body)
+    sys.stdout.buffer.flush()
+    os._exit(0)  # nothing is left to close
 
 
 if __name__ == "__main__":

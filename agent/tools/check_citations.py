@@ -45,7 +45,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
         problems = []
         for url in list(claims)[:MAX_PAGES]:
             try:
-                page = await fetcher.fetch(url)
+                page = await fetcher.fetch(url, owner=runtime.context.meter.root)
             except WebError as error:
                 problems.append(f"- {url} cannot be read: {error}")
                 continue

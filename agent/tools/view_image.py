@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from langchain.tools import ToolException
 
 from agent.context import ToolServices
-from agent.parsing.child import ParserFailed, ParserProcess
+from agent.parsing.child import ParserFailed
 from agent.permissions.rules import Subject
 from agent.pictures import FOLDER, MAX_BYTES, PICTURES_KEY, scale_picture
 from agent.sections import AgentSettings
@@ -20,7 +20,6 @@ CHUNK_BYTES = 4 << 20
 
 def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
     """Offer it always: which model answers is decided per call."""
-    parser = ParserProcess()
 
     @make_tool(
         ToolTraits(
@@ -42,13 +41,17 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             raise ToolException("You cannot see pictures. A program can inspect the file; or ask the person.")
         path = absolute_path(path)
         sandbox = await context.sandbox.get()
-        data = b""
-        while chunk := await sandbox.read(path, offset=len(data), limit=CHUNK_BYTES):
-            data += chunk
-            if len(data) > MAX_BYTES:
-                raise ToolException(f"{path}: is larger than {MAX_BYTES >> 20} MB; scale it down first")
+
+        async def read() -> bytes:
+            data = bytearray()
+            while chunk := await sandbox.read(path, offset=len(data), limit=CHUNK_BYTES):
+                data += chunk
+                if len(data) > MAX_BYTES:
+                    raise ToolException(f"{path}: is larger than {MAX_BYTES >> 20} MB; scale it down first")
+            return bytes(data)
+
         try:
-            picture = await scale_picture(parser, data)
+            picture = await scale_picture(services.parser, read, owner=context.meter.root)
         except ParserFailed as error:
             raise ToolException(f"{path}: {error}") from error
         stored = f"{WORKSPACE}/{FOLDER}/{picture.name}"

@@ -33,7 +33,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
         """Read a public web page or PDF: its main content as Markdown, with title, date and links. When your answer
         uses a page, cite it in that sentence as a Markdown link to its URL."""
         try:
-            page = await fetcher.fetch(url.strip())
+            page = await fetcher.fetch(url.strip(), owner=runtime.context.meter.root)
         except WebError as error:
             raise ToolException(str(error)) from error
         text = page.text or "[the page has no text; it may need JavaScript]"

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import aiohttp
@@ -12,10 +15,11 @@ from yarl import URL
 
 from agent.parsing.child import ParserFailed, ParserProcess
 from agent.web.addresses import AddressGuard, WebError
+from agent.web.charsets import codec_of
 from agent.web.robots import ROBOT_NAME, Politeness
 
 MAX_REDIRECTS = 5
-MAX_BYTES = 5 << 20  # of a page, decompressed
+MAX_BYTES = 5 << 20  # of a page, as it is sent and decompressed
 MAX_PDF_BYTES = 20 << 20
 MAX_ROBOTS_BYTES = 500 << 10  # RFC 9309 §2.5
 TIMEOUT_SECONDS = 60.0  # of a page with its redirects
@@ -29,6 +33,7 @@ HEADERS = {
 KEEP_SECONDS = 1800.0
 MAX_KEPT_PAGES = 64
 MAX_KEPT_CHARS = 200_000  # of one page
+MAX_FETCHES = 10  # at once, of one conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class _Response:
     status: int
     reason: str
     mime: str
-    charset: str
+    codec: str  # of Python; "" if the page names none of the web
     body: bytes
     cut: bool
     location: str
@@ -57,22 +62,32 @@ class WebFetcher:
     """Fetches pages and keeps the latest in memory. Requests carry no cookies, credentials or proxy settings."""
 
     def __init__(
-        self, *, obeys_robots: bool = True, guard: AddressGuard | None = None, pace_seconds: float = 1.0
+        self,
+        *,
+        obeys_robots: bool = True,
+        guard: AddressGuard | None = None,
+        pace_seconds: float = 1.0,
+        parser: ParserProcess | None = None,
     ) -> None:
         self._guard = guard or AddressGuard()
         self._politeness = Politeness(self._read_robots, obeys_robots=obeys_robots, pace_seconds=pace_seconds)
-        self._parser = ParserProcess()
+        self._parser = parser or ParserProcess()
+        self._fetches: Counter[Hashable] = Counter()
         self._kept: dict[URL, tuple[float, WebPage]] = {}
 
-    async def fetch(self, text: str, *, max_age_seconds: float = KEEP_SECONDS) -> WebPage:
-        """Return the page of a URL, read at most so long ago. Raises WebError."""
+    async def fetch(self, text: str, *, max_age_seconds: float = KEEP_SECONDS, owner: Hashable = "") -> WebPage:
+        """Return the page of a URL, read at most so long ago. Raises WebError.
+
+        `owner` is the conversation that it is for: conversations share hosts and parsers fairly.
+        """
         url = self._guard.check_url(text)
         kept_at, page = self._kept.get(url, (0.0, None))
         if page and time.monotonic() - kept_at < max_age_seconds:
             return page
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                page = await self._parse(await self._follow(url))
+            with self._counted(owner):
+                async with asyncio.timeout(TIMEOUT_SECONDS):
+                    page = await self._parse(await self._follow(url, owner), owner)
         except TimeoutError:
             raise WebError(f"{url.host} did not deliver the page within {TIMEOUT_SECONDS:.0f} s.") from None
         self._kept.pop(url, None)
@@ -82,11 +97,24 @@ class WebFetcher:
             del self._kept[next(iter(self._kept))]
         return page
 
-    async def _follow(self, url: URL, *, polite: bool = True, limit: int = MAX_BYTES) -> _Response:
+    @contextmanager
+    def _counted(self, owner: Hashable) -> Iterator[None]:
+        """Count a fetch of a conversation. Raises WebError if it has too many."""
+        if self._fetches[owner] >= MAX_FETCHES:
+            raise WebError(f"{MAX_FETCHES} pages are being read for this conversation: wait for one of them.")
+        self._fetches[owner] += 1
+        try:
+            yield
+        finally:
+            self._fetches[owner] -= 1
+            if not self._fetches[owner]:
+                del self._fetches[owner]
+
+    async def _follow(self, url: URL, owner: Hashable, *, polite: bool = True, limit: int = MAX_BYTES) -> _Response:
         """Request a URL and follow its redirects, each of which is checked like the first one."""
         for _ in range(MAX_REDIRECTS + 1):
             if polite:
-                await self._politeness.wait_for_turn(url)
+                await self._politeness.wait_for_turn(url, owner)
             response = await self._request(url, limit)
             if response.status not in REDIRECTS or not response.location:
                 return response
@@ -98,7 +126,7 @@ class WebFetcher:
         raise WebError(f"{url.host} redirects more than {MAX_REDIRECTS} times.")
 
     async def _read_robots(self, url: URL) -> tuple[int, bytes]:
-        response = await self._follow(url, polite=False, limit=MAX_ROBOTS_BYTES)
+        response = await self._follow(url, "", polite=False, limit=MAX_ROBOTS_BYTES)
         return response.status, response.body
 
     async def _request(self, url: URL, limit: int) -> _Response:
@@ -122,7 +150,7 @@ class WebFetcher:
                     response.status,
                     response.reason or "",
                     response.content_type,
-                    response.charset or "",
+                    codec_of(_charset_of(response)),
                     body,
                     cut,
                     response.headers.get("Location", "").strip(),
@@ -132,16 +160,16 @@ class WebFetcher:
         except (aiohttp.ClientError, OSError, zlib.error, ValueError) as error:
             raise WebError(f"{url.host} could not be read: {_describe_error(error)}.") from error
 
-    async def _parse(self, response: _Response) -> WebPage:
+    async def _parse(self, response: _Response, owner: Hashable) -> WebPage:
         url = str(response.url)
         if response.status >= 400:
             raise WebError(f"{url} answers with status {response.status} {response.reason[:60]}.")
         task = _parser_task(response)
-        options = {} if task == "pdf" else {"charset": response.charset}
+        options = {} if task == "pdf" else {"codec": response.codec}
         if task == "html":
             options["url"] = url
         try:
-            about, _ = await self._parser.run(task, response.body, **options)
+            about, _ = await self._parser.run(task, response.body, owner=owner, **options)
         except ParserFailed as error:
             raise WebError(f"{url}: {error}.") from error
         text = about["text"].strip() + (f"\n\n[cut after {MAX_BYTES >> 20} MB]" if response.cut else "")
@@ -175,14 +203,25 @@ def _describe_error(error: Exception) -> str:
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    """Return at most `limit` bytes, decompressed, and whether more followed."""
+    """Return at most `limit` bytes, decompressed, and whether more followed. What is sent has the same limit: blocks
+    without content, and what follows the compressed data, would never end."""
     coding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise WebError(f"{response.url.host} answers with the encoding {coding[:20]!r}, which was not asked for.")
     inflate = zlib.decompressobj(47) if coding != "identity" else None  # 47: zlib or gzip, by the header
-    body = bytearray()
+    body, sent = bytearray(), 0
     async for chunk in response.content.iter_chunked(1 << 16):
+        sent += len(chunk)
         body += inflate.decompress(chunk, limit + 1 - len(body)) if inflate else chunk
-        if len(body) > limit:
+        if len(body) > limit or sent > limit:
             return bytes(body[:limit]), True
+        if inflate and inflate.eof:
+            break
     return bytes(body), False
+
+
+def _charset_of(response: aiohttp.ClientResponse) -> str:
+    try:
+        return response.charset or ""
+    except ValueError:  # a header that cannot be parsed
+        return ""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
 
 from yarl import URL
 
+from agent.fair_slots import FairSlots
 from agent.web.addresses import WebError
-
-if TYPE_CHECKING:
-    from protego import Protego
+from agent.web.robots_rules import RobotsRules, parse_robots
 
 ROBOT_NAME = "FawnBot"
 KEEP_SECONDS = 3600.0
@@ -23,6 +22,27 @@ ReadRobots = Callable[[URL], Awaitable[tuple[int, bytes]]]
 """Request a robots.txt; return status and body. Raises WebError."""
 
 
+@dataclass(eq=False, slots=True)
+class _Host:
+    """Who waits for a host, and when its next request may start."""
+
+    slots: FairSlots = field(default_factory=FairSlots)
+    free_at: float = 0.0
+
+    async def wait(self, owner: Hashable, pace: float) -> None:
+        """Wait until nobody else's request starts and the pause is over. Who is cancelled leaves no trace."""
+        await self.slots.acquire(owner, {"host": 1})
+        try:
+            await asyncio.sleep(max(0.0, self.free_at - time.monotonic()))
+            self.free_at = time.monotonic() + pace
+        finally:
+            self.slots.release(owner, {"host": 1})
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.slots.used or self.slots.waiting) and self.free_at <= time.monotonic()
+
+
 class Politeness:
     """Waits for the host's turn, and refuses what its robots.txt excludes (RFC 9309), if that is wanted."""
 
@@ -30,34 +50,32 @@ class Politeness:
         self._read_robots = read_robots
         self._obeys_robots = obeys_robots
         self._pace_seconds = pace_seconds
-        self._rules: dict[URL, tuple[float, Protego]] = {}
-        self._free_at: dict[str, float] = {}  # when the next request to a host may start
+        self._rules: dict[URL, tuple[float, RobotsRules]] = {}
+        self._hosts: dict[str, _Host] = {}
 
-    async def wait_for_turn(self, url: URL) -> None:
-        """Return when the request may be sent. Raises WebError if robots.txt excludes the page."""
+    async def wait_for_turn(self, url: URL, owner: Hashable) -> None:
+        """Return when the request may be sent; the owners take turns. Raises WebError if robots.txt excludes it."""
         pace = self._pace_seconds
         if self._obeys_robots:
             rules = await self._rules_of(url.origin())
-            if not rules.can_fetch(str(url), ROBOT_NAME):
+            if not await rules.allow(url.raw_path_qs):
                 raise WebError(f"{url.host}'s robots.txt excludes this page from automatic reading.")
-            pace = max(pace, min(rules.crawl_delay(ROBOT_NAME) or 0.0, MAX_PACE_SECONDS))
-        now, host = time.monotonic(), str(url.host)
-        start = max(now, self._free_at.pop(host, 0.0))
-        self._free_at[host] = start + pace
-        if len(self._free_at) > MAX_HOSTS:
-            del self._free_at[next(iter(self._free_at))]
-        await asyncio.sleep(start - now)
+            pace = max(pace, min(rules.delay_seconds, MAX_PACE_SECONDS))
+        await self._host(str(url.host)).wait(owner, pace)
 
-    async def _rules_of(self, origin: URL) -> Protego:
-        from protego import Protego
+    def _host(self, name: str) -> _Host:
+        if len(self._hosts) >= MAX_HOSTS:
+            self._hosts = {known: host for known, host in self._hosts.items() if not host.is_idle}
+        return self._hosts.setdefault(name, _Host())
 
+    async def _rules_of(self, origin: URL) -> RobotsRules:
         read_at, rules = self._rules.get(origin, (0.0, None))
         if rules and time.monotonic() - read_at < KEEP_SECONDS:
             return rules
         status, body = await self._read_robots(origin / "robots.txt")
         if status >= 500:
             raise WebError(f"{origin.host}'s robots.txt answers with status {status}, so the page was not read.")
-        rules = Protego.parse(body.decode("utf-8", "replace") if status < 400 else "")
+        rules = await parse_robots(body if status < 400 else b"", ROBOT_NAME)
         if len(self._rules) >= MAX_HOSTS:
             del self._rules[next(iter(self._rules))]
         self._rules[origin] = (time.monotonic(), rules)

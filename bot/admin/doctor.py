@@ -20,7 +20,7 @@ from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
 from agent.permissions.rules import parse_rules
 from bot.access import LOCAL_CHANNEL
-from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded, is_served
+from bot.admin.local_checks import Finding, check_data_dir, check_machine, check_parsers, guarded, is_served
 from bot.admin.service_checks import (
     MCP_SERVER,
     PUSH_TARGET,
@@ -120,6 +120,7 @@ async def _check_base(config: Config) -> list[Finding]:
         _check_clock(config),
         data_dir,
         *await asyncio.to_thread(lambda: list(check_machine(config, served=served))),
+        *await asyncio.to_thread(check_parsers),
         await _check_sandbox(config)
         if data_dir.ok
         else Finding("note", _("sandbox"), _("not tested, because data_dir cannot be used")),

@@ -17,6 +17,7 @@ from typing import Literal
 
 from agent.brief import read_prompt
 from agent.models.settings import AgentConfigError
+from agent.parsing.child import is_confined
 from bot.config.schema import Config
 from bot.data_dir import open_to_others
 from bot.storage.database import DataDirLocked, DataLock
@@ -62,6 +63,17 @@ def check_machine(config: Config, *, served: bool = False) -> Iterator[Finding]:
     yield guarded(_("prompt"), lambda: _check_prompt(config))
     yield guarded(_("sandbox limits"), lambda: _check_limits(config))
     yield guarded(_("preview"), lambda: _check_preview(config, served=served))
+
+
+def check_parsers() -> list[Finding]:
+    """Say it if this machine cannot take system calls from the parsers of strangers' files. Blocks."""
+    if is_confined():
+        return []
+    text = _("parsers of pages and pictures keep their system calls: this machine or container has no seccomp filters")
+    fix = _(
+        "use a Linux kernel with seccomp on x86_64 or aarch64; until then, a flaw in a parser is one in the service"
+    )
+    return [Finding("note", _("parsers"), text, fix)]
 
 
 def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:

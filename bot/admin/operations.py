@@ -342,7 +342,7 @@ def _dump_answer(answer: Answer) -> bytes:
     try:
         return orjson.dumps(answer)
     except TypeError as error:  # a lone surrogate or a huge number in what is stored
-        return orjson.dumps({"error": str(OddRequest(f"the answer cannot be written as JSON: {error}"))})
+        return orjson.dumps({"error": f"{type(error).__name__}: {error}"})
 
 
 async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, Any]) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import time
 from functools import partial
 
@@ -17,12 +18,15 @@ from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
-from catalogue import N_
+from catalogue import N_, _
+
+log = logging.getLogger(__name__)
 
 MAX_SEEN_CHARS = 50_000  # of a page, which are stored and compared
 MAX_CHANGES_CHARS = 6_000  # which the run gets
 MAX_FAILURES = 5  # in a row
 UNREADABLE = N_("⏸ I paused schedule {number} (“{what}”): I could not read its page {count} times in a row ({reason}).")
+FAULT = N_("a fault inside Fawn")
 FORBIDDEN = N_("⏸ I paused schedule {number} (“{what}”): the rules no longer let me read its page.")
 
 
@@ -42,9 +46,13 @@ class WatchJobs:
         text, fault = "", ""
         if (fetcher := self._current.fetcher) and is_allowed:
             try:
-                text = (await fetcher.fetch(row.url, max_age_seconds=0)).text[:MAX_SEEN_CHARS]
+                page = await fetcher.fetch(row.url, max_age_seconds=0, owner=("watch", row.owner))
+                text = page.text[:MAX_SEEN_CHARS]
             except WebError as error:
                 fault = str(error)
+            except Exception:  # the boundary of one watch: its owner is told
+                log.exception("watch.fault schedule=%d", number)
+                fault = FAULT
         else:
             fault = FORBIDDEN
 
@@ -72,7 +80,7 @@ class WatchJobs:
         if row.state == ScheduleState.ACTIVE and fault == FORBIDDEN:
             pause_and_say(execute, access, row, short_words(row, FORBIDDEN), now)
         elif row.state == ScheduleState.ACTIVE and count >= MAX_FAILURES:
-            pause_and_say(execute, access, row, short_words(row, UNREADABLE, count=count, reason=fault), now)
+            pause_and_say(execute, access, row, short_words(row, UNREADABLE, count=count, reason=_(fault)), now)
 
 
 def _record_text(execute: Execute, row: ScheduleRow, due: float, text: str) -> None:

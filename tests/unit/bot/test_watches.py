@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from agent.blocks import Final
+from agent.parsing.child import ParserProcess
 from agent.permissions.rules import RuleText
 from agent.sections import PermissionConfig
+from agent.web.fetcher import WebFetcher
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.current import Current
 from bot.schedules.firing import fire_due
@@ -21,7 +24,7 @@ from bot.storage.database import Database
 from bot.storage.inbox import open_rows
 from bot.storage.migrate import migrate_database
 from tests.support.schedule_rows import add_schedule
-from tests.support.web_server import ARTICLE, WebSite, serve_site
+from tests.support.web_server import ARTICLE, ClonedResponse, WebSite, serve_site
 
 NOON, HOUR = 1_800_000_000.0, 3600.0
 
@@ -110,3 +113,31 @@ async def test_a_page_that_the_rules_forbid_now_is_not_read(bench: WatchBench) -
     await bench.fire()
     assert await bench.rows("SELECT state FROM schedules") == ["paused"]
     assert bench.site.requests == []
+
+
+@pytest.mark.parametrize("charset", ["unicode_escape", "utf-7", "raw_unicode_escape"])
+async def test_a_watched_page_in_an_odd_charset_is_read(bench: WatchBench, charset: str) -> None:
+    headers = {"Content-Type": f"text/plain; charset={charset}"}
+    bench.site.pages["/otters"] = ClonedResponse(body=b"\\ud800 +2AA- otters", headers=headers)
+    await bench.add()
+    await bench.fire()
+    assert await bench.rows(RESULTS) == ["unchanged"]
+    assert await bench.rows("SELECT seen FROM schedules") == ["\\ud800 +2AA- otters"]
+
+
+class BrokenParser(ParserProcess):
+    """Fails as no parser should."""
+
+    async def run(self, *_: object, **__: object) -> tuple[dict[str, Any], bytes]:
+        raise RuntimeError("not foreseen")
+
+
+async def test_the_owner_of_a_page_whose_reading_fails_inside_is_told(bench: WatchBench) -> None:
+    bench.current.fetcher = WebFetcher(obeys_robots=False, guard=bench.site.guard(), parser=BrokenParser())
+    bench.show(412)
+    await bench.add()
+    for _ in range(MAX_FAILURES):
+        await bench.fire()
+    assert set(await bench.rows(RESULTS)) == {"unreadable"}
+    [payload] = await bench.rows("SELECT payload FROM outbox")
+    assert "a fault inside Fawn" in Final.load(payload).text

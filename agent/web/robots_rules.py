@@ -22,7 +22,7 @@ _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PathRule:
     """Whether paths are allowed that begin with `parts`, with anything between two parts; `ends`: up to the end."""
 
     allows: bool
@@ -51,7 +51,7 @@ class Rule:
 class RobotsRules:
     """The rules for one robot, and the pause it should make."""
 
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[PathRule] = field(default_factory=list)
     delay_seconds: float = 0.0
     kept_bytes: int = 0
 
@@ -101,11 +101,11 @@ async def parse_robots(body: bytes, robot: str) -> RobotsRules:
     return named if is_named else general
 
 
-def _make_rule(allows: bool, pattern: str) -> Rule:
+def _make_rule(allows: bool, pattern: str) -> PathRule:
     ends = pattern.endswith("$")
     first, *others = normalize_path(pattern.removesuffix("$")).split("*")
     last = [others.pop()] if others else []
-    return Rule(allows, len(pattern), (first, *filter(None, others), *last), ends)
+    return PathRule(allows, len(pattern), (first, *filter(None, others), *last), ends)
 
 
 def normalize_path(path: str) -> str:

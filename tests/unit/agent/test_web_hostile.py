@@ -17,7 +17,7 @@ from agent.web.addresses import WebError
 from agent.web.charsets import codec_of
 from agent.web.fetcher import MAX_BYTES, MAX_FETCHES, WebFetcher
 from agent.web.robots_rules import MAX_RULES, parse_robots
-from tests.support.web_server import ARTICLE, ClonedResponse, WebSite, html, serve_site
+from tests.support.web_server import ARTICLE, ClonedResponse, Handler, WebSite, html, serve_site
 
 T = TypeVar("T")
 MAX_LAG_SECONDS = 1.0  # on a busy machine; what it replaces blocked for 26 s
@@ -139,7 +139,7 @@ async def test_a_delay_is_that_of_the_own_group() -> None:
 # ---------------------------------------------------------------- bodies
 
 
-def endless(head: bytes, chunk: bytes) -> tuple[list[int], object]:
+def endless(head: bytes, chunk: bytes) -> tuple[list[int], Handler]:
     """Return a count of what was written, and a page that never ends."""
     written = [0]
 
@@ -156,7 +156,7 @@ def endless(head: bytes, chunk: bytes) -> tuple[list[int], object]:
 
 
 async def test_what_follows_compressed_data_is_not_read(site: WebSite) -> None:
-    written, site.pages["/"] = endless(gzip.compress(b"the page"), b"\0" * (1 << 16))  # type: ignore[assignment]
+    written, site.pages["/"] = endless(gzip.compress(b"the page"), b"\0" * (1 << 16))
     page = await without_lag(site.fetcher(obeys_robots=False).fetch(site.url()))
     assert page.text == "the page"
     assert written[0] < 32 << 20
@@ -166,7 +166,7 @@ async def test_compressed_data_without_content_ends_at_the_limit(site: WebSite) 
     deflate = zlib.compressobj(wbits=31)
     head = deflate.compress(b"the page") + deflate.flush(zlib.Z_FULL_FLUSH)
     empty = b"\x00\x00\x00\xff\xff" * 13_000  # stored blocks of no bytes
-    written, site.pages["/"] = endless(head, empty)  # type: ignore[assignment]
+    written, site.pages["/"] = endless(head, empty)
     page = await without_lag(site.fetcher(obeys_robots=False).fetch(site.url()))
     assert page.text.startswith("the page")
     assert page.text.endswith("[cut after 5 MB]")

@@ -15,6 +15,7 @@ from agent.permissions.rules import (
     Judgement,
     Rule,
     ToolUse,
+    compares,
     grant_for,
     hides,
     hiding_rules,
@@ -100,6 +101,11 @@ class TurnPermissions:
             known = self._hidden[tool] = any(hides(rules, tool) for rules in self._hiding)
         return known
 
+    def compares(self, tool: str) -> bool:
+        """Return whether a rule compares the arguments of the tool, or asks, so that a grant does."""
+        roles = self._roles or (None,)
+        return any(compares(rules_in_force(self._current.config, role), tool) for role in roles)
+
     def _look_up_roles(self, execute: Execute) -> Sequence[RoleConfig]:
         people, access = self._people(execute), self.access
         self._roles = [*dict.fromkeys(access.role_of(execute, self._job.thread, person) for person in people)]
@@ -159,7 +165,8 @@ def judge_for_role(config: Config, role: RoleConfig, use: ToolUse) -> Judgement:
     """Return the verdict about a call for one role."""
     if Right.TALK not in role.rights:
         return Judgement("deny", f"a person of this request has no right to have work done: role {role.name or 'none'}")
-    if use.name == SKILL_TOOL and role.skills and str(use.args.get("name")) not in role.skills:
+    skill = str(use.args.get("name"))
+    if use.name == SKILL_TOOL and role.skills and not {skill, skill.replace("_", "-")} & {*role.skills}:
         return Judgement("deny", f"the role {role.name} may use these skills only: {', '.join(role.skills)}")
     return judge(rules_in_force(config, role), use)
 

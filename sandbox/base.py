@@ -118,6 +118,9 @@ class Sandbox(Protocol):
     async def stat(self, path: str) -> Entry:
         """Describe the entry at `path`, with its links resolved. Raises SandboxFileError."""
 
+    async def realpath(self, path: str) -> str:
+        """Return a path with its links resolved, as far as they exist. Raises SandboxFileError."""
+
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
         """List at most `limit` files and folders below `path`, sorted. Raises SandboxFileError."""
 

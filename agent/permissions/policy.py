@@ -13,6 +13,7 @@ from langgraph.types import Interrupt
 
 from agent.blocks import APPROVAL_OPTIONS, DENY
 from agent.context import CallNote
+from agent.permissions.paths import refused_path, resolve_paths
 from agent.permissions.rules import GRANTED, Judgement, PermissionGate, ToolUse, describe_call, permission_question
 from agent.policies.base import (
     ModelCallHandler,
@@ -25,6 +26,7 @@ from agent.policies.base import (
 )
 from agent.questions import ask_person
 from agent.tools.tool import traits_of
+from sandbox.base import SandboxError
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ DENIED_WHILE_PLANNING = (
     " something. Answer with the plan."
 )
 DENIED_BY_PERSON = "The person did not approve this call: {answer}. Do not repeat it; continue without it."
+NO_FILE = "{path} is no file that this tool may use: what it leads to depends on the process that opens it."
 NOT_JUDGED = "This call did not run: whether it is allowed could not be checked. Continue without it, and say so."
 
 
@@ -63,6 +66,14 @@ class PermissionPolicy:
         context, call = turn_context_of(request), request.tool_call
         traits = traits_of(request.tool)
         use = ToolUse(call["name"], call["args"], traits.subject, traits.permission)
+        if use.paths():
+            try:
+                use = await resolve_paths(use, context.sandbox) if context.permissions.compares(use.name) else use
+            except SandboxError as error:  # the tool would meet it, too
+                return _refusal(request, str(error))
+            if path := refused_path(use):
+                _note(request, "denied", by="rule")
+                return _refusal(request, NO_FILE.format(path=path))
         if (judgement := await _judge_safely(context.permissions, use)) is None:
             _note(request, "denied", by="fault")
             return _refusal(request, NOT_JUDGED)

@@ -53,3 +53,7 @@ class ReachGate:
     def hides(self, tool: str) -> bool:
         """Return whether every call of the tool is denied."""
         return not self.reach.allows(tool) or self.gate.hides(tool)
+
+    def compares(self, tool: str) -> bool:
+        """Return whether it matters for a call of this tool what its arguments are."""
+        return self.gate.compares(tool)

@@ -11,11 +11,11 @@ import fnmatch
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from agent.permissions.marks import MARKS
+from agent.permissions.marks import MARKS, TEXT
 from agent.permissions.patterns import compile_part, compile_pattern, could_match
 from catalogue import _
 from sandbox.base import WORKSPACE
@@ -56,20 +56,42 @@ def permission_question_id(id: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The argument of a tool that patterns are compared with, and what it holds."""
+    """The argument of a tool that patterns are compared with, and what it holds.
+
+    `paths` is a list of objects with a `path`. A `folder` is a path of which everything below is read.
+    """
 
     argument: str
-    kind: Literal["shell", "path", "text"] = "text"
+    kind: Literal["shell", "path", "paths", "folder", "skill", "text"] = "text"
+    default: str = ""  # without the argument
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """One tool call as rules see it: the tool's name, its arguments, its subject, and the verdict without a rule."""
+    """One tool call as rules see it: the tool's name, its arguments, its subject, and the verdict without a rule.
+
+    `real` has its paths as the sandbox resolves them, if that was asked (`resolve_paths`).
+    """
 
     name: str
     args: Mapping[str, Any]
     subject: Subject | None = None
     default: Verdict = "ask"
+    real: tuple[str, ...] = ()
+
+    def paths(self) -> list[str]:
+        """Return the paths that the call names; none if its subject is something else."""
+        if self.subject is None or self.subject.kind not in ("path", "paths", "folder"):
+            return []
+        value = self.args.get(self.subject.argument, self.subject.default)
+        if self.subject.kind != "paths":
+            return [str(value)]
+        return [str(each.get("path", "") if isinstance(each, Mapping) else each) for each in value or ()]
+
+
+def canonical_path(path: str) -> str:
+    """Return a path without `..`, doubled slashes, or links that a name shows: below the workspace, if relative."""
+    return posixpath.normpath(re.sub("/+", "/", posixpath.join(WORKSPACE, path)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +113,9 @@ class PermissionGate(Protocol):
 
     def hides(self, tool: str) -> bool:
         """Return whether a tool never runs, whatever its arguments, so that the model does not get it."""
+
+    def compares(self, tool: str) -> bool:
+        """Return whether it matters for a call of this tool what its arguments are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,22 +179,25 @@ class Grant:
 
 def grant_for(use: ToolUse) -> Grant:
     """Return the grant that allows this call again."""
-    return Grant(use.name, _subject_texts(use)[0] if use.subject else "")
+    return Grant(use.name, "\n".join(use.real) or _subject_texts(use)[0] if use.subject else "")
 
 
 def permission_question(use: ToolUse) -> dict[str, Any]:
     """Return the value of the interrupt that asks whether a call may run."""
     grant, argument = grant_for(use), use.subject.argument if use.subject else ""
     told = {"permission": True, "grant": [grant.tool, grant.subject], "argument": argument}
-    told["subject"] = use.subject.kind if use.subject else ""
+    told |= {"subject": use.subject.kind, "default": use.subject.default} if use.subject else {"subject": ""}
+    told["real"] = list(use.real)
     return {"kind": "approve", "name": use.name, "args": dict(use.args), **told}
 
 
 def asked_use(question: Mapping[str, Any]) -> ToolUse:
     """Return the call of a question that `permission_question` made."""
     argument = str(question["argument"])
-    subject = Subject(argument, question.get("subject") or "text") if argument else None
-    return ToolUse(str(question["name"]), question["args"], subject)
+    kind: Any = question.get("subject") or "text"
+    default = str(question.get("default", ""))
+    subject = Subject(argument, kind, default) if argument else None
+    return ToolUse(str(question["name"]), question["args"], subject, real=tuple(question.get("real", ())))
 
 
 def strictest(judgements: Iterable[Judgement], default: Verdict) -> Judgement:
@@ -194,6 +222,11 @@ def hides(rules: Iterable[Rule], tool: str) -> bool:
     return any(rule.names(tool) for rule in hiding_rules(rules))
 
 
+def compares(rules: Iterable[Rule], tool: str) -> bool:
+    """Return whether one of the rules compares the arguments of a tool, or asks, so that a grant does."""
+    return any((rule.pattern or rule.verdict == "ask") and rule.names(tool) for rule in rules)
+
+
 @dataclass(frozen=True, slots=True)
 class RulePermissions:
     """A gate of rules. Without any, the tools' own defaults hold."""
@@ -208,16 +241,38 @@ class RulePermissions:
         """Return whether a rule denies every call of the tool."""
         return hides(self.rules, tool)
 
+    def compares(self, tool: str) -> bool:
+        """Return whether a rule compares the arguments of the tool."""
+        return compares(self.rules, tool)
+
 
 def judge(rules: Sequence[Rule], use: ToolUse) -> Judgement:
     """Return the verdict of the rules about a call."""
     mine = [rule for rule in rules if rule.names(use.name)]
     if use.subject and use.subject.kind == "shell" and any(rule.pattern for rule in mine):
         return _judge_shell_line(mine, use, str(use.args.get(use.subject.argument, "")))
+    if paths := use.paths():
+        real = use.real or [canonical_path(path) for path in paths]
+        groups = [{canonical_path(path), each} for path, each in zip(paths, real, strict=True)]
+        is_folder = use.subject is not None and use.subject.kind == "folder"
+        found = [_strictest_rule(_path_rules(mine, group, is_folder=is_folder), use.default) for group in groups]
+        return strictest(found, use.default)
     texts = _subject_texts(use)
     # Without a subject, what must not be missed is looked for in every argument, and a pattern cannot allow.
     hits = [rule for rule in mine if use.subject or rule.verdict != "allow" or not rule.pattern]
     return _strictest_rule([rule for rule in hits if any(map(rule.matches, texts))], use.default)
+
+
+def _path_rules(rules: Sequence[Rule], texts: Collection[str], *, is_folder: bool) -> list[Rule]:
+    """Return the rules about a path: as it is written, and as it is resolved. Below a folder, too, they must not be
+    missed. One that allows matches both."""
+    below = [f"{text.rstrip('/')}/{TEXT}" for text in texts] if is_folder else []
+    return [
+        rule
+        for rule in rules
+        if (all if rule.verdict == "allow" else any)(map(rule.matches, texts))
+        or (rule.verdict != "allow" and any(map(rule.could_match, below)))
+    ]
 
 
 def _judge_shell_line(rules: Sequence[Rule], use: ToolUse, text: str) -> Judgement:
@@ -275,5 +330,9 @@ def _subject_texts(use: ToolUse) -> list[str]:
     if not use.subject:
         texts = [value for value in use.args.values() if isinstance(value, str)]
         return [json.dumps(use.args, ensure_ascii=False, sort_keys=True, default=str), *texts]
+    if paths := use.paths():
+        return ["\n".join(map(canonical_path, paths))]
     value = str(use.args.get(use.subject.argument, ""))
-    return [posixpath.normpath(posixpath.join(WORKSPACE, value))] if use.subject.kind == "path" else [value]
+    if use.subject.kind == "skill":  # `_` and `-` are one
+        return [value.replace("_", "-"), value.replace("-", "_"), value]
+    return [value]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from agent.context import ToolServices
+from agent.permissions.rules import Subject
 from agent.sections import AgentSettings
 from agent.tools.tool import AgentTool, Runtime, ToolTraits, absolute_path, describe_as, make_tool
 from agent.web.addresses import WebError
@@ -28,7 +29,11 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
 
     @make_tool(
         ToolTraits(
-            describe=describe_as(N_("Checking the citations")), effect="none", read_only=True, permission="allow"
+            describe=describe_as(N_("Checking the citations")),
+            effect="none",
+            read_only=True,
+            permission="allow",
+            subject=Subject("report", "path"),
         )
     )
     async def check_citations(

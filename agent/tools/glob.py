@@ -19,7 +19,7 @@ MAX_FILES = 200
         effect="none",
         read_only=True,
         permission="allow",
-        subject=Subject("path", "path"),
+        subject=Subject("path", "folder", ROOT),
     )
 )
 async def glob(

@@ -19,7 +19,7 @@ MAX_LINES = 100
         effect="none",
         read_only=True,
         permission="allow",
-        subject=Subject("path", "path"),
+        subject=Subject("path", "folder", ROOT),
     )
 )
 async def grep(

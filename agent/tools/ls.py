@@ -19,7 +19,7 @@ MAX_ENTRIES = 500
         effect="none",
         read_only=True,
         permission="allow",
-        subject=Subject("path", "path"),
+        subject=Subject("path", "folder", WORKSPACE),
     )
 )
 async def ls(

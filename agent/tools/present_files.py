@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from agent.permissions.rules import Subject
 from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from catalogue import N_
 from sandbox.base import OUTPUTS, Sandbox, SandboxError
@@ -20,7 +21,11 @@ class PresentedFile(BaseModel):
 
 @make_tool(
     ToolTraits(
-        describe=describe_as(N_("Choosing the files to send")), needs_sandbox=True, effect="none", permission="allow"
+        describe=describe_as(N_("Choosing the files to send")),
+        needs_sandbox=True,
+        effect="none",
+        permission="allow",
+        subject=Subject("files", "paths"),
     )
 )
 async def present_files(

@@ -48,7 +48,7 @@ fi
         describe=describe_as(N_("Running the skill {name}")),
         needs_sandbox=True,
         permission="allow",
-        subject=Subject("name"),
+        subject=Subject("name", "skill"),
     )
 )
 async def run_skill(

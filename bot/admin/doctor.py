@@ -148,7 +148,8 @@ def _describe_switch(name: str, *, allowed: bool) -> Finding:
 
 
 def _check_rules(config: Config) -> list[Finding]:
-    """Name the rules that never match, because no tool has their name, and the chats that cannot be asked for approval.
+    """Name the rules that never match, because no tool has their name, those that a program can get around, and the
+    chats that cannot be asked for approval.
 
     Loads the tools: call in a thread.
     """
@@ -159,15 +160,27 @@ def _check_rules(config: Config) -> list[Finding]:
     known = importlib.import_module("agent.tools").all_tool_names() if rules else ()
     never = N_("the rule {rule!r} never matches: no tool has that name")
     unasked = N_("the chat {chat} can't be asked: its channel is not configured")
-    return [
-        Finding("note", _("permissions"), _(never, rule=str(rule)), suggest(rule.tool, known))
-        for rule in rules
-        if not any(map(rule.names, known))
-    ] + [
-        Finding("note", _("approvals"), _(unasked, chat=chat), suggest(name, channels))
-        for chat in filter(None, (approval.chat for approval in team.approvals))
-        if (name := chat.partition("/")[0]) not in channels
-    ]
+    evadable = N_("the rule {rule!r} reads commands: a program or a script can do the same unseen")
+    by_force = _(
+        "to forbid it by force: `sandbox.network` without that host, no credentials in the sandbox, or `bash` denied"
+    )
+    return (
+        [
+            Finding("note", _("permissions"), _(evadable, rule=str(rule)), by_force)
+            for rule in rules
+            if rule.verdict == "deny" and rule.pattern and rule.names("bash")
+        ]
+        + [
+            Finding("note", _("permissions"), _(never, rule=str(rule)), suggest(rule.tool, known))
+            for rule in rules
+            if not any(map(rule.names, known))
+        ]
+        + [
+            Finding("note", _("approvals"), _(unasked, chat=chat), suggest(name, channels))
+            for chat in filter(None, (approval.chat for approval in team.approvals))
+            if (name := chat.partition("/")[0]) not in channels
+        ]
+    )
 
 
 def _check_clock(config: Config) -> Finding:

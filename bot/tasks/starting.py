@@ -193,7 +193,7 @@ def _use_of(row: TaskRow) -> ToolUse:
     """Return the call that started a command. The title of a skill's program is the name of the skill."""
     if row.title == _title_of(row.what):
         return ToolUse("bash", {"command": row.what}, Subject("command", "shell"), "allow")
-    return ToolUse("run_skill", {"name": row.title}, Subject("name"), "allow")
+    return ToolUse("run_skill", {"name": row.title}, Subject("name", "skill"), "allow")
 
 
 def _title_of(text: str) -> str:

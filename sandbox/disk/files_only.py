@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -63,6 +64,9 @@ class FilesOnlySandbox:
 
     async def stat(self, path: str) -> Entry:
         return Entry(path, *await self._run_file_work(path, safe_files.size_and_kind))
+
+    async def realpath(self, path: str) -> str:
+        return posixpath.normpath(f"/{path.lstrip('/')}")  # links are refused
 
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
         if path.rstrip("/") == ROOT:

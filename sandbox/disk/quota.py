@@ -302,6 +302,7 @@ class Metered:
     def __init__(self, inner: Sandbox, disk: QuotaProvider, key: str, one: _WatchedConversation) -> None:
         self.runs_commands = inner.runs_commands
         self.read, self.stat, self.ls, self.glob, self.grep = inner.read, inner.stat, inner.ls, inner.glob, inner.grep
+        self.realpath = inner.realpath
         self._inner, self._disk, self._key, self._one = inner, disk, key, one
 
     @property

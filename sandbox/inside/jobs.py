@@ -112,6 +112,10 @@ def stat_path(frame: dict[str, Any]) -> bytes:
     return json.dumps([search.readable_name(path), found.st_size, search.entry_kind(found)]).encode()
 
 
+def resolve_path(frame: dict[str, Any]) -> bytes:
+    return search.readable_name(os.path.realpath(frame["path"])).encode()
+
+
 def search_folder(frame: dict[str, Any]) -> bytes:
     """Run ls, glob or grep on an open folder."""
     top = os.open(frame["path"], os.O_RDONLY | os.O_DIRECTORY)
@@ -130,6 +134,7 @@ def dial_host(frame: dict[str, Any]) -> bytes:
 OPERATIONS: dict[str, Callable[[dict[str, Any]], bytes]] = {
     "read": read_path,
     "stat": stat_path,
+    "realpath": resolve_path,
     "ls": search_folder,
     "glob": search_folder,
     "grep": search_folder,

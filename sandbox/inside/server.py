@@ -6,7 +6,7 @@ frame, in both directions, is two 4-byte big-endian lengths, then JSON, then the
     to the server     {"id": 1, "op": "run", "command": …, "cwd": …, "env": {…}, "timeout": s, "max": bytes}
                       {"stdin": 1} with bytes of input, for a "run" with "stdin": true; without bytes: its end
                       {"id": 2, "op": "write", "path": …, "append": …, …} and the bytes to be written
-                      {"id": 3, "op": "read" | "stat" | "ls" | "glob" | "grep", "timeout": s, "max": …, …}
+                      {"id": 3, "op": "read" | "stat" | "realpath" | "ls" | "glob" | "grep", "timeout": s, "max": …, …}
                       {"id": 4, "op": "dial", "port": …, "socket": one of the host, "ticket": …, …}
                       {"kill": 1}
     from the server   {"hello": 1}, then per id: {"id": 1} with bytes of output, any number of them, then

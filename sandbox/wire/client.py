@@ -111,6 +111,9 @@ class StreamSandbox:
                 return Entry(sanitize_text(real), size, sanitize_text(kind))
         raise SandboxGone(SERVER_DIED)
 
+    async def realpath(self, path: str) -> str:
+        return sanitize_text((await self._file("realpath", path)).decode("utf-8", "replace"))
+
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
         rows = _parse_rows(await self._file("ls", path, depth=depth, limit=limit), limit)
         return [Entry(child_path(path, rel), size, sanitize_text(kind)) for rel, size, kind in rows]

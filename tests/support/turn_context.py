@@ -106,6 +106,9 @@ class FolderSandbox:
             raise SandboxFileError(f"{path}: no such file")
         return Entry(path, host.stat().st_size, "folder" if host.is_dir() else "file")
 
+    async def realpath(self, path: str) -> str:
+        return str(self._host(path).resolve()).replace(str(self.folder.resolve()), ROOT)
+
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
         host = self._host(path)
         if not host.is_dir():

@@ -172,6 +172,9 @@ class BrokenGate:
     def hides(self, tool: str) -> bool:
         return False
 
+    def compares(self, tool: str) -> bool:
+        return True
+
 
 async def test_a_call_that_cannot_be_judged_does_not_run(
     make: Workshop, model: FakeModel, caplog: pytest.LogCaptureFixture

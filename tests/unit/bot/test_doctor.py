@@ -321,6 +321,13 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path, words: tuple[str, .
     assert done.stderr.count("\n") == 1
 
 
+async def test_a_rule_that_a_program_can_get_around_is_noted(tmp_path: Path) -> None:
+    rules = PermissionConfig(deny=(RuleText("bash(git push *)"), RuleText("bash"), RuleText("read_file(/mnt/*)")))
+    found = await run_checks(Config(tmp_path, permissions=rules, sandbox=FILES_ONLY))
+    [note] = [each for each in found if each.subject == "permissions"]
+    assert (note.state, "'bash(git push *)'" in note.text, "sandbox.network" in note.fix) == ("note", True, True)
+
+
 async def test_rules_that_never_match_are_noted(tmp_path: Path) -> None:
     deny, allow = (
         map(RuleText, ("bsh(rm *)", "mcp__github__*", "acp__a__edit")),

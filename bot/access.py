@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from agent.messages import Message, Thread
 from bot.budget_limits import StandingBudgets
-from bot.config.schema import AccessConfig
+from bot.config.schema import AccessConfig, FollowUpLimits
 from bot.config.team import NOBODY, OPERATOR, OWNER, Right, RoleConfig, TeamConfig
 from bot.deeds import Deed
 from bot.inherited_roles import DIRECT_WORKSPACES, combine_roles
@@ -57,7 +57,9 @@ class AccessPolicy:
         rules: Mapping[str, AccessConfig],
         team: TeamConfig | None = None,
         budgets: StandingBudgets | None = None,
+        follow_ups: FollowUpLimits | None = None,
     ) -> None:
+        self.follow_ups = follow_ups or FollowUpLimits()
         self._rules = rules
         self.budgets = budgets or StandingBudgets()
         self.team = team or TeamConfig()

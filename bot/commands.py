@@ -31,13 +31,14 @@ from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from bot.schedules.command import SCHEDULE_WORDS, begins_work, schedule_command, zone_command
 from bot.search_command import search_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import audit, conversations, inbox, runs
+from bot.storage import audit, conversations, inbox, runs, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
+from bot.tasks.cancelling import end_follow_ups
 from bot.tasks.command import TASK_WORDS, asks_retry, task_command, tasks_command
 from bot.usage_command import usage_command
 from bot.work_commands import begin_in_mode, busy_answer, describe_waiting, plain_line
@@ -51,6 +52,7 @@ WHAT_I_DO = N_(
     " You can keep writing while I work."
 )
 
+MAX_WITHDRAWN = 50
 MAX_NAMED_THREADS = 10  # in an answer
 ALREADY_ENDED = N_("That work has ended already, so there is nothing to stop.")
 NOT_LATEST = N_("That request is not the latest one here any more. Send it again to repeat it.")
@@ -166,6 +168,7 @@ def _new_command(call: CommandCall) -> str:
         return join_sentences(begin, words)
     working = runs.stoppable_runs(call.execute, call.thread)
     closed = questions.close_open_questions(call.execute, call.conversation, call.now)
+    _withdraw_follow_ups(call)
     conversations.begin_conversation(call.execute, call.thread, call.now)
     if working:
         titles = dict.fromkeys(_describe_run(call, run) for run in working)
@@ -177,6 +180,19 @@ def _new_command(call: CommandCall) -> str:
     if closed:
         return _("A fresh start: I no longer see what was said before, and my open question is closed.")
     return _("A fresh start: I no longer see what was said before.")
+
+
+def _withdraw_follow_ups(call: CommandCall) -> None:
+    """Let the agent not go on by itself in the conversation that ends, for this person."""
+    person = call.message.author.id
+    for task in tasks.open_of_thread(call.execute, call.thread):
+        if task.conversation == call.conversation and task.person == person:
+            tasks.set_follow_up(call.execute, task.id, "")
+    for row in inbox.pending_rows(call.execute, call.conversation, MAX_WITHDRAWN):
+        found = tasks.find_task(call.execute, int(row.key[5:])) if row.key.startswith("task:") else None
+        if found and found.person == person:
+            inbox.set_state(call.execute, row.id, InboxState.WITHDRAWN)
+    conversations.refresh_pending(call.execute, call.conversation)
 
 
 def _stop_command(call: CommandCall) -> str:
@@ -191,13 +207,16 @@ def _stop_command(call: CommandCall) -> str:
     emptied = inbox.withdraw_pending(call.execute, call.message, everybody=allowed)  # no turn has begun with them
     for conversation in emptied:
         conversations.refresh_pending(call.execute, conversation)
+    going_on = _end_follow_ups(call, everybody=allowed)
     if not stoppable:  # a ❌ on an old reply needs no answer
         closed = False
         latest = runs.latest_run(call.execute, call.conversation)
         if latest and (allowed or latest.requester == person.id):
             closed = questions.close_open_questions(call.execute, call.conversation, call.now)
-        if emptied or closed or not call.message.addressed:
-            return _("Stopped.") if emptied or closed else ""
+        if emptied or closed or going_on:
+            return join_sentences(_("Stopped."), going_on)
+        if not call.message.addressed:
+            return ""
         return join_sentences(_("Nothing is running here."), _threads_here(call))
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
@@ -205,7 +224,23 @@ def _stop_command(call: CommandCall) -> str:
     for run in mine:
         runs.request_stop(call.execute, run, person.id)
         call.after.append(partial(call.service.stop_run, run, person.id))
-    return _("Stopped.") if call.message.native else ""  # the reply of each run ends with it, too
+    if call.message.native or going_on:
+        return join_sentences(_("Stopped."), going_on)
+    return ""  # the reply of each run ends with it, too
+
+
+def _end_follow_ups(call: CommandCall, *, everybody: bool) -> str:
+    """Let nothing follow from the background tasks here, and say which commands go on; "" for none."""
+    rows = end_follow_ups(call.execute, call.thread, call.message.author.id, call.now, everybody=everybody)
+    sentences = [
+        _(
+            "Background task {number} goes on, and nothing follows it. `{command}` ends it.",
+            number=row.id,
+            command=command_hint(f"task {row.id} cancel"),
+        )
+        for row in rows
+    ]
+    return join_sentences(*sentences)
 
 
 def _describe_run(call: CommandCall, run: RunRow) -> str:

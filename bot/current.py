@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from agent.skills.library import SkillLibrary
 from bot.access import AccessPolicy
 from bot.budget_limits import StandingBudgets
-from bot.config.schema import AccessConfig, Config, ServiceLimits
+from bot.config.schema import AccessConfig, Config, FollowUpLimits, ServiceLimits
 from bot.storage.languages import ChosenLanguages
 from catalogue import _
 
@@ -40,11 +40,17 @@ class Current:
         return self.config.limits
 
     @property
+    def follow_ups(self) -> FollowUpLimits:
+        """How often the agent may go on without a person."""
+        limits = self.config.limits
+        return FollowUpLimits(limits.follow_ups_per_message, limits.follow_ups_per_day, self.config.time_zone)
+
+    @property
     def access(self) -> AccessPolicy:
         """Who may talk on each channel; a person at this terminal could read everything anyway."""
         rules = {entry.name: entry.access for entry in self.config.channels}
         budgets = StandingBudgets.of(self.config.budgets, self.config.time_zone)
-        return AccessPolicy({"console": AccessConfig(open=True), **rules}, self.config.team, budgets)
+        return AccessPolicy({"console": AccessConfig(open=True), **rules}, self.config.team, budgets, self.follow_ups)
 
     @property
     def models(self) -> Mapping[str, str]:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Mode
+from bot import allowance
+from bot.allowance import Lineage
 from bot.approvals import may_answer
 from bot.storage import conversations, inbox, runs
 from bot.storage import questions as stored_questions
 from bot.storage.runs import RunRow
 from bot.storage.states import QuestionState, RunState
-from catalogue import N_, _, join_sentences
+from catalogue import N_, _, join_sentences, localized
 from channels.shared.texts import shorten
 
 if TYPE_CHECKING:  # it lists these commands
@@ -40,6 +42,13 @@ def begin_in_mode(call: CommandCall, mode: Mode) -> str:
         return busy
     message = call.message
     request = replace(message, key=f"{mode}:{message.key}", kind=Kind.CHAT, text=call.words, mode=mode, native=False)
+    if mode == "goal":  # its rounds go on without a person
+        author, lineage = message.author.id, Lineage.of_message(request)
+        used_up = allowance.take(
+            call.execute, call.current.follow_ups, request.key, lineage, message.thread.channel, author, call.now
+        )
+        if used_up:
+            return localized(used_up.text)
     if message.native:
         request = replace(request, id="")  # there is no message to reply to
     inbox.store_message(call.execute, request, call.conversation, ready=call.now, received=call.now)

@@ -125,6 +125,15 @@ class SkillsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowUpLimits:
+    """How often the agent may go on without a person: after one message, and for one person within 24 hours."""
+
+    per_message: int = 5
+    per_day: int = 50
+    time_zone: str = ""  # in which people without one are told when there is room again
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceLimits:
     """Limits of the service."""
 
@@ -143,6 +152,10 @@ class ServiceLimits:
     reply_hours: float = setting(6.0, "a reply that is delivered later than this says how late it is", ge=0)
     question_hours: float = setting(0.0, "a question that is open for longer is closed; 0: it waits without end", ge=0)
     approval_hours: float = setting(24.0, "an approval that is open for longer counts as denied; 0: it waits", ge=0)
+    follow_ups_per_message: int = setting(
+        5, "how often the agent may go on by itself after one message: background agents, goals, `then`", ge=0
+    )
+    follow_ups_per_day: int = setting(50, "…and for one person within 24 hours, the runs of schedules included", ge=0)
     upload_mb: int = setting(100, "largest file that is accepted from a chat", ge=0)
     grace_seconds: float = setting(10.0, "how long a shutdown waits for running turns before it suspends them", ge=0)
     notify_seconds: float = setting(

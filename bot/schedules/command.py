@@ -39,6 +39,7 @@ RESULTS = {
     FireResult.CHECKING: N_("I'm reading the page"),
     FireResult.UNCHANGED: N_("the page had not changed"),
     FireResult.UNREADABLE: N_("the page could not be read"),
+    FireResult.ALLOWANCE: N_("left out: I had worked without a message often enough"),
     FireResult.MISSED: N_("missed"),
     FireResult.BUSY: N_("skipped: the time before it was still at work"),
     FireResult.NO_BUDGET: N_("skipped: the budget was used up"),
@@ -182,6 +183,8 @@ def _run(call: CommandCall, row: ScheduleRow) -> str:
     fired = Fired()
     with languages.speak_to(call.execute, row.place, owner_of(row)):
         fire(call.execute, call.current.access, row, call.now, call.now, fired)
+    if fired.said and row.kind != ScheduleKind.REMINDER:
+        return _("Schedule {number} did not run. It says why where it posts.", number=row.id)
     call.after.extend((call.service.wake_scheduler, call.service.wake_jobs))
     return _("Schedule {number} runs now.", number=row.id) if row.kind != ScheduleKind.REMINDER else ""
 

@@ -39,6 +39,7 @@ FINISHED = {
     "schedule_fires": "at<:before",
     "tasks": f"created<:before AND state NOT IN ('{TaskState.QUEUED}', '{TaskState.RUNNING}')",
     "memory_queue": "at<:before",
+    "follow_ups": "at<:before",
 }
 """Table → the rows of it that may be deleted."""
 

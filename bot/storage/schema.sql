@@ -495,9 +495,20 @@ CREATE INDEX tasks_open ON tasks (state) WHERE state IN ('queued', 'running');
 CREATE INDEX tasks_person ON tasks (channel, person);
 CREATE INDEX tasks_thread ON tasks (thread);
 
+CREATE TABLE follow_ups (
+    "key" TEXT NOT NULL,
+    root TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    person TEXT NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY ("key")
+);
+CREATE INDEX follow_ups_person ON follow_ups (person, at);
+CREATE INDEX follow_ups_root ON follow_ups (root);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0026');
+INSERT INTO alembic_version VALUES ('0027');
 COMMIT;

@@ -125,6 +125,17 @@ def set_message(execute: Execute, number: int, message: int | None, conversation
     execute(sql, {"id": number, "message": message, "conversation": conversation})
 
 
+def set_follow_up(execute: Execute, number: int, follow_up: str) -> None:
+    """Set the request to the agent for the end of a command; "" for none."""
+    execute("UPDATE tasks SET follow_up=:follow_up WHERE id=:id", {"id": number, "follow_up": follow_up})
+
+
+def open_of_thread(execute: Execute, thread: Thread) -> list[TaskRow]:
+    """Return the tasks that have not ended and report in a thread."""
+    sql = f"{_ROWS} WHERE t.thread=:thread AND {_OPEN} ORDER BY t.id"
+    return read_rows(execute, TaskRow, sql, thread=str(thread))
+
+
 def claim_queued(execute: Execute, now: float) -> list[TaskRow]:
     """Mark the queued tasks as running, and return them."""
     sql = (

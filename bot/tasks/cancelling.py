@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from agent.messages import Thread
 from bot.storage import conversations, inbox, runs, tasks
 from bot.storage.database import Execute
-from bot.storage.states import InboxState, TaskState
+from bot.storage.states import InboxState, TaskKind, TaskState
 from bot.storage.tasks import TaskRow
 
 
@@ -33,3 +34,18 @@ def cancel_task(
     if not tasks.end_task(execute, row.id, TaskState.CANCELLED, now):
         return None
     return partial(stop_command, row.id)
+
+
+def end_follow_ups(execute: Execute, thread: Thread, person: str, now: float, *, everybody: bool) -> list[TaskRow]:
+    """Let nothing follow from the tasks of a person in a thread, or of `everybody`: a command goes on without its
+    continuation, and what has not begun never does. Return the commands that go on, as they were."""
+    rows = [row for row in tasks.open_of_thread(execute, thread) if everybody or row.person == person]
+    for row in rows:
+        if row.kind == TaskKind.COMMAND:
+            tasks.set_follow_up(execute, row.id, "")
+        elif row.run is None:
+            if row.message is not None:
+                inbox.set_state(execute, row.message, InboxState.WITHDRAWN)
+                conversations.refresh_pending(execute, row.conversation)
+            tasks.cancel_unbegun(execute, row.id, now)
+    return [row for row in rows if row.kind == TaskKind.COMMAND]

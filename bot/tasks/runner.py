@@ -78,6 +78,10 @@ class CommandTasks:
         """Look for messages that a run answers."""
         self._wake_parts(Fired(runs=True))
 
+    def wake_outbox(self) -> None:
+        """Look for notices."""
+        self._wake_parts(Fired(said=True))
+
     def stop(self, number: int) -> None:
         """Kill a command whose end is recorded."""
         if task := self._running.get(number):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.permissions.rules import Subject, ToolUse, Verdict
+from bot import allowance
+from bot.allowance import Lineage, UsedUp
 from bot.config.team import Right
 from bot.current import Current
 from bot.permissions import judge_for_role
@@ -18,7 +20,7 @@ from bot.storage.database import Execute
 from bot.storage.states import TaskKind, TaskState
 from bot.storage.tasks import TaskRow
 from bot.work_commands import without_formatting
-from catalogue import N_, _
+from catalogue import N_, _, localized
 from channels.shared.texts import shorten
 
 if TYPE_CHECKING:
@@ -38,6 +40,10 @@ RATE_REACHED = N_("I may not repeat this command now: it has reached its rate li
 class TaskRefused(Exception):
     """A task that may not start; the message is a translated sentence."""
 
+    def __init__(self, words: str, used_up: UsedUp | None = None) -> None:
+        super().__init__(words)
+        self.used_up = used_up  # the allowance that refused it
+
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
@@ -47,6 +53,7 @@ class TaskPlace:
     thread: Thread
     private: bool
     conversation: str
+    lineage: Lineage | None = None  # None: a person starts it
 
     @classmethod
     def of_task(cls, row: TaskRow) -> TaskPlace:
@@ -71,7 +78,11 @@ def start_command(
     if found := tasks.find_started(execute, key):
         return found.id
     _check_limits(execute, current, who)
-    return tasks.add_task(execute, _values(who, TaskKind.COMMAND, key, title, command, now) | {"follow_up": follow_up})
+    number = tasks.add_task(execute, _values(who, TaskKind.COMMAND, key, title, command, now))
+    if follow_up:
+        _take_allowance(execute, current, who, number, now)
+        tasks.set_follow_up(execute, number, follow_up)
+    return number
 
 
 def start_agent(
@@ -82,6 +93,7 @@ def start_agent(
         return found.id
     _check_limits(execute, current, who)
     number = tasks.add_task(execute, _values(who, TaskKind.AGENT, key, title, prompt, now, TaskState.RUN))
+    lineage = _take_allowance(execute, current, who, number, now)
     conversation = f"task:{number}"
     conversations.place_conversation(execute, conversation, who.thread, shorten(title, MAX_TITLE_CHARS), now)
     message = Message(
@@ -92,6 +104,8 @@ def start_agent(
         prompt,
         now,
         private=who.private,
+        root=lineage.root,
+        generation=lineage.generation,
         origin=Origin.TASK,
         worker=worker.kind,
     )
@@ -113,8 +127,18 @@ def add_fire(execute: Execute, row: ScheduleRow, message: Message, stored: int |
 
 def store_follow_up(execute: Execute, row: TaskRow, text: str, now: float) -> None:
     """Let the agent continue in the conversation of a task. Its person's rights are checked when a turn takes it."""
+    lineage = allowance.next_step(execute, f"task:{row.id}")
     message = Message(
-        row.place, f"task:{row.id}", "", row.author, text, now, private=bool(row.private), origin=Origin.TOOL
+        row.place,
+        f"task:{row.id}",
+        "",
+        row.author,
+        text,
+        now,
+        private=bool(row.private),
+        root=lineage.root,
+        generation=lineage.generation,
+        origin=Origin.TOOL,
     )
     inbox.store_message(execute, message, row.conversation, ready=now, received=now)
     conversations.refresh_pending(execute, row.conversation)
@@ -150,6 +174,16 @@ def _worker_of(execute: Execute, row: TaskRow) -> Worker:
     if here is None or found is None or not found.message.worker:
         raise TaskRefused(_(TOO_OLD))
     return Worker(found.message.worker, here.agent, here.model, here.effort)
+
+
+def _take_allowance(execute: Execute, current: Current, who: TaskPlace, number: int, now: float) -> Lineage:
+    """Count work that goes on without a person, and return the lineage of its message. Raises TaskRefused."""
+    key = f"task:{number}"
+    lineage = who.lineage or Lineage(audit.digest(key))
+    used_up = allowance.take(execute, current.follow_ups, key, lineage, who.thread.channel, who.person.id, now)
+    if used_up:
+        raise TaskRefused(localized(used_up.text), used_up)
+    return allowance.next_step(execute, key)
 
 
 def _check_limits(execute: Execute, current: Current, who: TaskPlace) -> None:

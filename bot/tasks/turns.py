@@ -8,9 +8,11 @@ from dataclasses import replace
 from functools import partial
 
 from agent.messages import Author, Origin
+from bot import allowance
+from bot.allowance import Lineage, UsedUp
 from bot.claims import ClaimedRun
 from bot.current import Current
-from bot.storage import tasks
+from bot.storage import languages, runs, tasks
 from bot.storage.database import Database, Execute
 from bot.storage.states import TaskKind
 from bot.storage.tasks import TaskRow
@@ -33,9 +35,10 @@ class TurnTasks:
         said = [message for message in job.messages if message.author.id == job.requester]
         person = said[0].author if said else Author(job.requester, "", language=job.language)
         private = any(message.private for message in said)
-        self._who = TaskPlace(person, job.thread, private, job.conversation)
+        self._who = TaskPlace(person, job.thread, private, job.conversation, Lineage.of_run(job.messages))
         self._worker = Worker("", job.agent, job.model, job.effort)
-        self._is_task = any(message.origin is Origin.TASK for message in job.messages)
+        self._run = job.run
+        self._is_follow_up = is_follow_up(job)
 
     async def start_command(self, key: str, title: str, command: str, follow_up: str) -> str:
         """Run a command in the conversation's sandbox. The same `key` starts it once."""
@@ -52,8 +55,8 @@ class TurnTasks:
 
     async def start_agent(self, key: str, title: str, prompt: str, kind: str) -> str:
         """Let a sub-agent work in a conversation and a sandbox of its own. The same `key` starts it once."""
-        if self._is_task:
-            return "Not possible: a background task cannot start another agent."
+        if self._is_follow_up:
+            return "Not possible: only the request of a person or a schedule can start a background agent."
         number = await self._start(
             partial(starting.start_agent, title=title, prompt=prompt, worker=replace(self._worker, kind=kind)), key
         )
@@ -64,12 +67,27 @@ class TurnTasks:
 
     async def _start(self, start: Callable[..., int], key: str) -> int | str:
         full_key = f"{self._prefix}/{key}"
-        work = partial(start, current=self._current, who=self._who, key=full_key, now=time.time())
+        start = partial(start, current=self._current, who=self._who, key=full_key, now=time.time())
+
+        def work(execute: Execute) -> int:
+            run = runs.find_run(execute, self._run)
+            if run and run.stop_by:  # what it started now would outlive the stop
+                raise TaskRefused("a person has stopped this work.")
+            return start(execute)
+
         try:
             with use_language("en"):
                 return await self._store.run(work)
         except TaskRefused as error:
+            if error.used_up:
+                await self._store.run(partial(self._tell, used_up=error.used_up))
+                self._runner.wake_outbox()
             return f"Not possible: {error}"
+
+    def _tell(self, execute: Execute, used_up: UsedUp) -> None:
+        """Say to the person that an allowance is used up."""
+        with languages.speak_to(execute, self._who.thread, self._who.person):
+            allowance.tell(execute, used_up, self._who.thread, time.time())
 
     async def list_tasks(self) -> str:
         """Return the tasks of the requester: in a shared chat, those that report there."""
@@ -97,6 +115,12 @@ class TurnTasks:
             return done
         done()
         return f"Background task {number} is cancelled."
+
+
+def is_follow_up(job: ClaimedRun) -> bool:
+    """Return whether the agent began this run, also one that goes on with the answer to its question."""
+    made_up = any(message.origin in (Origin.TASK, Origin.TOOL) or message.generation for message in job.messages)
+    return made_up or (bool(job.answers) and job.conversation.startswith("task:"))
 
 
 def _describe_row(row: TaskRow) -> str:

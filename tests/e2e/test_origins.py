@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import Service, ask
+from tests.support.service_process import Service, ask, said
 
 EVE, GROUP = 78, -1001
 NOTE = {"action": "save", "text": HOSTILE, "quote": HOSTILE}
@@ -109,3 +110,92 @@ async def test_words_stay_their_authors_when_another_person_retries(
     await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(EVE)], 30, "the file")
     [shown] = [each for each in telegram.visible(EVE) if each.file_name == "my-data.jsonl"]
     assert b"pytest" not in (shown.file or b"")
+
+
+# ------------------------------------------------------------ no loop without a person
+
+
+WATCH = "keep an eye on the build"
+ENDED = "as often as I may (5 times)"
+
+
+def watches_for_ever(seconds: float) -> Callable[[Json], Answer]:
+    """Return a script: the model begins a command in each turn, after which it continues with the same wish."""
+    args = {"command": f"sleep {seconds}", "background": True, "then": f"{WATCH}: begin the next look"}
+
+    def script(body: Json) -> Answer:
+        if body["messages"][-1]["role"] == "tool" or not body.get("tools"):
+            return Answer("I am looking after it")
+        return call("bash", args)
+
+    return script
+
+
+def finished_runs(service: Service) -> int:
+    return len(service.rows("SELECT 1 FROM runs WHERE finished IS NOT NULL"))
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_loop_of_the_agent_ends_by_itself_also_over_a_kill(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    model.script = watches_for_ever(0.2)
+    service = await start()
+    telegram.send(WATCH)
+    await until(lambda: finished_runs(service) >= 3, 60, "some rounds")
+    await service.quiet()
+    await service.restart()
+    await until(lambda: ENDED in str(said(telegram, JANE)) or "was lost" in str(said(telegram, JANE)), 60, "the end")
+    await service.quiet()
+    ended = finished_runs(service)
+    assert 3 <= ended <= 6
+    assert str(said(telegram, JANE)).count(ENDED) <= 1
+    telegram.send(WATCH)
+    await until(lambda: finished_runs(service) >= ended + 6, 90, "a new message has an allowance of its own")
+    await service.quiet()
+    assert finished_runs(service) == ended + 6
+    assert len(model.requests()) <= 30
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("command", ["/stop", "/new"])
+async def test_stop_and_new_end_what_follows_from_background_commands(
+    telegram: FakeTelegram, model: FakeModel, start: Start, command: str
+) -> None:
+    model.script = watches_for_ever(3)
+    service = await start()
+    telegram.send(WATCH)
+    await until(lambda: finished_runs(service) == 2, 60, "a second round")
+    await service.quiet()
+    telegram.send(command)
+    await telegram.wait(JANE, "Background task 2 goes on" if command == "/stop" else "A fresh start")
+    await telegram.wait(JANE, "Background task 2 is done", seconds=30)
+    await service.quiet()
+    assert finished_runs(service) == 2
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_background_agent_cannot_start_another_one_by_a_detour(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Its command ends, it continues, and that run begins an agent."""
+
+    def script(body: Json) -> Answer:
+        history = str(body["messages"])
+        if body["messages"][-1]["role"] == "tool" or not body.get("tools"):
+            return Answer("seen")
+        if "begin here" in history:
+            args = {"description": "one", "prompt": "inside", "kind": "general-purpose", "background": True}
+            return call("task", args)
+        if "the detour" in history:
+            args = {"description": "two", "prompt": "deeper", "kind": "general-purpose", "background": True}
+            return call("task", args)
+        return call("bash", {"command": "true", "background": True, "then": "the detour"})
+
+    model.script = script
+    service = await start()
+    telegram.send("begin here")
+    await until(lambda: finished_runs(service) == 3, 60, "the detour")
+    await service.quiet()
+    assert service.rows("SELECT kind FROM tasks ORDER BY id") == [("agent",), ("command",)]
+    assert "only the request of a person or a schedule can start" in str(model.requests()[-1].messages)

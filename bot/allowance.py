@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.messages import Message, Thread
+from bot.config.schema import FollowUpLimits
 from bot.schedules.timing import local_time
 from bot.storage import audit, follow_ups, outbox, people
 from bot.storage.database import Execute

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from agent.blocks import View
 from agent.messages import Author, Origin
@@ -14,8 +15,9 @@ from bot.current import Current
 from bot.schedules.firing import record_change
 from bot.schedules.proposals import ProposalRefused, Proposer, find_own, propose_schedule
 from bot.schedules.words import describe_line, describe_next
-from bot.storage import schedules
+from bot.storage import runs, schedules
 from bot.storage.database import Database, Execute
+from bot.storage.schedules import ScheduleRow
 from bot.storage.states import ScheduleState
 from catalogue import use_language
 
@@ -41,6 +43,7 @@ class TurnSchedules:
         said = [message for message in job.messages if message.author.id == job.requester]
         person = said[0].author if said else Author(job.requester, "", language=job.language)
         self._who = Proposer(person, job.thread, any(message.private for message in said))
+        self._run = job.run
         self._is_scheduled = is_scheduled(job)
 
     async def list_schedules(self) -> str:
@@ -63,9 +66,7 @@ class TurnSchedules:
         """Ask the requester to confirm a new or changed schedule."""
         now = time.time()
         try:
-            row = await self._store.run(
-                lambda execute: propose_schedule(execute, self._current, self._who, request, now)
-            )
+            row = await self._store.run(partial(self._propose, request=request, now=now))
         except ProposalRefused as error:
             return f"Not possible: {error}"
         self._wake_outbox()
@@ -76,11 +77,26 @@ class TurnSchedules:
             " and No; it is not active before they press Yes. Do not wait, and do not repeat what the question says."
         )
 
+    def _propose(self, execute: Execute, request: ScheduleRequest, now: float) -> ScheduleRow:
+        if request.number:
+            self._find_own(execute, request.number)
+        return propose_schedule(execute, self._current, self._who, request, now)
+
+    def _find_own(self, execute: Execute, number: int) -> ScheduleRow:
+        """Return a schedule that this run may change: of all its people, and in this place. Raises ProposalRefused."""
+        run = runs.find_run(execute, self._run)
+        if run and {*runs.people_of(run)} != {self._who.person.id}:
+            raise ProposalRefused("several people take part in this request, and a schedule is one person's alone.")
+        row = find_own(execute, self._who, number)
+        if not self._who.private and row.place.chat != self._who.thread.chat:
+            raise ProposalRefused("this schedule posts in another chat. Its owner can change it there.")
+        return row
+
     async def pause(self, number: int) -> str:
         """Pause a schedule of the requester."""
 
         def work(execute: Execute) -> str:
-            row = find_own(execute, self._who, number)
+            row = self._find_own(execute, number)
             if row.state != ScheduleState.ACTIVE:
                 return f"Schedule {number} is not active."
             schedules.set_schedule_state(execute, number, ScheduleState.PAUSED)
@@ -93,7 +109,7 @@ class TurnSchedules:
         """Delete a schedule of the requester; a scheduled run, which may have read anything, cannot."""
 
         def work(execute: Execute) -> str:
-            row = find_own(execute, self._who, number)
+            row = self._find_own(execute, number)
             if self._is_scheduled:
                 return "A scheduled run cannot delete schedules; it can pause them."
             schedules.delete_schedule(execute, row.id)

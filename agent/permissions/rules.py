@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from agent.permissions.marks import MARKS, TEXT
 from agent.permissions.patterns import compile_part, compile_pattern, could_match
+from agent.text_cleaning import show_invisible
 from catalogue import _
 from sandbox.base import WORKSPACE
 
@@ -209,7 +210,7 @@ def describe_call(name: str, args: Mapping[str, Any]) -> str:
     """Return the exact call as text. Characters that a reader cannot see are escaped."""
     text = f"{name}\n{json.dumps(args, ensure_ascii=False, indent=2, sort_keys=True, default=str)}"
     text = text.replace("```", r"\u0060" * 3)  # platforms would end the block of code there; it is the same JSON
-    return "".join(each if each.isprintable() or each == "\n" else f"\\u{ord(each):04x}" for each in text)
+    return show_invisible(text)
 
 
 def hiding_rules(rules: Iterable[Rule]) -> Sequence[Rule]:

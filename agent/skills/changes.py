@@ -20,6 +20,7 @@ from agent.skills.records import MAX_VERSIONS, Pin, SkillRecords, Staged, write_
 from agent.skills.skill import SKILL_FILES, read_skill
 from agent.skills.tree import check_path, check_tree, copy_tree, diff_trees, hash_tree
 from agent.skills.versions import delete_unnamed, drop_oldest, version_folder
+from agent.text_cleaning import show_invisible
 from catalogue import N_
 
 log = logging.getLogger(__name__)
@@ -57,14 +58,17 @@ def stage_skill(library: SkillLibrary, folder: Path, source: str) -> SkillChange
 
 
 def describe_change(library: SkillLibrary, digest: str) -> SkillChange:
-    """Return a staged change; of files that changed, the difference to the accepted ones. Raises SkillError."""
+    """Return a staged change; of files that changed, the difference to the accepted ones. Raises SkillError.
+
+    What a reader cannot see is escaped: it would reach the model all the same.
+    """
     records = library.records()
     digest, staged = _find_staged(records, digest)
     pin = records.pins.get(staged.name)
     base = pin.hash if pin and staged.base == digest else staged.base
     old = version_folder(library.data, staged.name, base) if base else None
     diff = diff_trees(old if old and old.is_dir() else None, version_folder(library.data, staged.name, digest))
-    return SkillChange(staged.name, digest, diff, not base)
+    return SkillChange(staged.name, digest, show_invisible(diff, visible="\n\t\u3000"), not base)
 
 
 def stage_waiting(library: SkillLibrary, name: str) -> SkillChange:

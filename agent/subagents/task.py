@@ -198,8 +198,9 @@ def task_calls(messages: Sequence[AnyMessage]) -> list[TaskCall]:
             for call in message.tool_calls:
                 key = latest[str(call["id"])] = f"{message.id}/{call['id']}"
                 if call["name"] == TASK_TOOL:
-                    args = call["args"]
-                    calls[key] = TaskCall(key, str(args.get("description", "")), tuple(args.get("after") or ()))
+                    args, after = call["args"], call["args"].get("after")
+                    needed = tuple(map(str, after)) if isinstance(after, list) else ()  # a call may be malformed
+                    calls[key] = TaskCall(key, str(args.get("description", "")), needed)
         elif isinstance(message, ToolMessage) and (key := latest.get(message.tool_call_id, "")) in calls:
             calls[key] = replace(calls[key], result=str(message.content))
     return list(calls.values())

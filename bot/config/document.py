@@ -21,6 +21,7 @@ from bot.config.syntax import explain_syntax_error
 from catalogue import N_, LazyText, _, localized
 
 URL_FIX = N_("write it with its scheme, such as https://host:port/path")
+MAX_VALUES = 20_000  # aliases of aliases would be read without end
 _URL_SCHEMES = ("http", "https", "ws", "wss", "socks5")
 
 
@@ -101,6 +102,9 @@ class Document:
         try:
             node = yaml.compose(text, yaml.SafeLoader)
             self._parsed = True
+            if node and _written_out(node, {}) > MAX_VALUES:
+                self.fault((), _("more than {n} values, with every alias written out", n=MAX_VALUES))
+                return None
             return self._value(node, ()) if node else None
         except yaml.MarkedYAMLError as error:
             mark, problem, fix = explain_syntax_error(error, self._lines)
@@ -205,6 +209,19 @@ def shown(name: str) -> str:
     """Return a key as a fault may repeat it: a mistyped line can carry a secret into its key."""
     plain = re.sub(r"(?s)[^\w-].*", "…", name)
     return plain if len(plain) <= 40 else plain[:40] + "…"
+
+
+def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many values a node has when its aliases are written out. An alias to what contains it counts once."""
+    if id(node) not in known:
+        known[id(node)] = 1
+        inside: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            inside = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            inside = node.value
+        known[id(node)] = 1 + sum(_written_out(each, known) for each in inside)
+    return known[id(node)]
 
 
 def _key_text(node: yaml.Node) -> str:

@@ -113,3 +113,10 @@ def test_a_long_proposal_is_compared_in_bounded_time(library: SkillLibrary) -> N
     assert time.process_time() - begun < 3
     assert "@@ -2,15000 +2,15000 @@" in change.diff
     assert "-last" not in change.diff
+
+
+def test_what_nobody_can_see_is_shown_in_a_proposal(library: SkillLibrary) -> None:
+    hidden = "Do this.\u200b\u202e\U000e0041 字\u3000字\n\tend"
+    change = changes.stage_files(library, "plot", {"SKILL.md": PLAIN + hidden}, "the agent")
+    assert "Do this.\\u200b\\u202e\\ue0041 字\u3000字" in change.diff
+    assert "\tend" in change.diff

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from agent.skills.errors import SkillError
-from agent.skills.git_source import clone_skill, is_git_address
+from agent.skills.git_source import CloneBounds, clone_skill, is_git_address
 from agent.skills.skill import read_skill
+from agent.web.addresses import AddressGuard
 from tests.support.proxies import signed
 
 SKILL = "---\nname: plot\ndescription: Draw a chart.\n---\nDo this.\n"
+
+HERE = CloneBounds(AddressGuard(exempt=frozenset({"127.0.0.1", "::1"})))
 
 
 def git(folder: Path, *words: str) -> None:
@@ -78,7 +83,7 @@ def place(tmp_path: Path) -> Path:
 
 
 async def test_a_skill_is_cloned_without_its_history_and_hooks(tmp_path: Path, repository: Path, server: str) -> None:
-    folder = await clone_skill(f"{server}/plot/.git", place(tmp_path))
+    folder = await clone_skill(f"{server}/plot/.git", place(tmp_path), HERE)
     assert [path.name for path in folder.iterdir()] == ["SKILL.md"]
 
 
@@ -87,7 +92,7 @@ async def test_a_folder_of_a_repository_is_chosen(tmp_path: Path, repository: Pa
     (repository / "SKILL.md").rename(repository / "more" / "plot" / "SKILL.md")
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "Move")
-    folder = await clone_skill(f"{server}/plot/.git#more/plot", place(tmp_path))
+    folder = await clone_skill(f"{server}/plot/.git#more/plot", place(tmp_path), HERE)
     assert read_skill(folder).name == "plot"
 
 
@@ -99,7 +104,7 @@ async def test_a_link_or_a_path_out_of_the_repository_is_refused(
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "Link")
     with pytest.raises(SkillError):
-        await clone_skill(f"{server}/plot/.git#{folder}", place(tmp_path))
+        await clone_skill(f"{server}/plot/.git#{folder}", place(tmp_path), HERE)
 
 
 async def test_a_link_among_the_files_is_refused(tmp_path: Path, repository: Path, server: str) -> None:
@@ -107,12 +112,12 @@ async def test_a_link_among_the_files_is_refused(tmp_path: Path, repository: Pat
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "Link")
     with pytest.raises(SkillError, match="secret is a link"):
-        await clone_skill(f"{server}/plot/.git", place(tmp_path))
+        await clone_skill(f"{server}/plot/.git", place(tmp_path), HERE)
 
 
 async def test_a_failure_says_why(tmp_path: Path, server: str) -> None:
     with pytest.raises(SkillError, match=r"git cannot clone it: .*not found"):
-        await clone_skill(f"{server}/nothing/.git", place(tmp_path))
+        await clone_skill(f"{server}/nothing/.git", place(tmp_path), HERE)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +132,28 @@ async def test_a_failure_says_why(tmp_path: Path, server: str) -> None:
         "https://jane:secret@example.org/a",
         "https://example.org/a b",
         "https://example.org",
+        "https://[",
+        "https://example.org:x/a",
     ],
 )
 async def test_only_plain_https_addresses_are_cloned(tmp_path: Path, address: str) -> None:
     assert not is_git_address(address)
     with pytest.raises(SkillError):
         await clone_skill(address, tmp_path)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "10.0.0.1", "[::1]", "169.254.169.254", "0x7f000001"])
+async def test_no_private_address_is_asked(tmp_path: Path, host: str) -> None:
+    with pytest.raises(SkillError, match=r"cannot be cloned: .* public"):
+        await clone_skill(f"https://{host}/a/b", tmp_path)
+
+
+@pytest.mark.parametrize("bounds", [replace(HERE, file_bytes=1 << 20), replace(HERE, bytes=1 << 20)])
+async def test_a_repository_that_fills_the_disk_is_given_up(
+    tmp_path: Path, repository: Path, server: str, bounds: CloneBounds
+) -> None:
+    (repository / "large").write_bytes(os.urandom(4 << 20))
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "Large")
+    with pytest.raises(SkillError):
+        await clone_skill(f"{server}/plot/.git", place(tmp_path), bounds)

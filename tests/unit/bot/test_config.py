@@ -158,6 +158,8 @@ def test_anchors_and_merges_work_and_recursive_ones_are_an_error() -> None:
     config = read("models:\n  - &m {name: a, api_key: k}\n  - {<<: *m, name: b}\n")
     assert [(m.name, m.api_key) for m in config.models] == [("a", Secret("k")), ("b", Secret("k"))]
     assert "contains itself" in faults("config_version: 1\nmodels: [{name: a, api_key: k, options: &o {o: *o}}]")[0]
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 10)}]" for n in range(8)]
+    assert "more than 20000 values, with every alias written out" in faults("\n".join(levels))[0]
 
 
 # ---------------------------------------------------------------- the environment's shortcuts

@@ -6,8 +6,8 @@ import asyncio
 import hashlib
 import hmac
 import logging
-import time
 from dataclasses import replace
+from functools import partial
 
 from bot.config.schema import AuditConfig, Config
 from bot.current import Current
@@ -46,8 +46,10 @@ async def keep_audit(store: Database, current: Current, job: BackgroundJob) -> N
     log.info("audit.head anchor=%s", sign_anchor(anchor, settings))
     rows = 0
     if settings.days:
-        before = time.time() - settings.days * 86400
-        while deleted := await store.run(lambda execute: audit.prune_rows(execute, before, BATCH_ROWS)):
+        prune = partial(
+            audit.prune_rows, days=settings.days, limit=BATCH_ROWS, sign=partial(sign_text, settings=settings)
+        )
+        while deleted := await store.run(prune):
             rows += deleted
             await asyncio.sleep(0.05)  # others write in between
     if rows:
@@ -56,6 +58,9 @@ async def keep_audit(store: Database, current: Current, job: BackgroundJob) -> N
 
 def sign_anchor(anchor: str, settings: AuditConfig) -> str:
     """Return an anchor, SEQ:HASH, with its HMAC-SHA256 if a key is configured."""
-    if not settings.key:
-        return anchor
-    return f"{anchor}:{hmac.new(settings.key.reveal().encode(), anchor.encode(), hashlib.sha256).hexdigest()}"
+    return f"{anchor}:{sign_text(anchor, settings)}" if settings.key else anchor
+
+
+def sign_text(text: str, settings: AuditConfig) -> str:
+    """Return the HMAC-SHA256 of a text; "" without a key."""
+    return hmac.new(settings.key.reveal().encode(), text.encode(), hashlib.sha256).hexdigest() if settings.key else ""

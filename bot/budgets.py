@@ -112,6 +112,11 @@ class Budgets:
             least, most = self.bounds(planned)
             if most.cost is None and any(limit.config.money is not None for limit in limits):
                 log.warning("budget.unknown_price model=%s", planned.model)
+                what = {"kind": planned.kind, "reason": "unknown price"}
+                event = AuditEvent(
+                    AuditKind.BUDGET_REFUSED, payer.thread, payer.requester, run=payer.run, what=what, result="refused"
+                )
+                await self._store.run(partial(audit.record, event=event))
                 return unknown_price(planned.kind, planned.model)
             freed = self._freed
             work = partial(self._try_reserve, payer=payer, limits=limits, least=least, most=most)

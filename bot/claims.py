@@ -382,6 +382,7 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
     used = usage.usage_of_run(execute, job.run)
     what = {"attempt": job.attempt, "input": used.input, "output": used.output, "calls": used.calls}
     event = AuditEvent(AuditKind.TURN_ENDED, job.thread, job.requester, run=job.run, what=what, result=ending.state)
+    event = replace(event, cost=usage.spent(execute, "turn", str(job.run), 0.0).cost)
     audit.record(execute, event)
     tool_calls.forget_calls(execute, job.conversation)
     return conversations.refresh_pending(execute, job.conversation)

@@ -198,6 +198,11 @@ class Inbox:
             return Receipt.IGNORED
         record = feedback.record_feedback if event.kind is Kind.FEEDBACK else feedback.remove_feedback
         record(execute, run, event.author, event.text, event.time)
+        what = {"value": event.text if event.text in feedback.VALUES else ""}
+        result = "given" if event.kind is Kind.FEEDBACK else "taken back"
+        audit.record(
+            execute, AuditEvent(AuditKind.FEEDBACK, event.thread, event.author.id, run=run, what=what, result=result)
+        )
         return Receipt.ACCEPTED
 
     def _decide_pairing(self, execute: Execute, click: Message, now: float, arrived: Arrived) -> Receipt:
@@ -347,6 +352,9 @@ def _apply_edit(execute: Execute, event: Message) -> Receipt:
     else:
         old = row.message
         inbox.replace_message(execute, row.id, replace(old, text=event.text, quotes=event.quotes or old.quotes))
+    audit.record(
+        execute, AuditEvent(AuditKind.MESSAGE, event.thread, event.author.id, what={"id": row.id, "kind": event.kind})
+    )
     conversations.refresh_pending(execute, row.conversation)
     return Receipt.IGNORED
 

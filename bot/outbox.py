@@ -303,7 +303,7 @@ class Outbox:
 
         def work(execute: Execute) -> None:
             outbox.end_row(execute, item.id, state, error)
-            if item.kind == OutboxKind.REPLY or state is OutboxState.DEAD:
+            if item.kind in (OutboxKind.REPLY, OutboxKind.FILE) or state is OutboxState.DEAD:
                 kind = AuditKind.DEAD_LETTER if state is OutboxState.DEAD else AuditKind.DELIVERY
                 what: dict[str, int | str] = {"id": item.id, "kind": item.kind}
                 audit.record(execute, AuditEvent(kind, item.thread, run=item.run, what=what, result=state.name.lower()))

@@ -25,7 +25,8 @@ from agent.messages import Author, Thread
 from agent.setting import Secret
 from agent.web.addresses import AddressGuard, WebError
 from bot.current import Current
-from bot.storage import languages, outbox, people
+from bot.storage import audit, languages, outbox, people
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob
 from catalogue import N_, _
@@ -155,11 +156,21 @@ class PushJobs:
             request = await self._request(given, message)
             if request:
                 await self._post(*request)
+                await self._note(message, given, "sent")
         except (PushRefused, WebError, ValueError) as error:
+            await self._note(message, given, "refused")
             log.warning("push.refused key=%s target=%s reason=%s", job.key, given.get("target", "bark"), error)
             if "target" not in given:
                 return partial(self._post_instead, message=message, reason=str(error))
         return None
+
+    async def _note(self, message: PushMessage, given: dict[str, str], result: str) -> None:
+        """Note in the audit that something went outside of the chats, or was refused there."""
+        place = Thread.parse(message.thread)
+        what = {"event": message.event, "to": "target" if "target" in given else "own"}
+        subject = audit.person_name(place.channel, message.person)
+        event = AuditEvent(AuditKind.PUSH, place, subject=subject, what=what, result=result)
+        await self._store.run(partial(audit.record, event=event))
 
     async def _request(self, given: dict[str, str], message: PushMessage) -> tuple[str, bytes, dict[str, str]] | None:
         """Return the request; None if its target or its person has none any more. Raises ValueError."""

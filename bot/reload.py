@@ -22,7 +22,7 @@ from bot.current import Current
 from bot.log import set_up_logging
 from bot.model_discovery import name_models
 from bot.skills.turns import skill_folders
-from bot.storage.audit import COMMAND_LINE, AuditEvent, AuditKind
+from bot.storage.audit import COMMAND_LINE, AuditEvent, AuditKind, digest, record
 from bot.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -135,6 +135,9 @@ class ConfigReloader:
             changed.append("prompt")
         event = replace(event, what={**event.what, "changed": ",".join(changed)})
         await self._store.run(partial(record_config, config=config, event=event))
+        if old.budgets != config.budgets:
+            budgets = replace(event, kind=AuditKind.BUDGET_CHANGED, what={"budgets": digest(repr(config.budgets))})
+            await self._store.run(partial(record, event=budgets))
         if library := self._current.skills:
             library.folders = skill_folders(config)
         self._use_log(config.log, config)

@@ -14,13 +14,22 @@ from typing import BinaryIO
 import orjson
 
 from bot.admin.commands import FAULT, OK, fail
-from bot.audit import sign_anchor
+from bot.audit import sign_anchor, sign_text
 from bot.config.schema import AuditConfig, Config
 from bot.storage import audit
 from bot.storage.audit import AuditKind
-from bot.storage.audit_check import read_only, read_rows, verify_chain
+from bot.storage.audit_check import PruningRules, read_only, read_rows, verify_chain
 from bot.storage.database import Execute
-from catalogue import _, list_items
+from catalogue import N_, _, list_items
+
+NO_ANCHOR = N_(
+    "Without an anchor, this does not show whether the end was cut, or all of it was written anew: keep what"
+    " `fawn audit head` prints elsewhere, and pass it with --anchor."
+)
+TAIL = N_(
+    "No anchor covers the {rows} rows after row {seq}: whoever can write the database can have changed, added"
+    " or cut some."
+)
 
 
 class AuditCommandFailed(Exception):
@@ -45,7 +54,8 @@ def run_audit(arguments: argparse.Namespace, config: Config) -> int:
 
 def _verify(execute: Execute, arguments: argparse.Namespace, settings: AuditConfig) -> int:
     anchors = dict(_parse_anchor(text, settings) for text in arguments.anchor)
-    report = verify_chain(execute, anchors)
+    rules = PruningRules(settings.days, partial(sign_text, settings=settings))
+    report = verify_chain(execute, anchors, rules)
     if report.fault:
         print(_("TAMPERED: {fault}. The {rows} rows before are valid.", fault=report.fault, rows=report.rows))
         return FAULT
@@ -53,6 +63,10 @@ def _verify(execute: Execute, arguments: argparse.Namespace, settings: AuditConf
         print(_("Row {seq} of an anchor was not compared: retention has deleted it.", seq=seq))
     head = f"{report.seq}:{report.hash.hex()}"
     print(_("The audit is valid: {rows} rows, head {head}", rows=report.rows, head=head))
+    if not anchors:
+        print(_(NO_ANCHOR))
+    elif report.unanchored:
+        print(_(TAIL, rows=report.unanchored, seq=max(anchors)))
     return OK
 
 

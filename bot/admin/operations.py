@@ -184,7 +184,10 @@ class Operations:
     async def backup(self, file: str) -> Answer:
         """Write consistent copies of the databases, and the folders of conversations and skills, into a .tar.gz."""
         async with self._backing_up:
-            return await back_up(self._data_dir, self._folders, self._custom_skills(), Path(file))
+            written = await back_up(self._data_dir, self._folders, self._custom_skills(), Path(file))
+        event = AuditEvent(AuditKind.BACKUP, what=audit.COMMAND_LINE | {"bytes": written["bytes"]})
+        await self._store.run(partial(audit.record, event=event))
+        return written
 
     async def export(self, thread: str, after: int = 0) -> Answer:
         """Return the entries of a thread's transcript that follow the id `after`. `thread` may be its beginning."""

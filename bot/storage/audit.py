@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import takewhile
@@ -22,6 +22,7 @@ from bot.storage.database import Execute
 from bot.storage.dialect import BODY_BYTES, HASH_BYTES
 from bot.storage.rows import insert_row
 
+DAY_MS = 86_400_000
 EMPTY = bytes(32)  # the hash before the first row
 ALIAS_BYTES, SALT_BYTES = 16, 16
 NAMED_FIELDS = ("who", "subject", "where")  # of an event: pseudonyms
@@ -61,6 +62,9 @@ class AuditKind(StrEnum):
     DEAD_REQUEUED = "dead.requeued"
     DEAD_DROPPED = "dead.dropped"
     PERSON_FORGOTTEN = "person.forgotten"
+    FEEDBACK = "feedback"  # 👍, 👎, or one that was taken back
+    PUSH = "push"  # a notification outside of the chats
+    BACKUP = "backup"
     PRUNED = "audit.pruned"  # older rows were deleted, up to `seq` with `hash`
 
 
@@ -124,6 +128,11 @@ def record(execute: Execute, event: AuditEvent) -> None:
     execute("INSERT INTO audit(seq, body, hash) VALUES (:seq, :body, :hash)", values)
 
 
+def pruned_text(what: Mapping[str, object]) -> str:
+    """Return what the signature of a row covers that says what retention deleted."""
+    return f"pruned:{what.get('seq')}:{what.get('hash')}:{what.get('days')}"
+
+
 def read_head(execute: Execute) -> tuple[int, bytes]:
     """Return number and hash of the last row."""
     rows = execute(f"SELECT seq, {HASH_BYTES} AS hash FROM audit WHERE seq=(SELECT max(seq) FROM audit)", {})
@@ -150,18 +159,22 @@ def read_newest(execute: Execute, limit: int) -> Sequence[AuditRow]:
     return [*map(AuditRow._make, execute(sql, {"limit": limit}))]
 
 
-def prune_rows(execute: Execute, before: float, limit: int) -> int:
-    """Delete up to `limit` rows that are older than this unix time; return how many.
+def prune_rows(execute: Execute, days: int, limit: int, sign: Callable[[str], str] = lambda _text: "") -> int:
+    """Delete up to `limit` rows that are older than `days`, except the newest of these; return how many.
 
     The anchor keeps the hash that the next row continues. A row of the chain confirms it: moving the anchor alone does
-    not hide a cut.
+    not hide a cut. Since an old row is kept, the first one that is kept shows that nothing newer was deleted.
     """
-    rows = read_page(execute, read_anchor(execute)[0], limit)
-    old = [*takewhile(lambda row: row.event["at"] < before * 1000, rows)]
+    rows = read_page(execute, read_anchor(execute)[0], limit + 1)
+    before = time.time_ns() // 1_000_000 - days * DAY_MS
+    old = [*takewhile(lambda row: row.event["at"] < before, rows)][:-1]
     if not old:
         return 0
     after, last = old[-1].seq, old[-1].hash
-    record(execute, AuditEvent(AuditKind.PRUNED, what={"seq": after, "hash": last.hex()}))
+    what: dict[str, int | str] = {"seq": after, "hash": last.hex(), "days": days}
+    if signature := sign(pruned_text(what)):
+        what["signature"] = signature
+    record(execute, AuditEvent(AuditKind.PRUNED, what=what))
     execute("DELETE FROM audit_anchors", {})
     execute("INSERT INTO audit_anchors(seq, hash) VALUES (:seq, :hash)", {"seq": after, "hash": last})
     execute("DELETE FROM audit WHERE seq<=:seq", {"seq": after})
@@ -217,12 +230,20 @@ def find_names(execute: Execute, aliases: Collection[str]) -> dict[str, str]:
     return {str(row["alias"]): str(row["name"]) for row in rows if row["alias"] in aliases}
 
 
-def forget_person(execute: Execute, channel: str, person: str, chats: Sequence[Thread] = ()) -> None:
+def forget_person(execute: Execute, channel: str, person: str, chats: Sequence[Thread] = (), *, by: str = "") -> None:
     """Delete who a pseudonym is, and which `chats` (private ones, whose address names the person) others are.
 
-    The rows and the chain stay. A person who returns gets another pseudonym.
+    The rows and the chain stay, and a further row says which pseudonyms have no name any more. A person who returns
+    gets another pseudonym.
     """
-    execute("DELETE FROM audit_names WHERE name=:name", {"name": person_name(channel, person)})
+    aliases: set[str] = set()
     for chat in chats:
         address = str(chat.without_topic)  # and all its topics
-        execute("DELETE FROM audit_names WHERE name>=:first AND name<=:first || '~'", {"first": address})
+        sql = "DELETE FROM audit_names WHERE name>=:first AND name<=:first || '~' RETURNING alias"
+        aliases |= {str(row["alias"]) for row in execute(sql, {"first": address})}
+    what: dict[str, int | str] = {} if by else {**COMMAND_LINE}
+    if aliases:
+        what["chats"] = " ".join(sorted(aliases))
+    subject = person_name(channel, person)
+    record(execute, AuditEvent(AuditKind.PERSON_FORGOTTEN, who=by, channel=channel, subject=subject, what=what))
+    execute("DELETE FROM audit_names WHERE name=:name", {"name": subject})

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bot.storage.audit import AuditKind, AuditRow, chain_hash, make_alias, read_anchor, read_names, read_page
+from bot.storage.audit import (
+    DAY_MS,
+    NAMED_FIELDS,
+    AuditKind,
+    AuditRow,
+    chain_hash,
+    make_alias,
+    pruned_text,
+    read_anchor,
+    read_names,
+    read_page,
+)
 from bot.storage.database import Execute
 
 PAGE_ROWS = 10_000
 _BEFORE_ALL = -(2**63)
-_PRUNED = f'"{AuditKind.PRUNED}"'.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,15 @@ class ChainReport:
     hash: bytes
     fault: str = ""
     deleted: tuple[int, ...] = ()  # anchors whose rows retention has deleted, so that they cannot be compared
+    unanchored: int = 0  # rows after the newest anchor
+
+
+@dataclass(frozen=True, slots=True)
+class PruningRules:
+    """What retention may have deleted: rows older than `days` (0: none). `sign` signs what it says ("": no key)."""
+
+    days: int
+    sign: Callable[[str], str] = lambda _text: ""
 
 
 @contextmanager
@@ -45,33 +66,65 @@ def read_rows(execute: Execute, after: int = _BEFORE_ALL) -> Iterator[AuditRow]:
         after = page[-1].seq
 
 
-def verify_chain(execute: Execute, anchors: Mapping[int, bytes]) -> ChainReport:
+def verify_chain(execute: Execute, anchors: Mapping[int, bytes], pruning: PruningRules) -> ChainReport:
     """Verify all rows in one transaction. `anchors` are hashes by row number that were kept elsewhere."""
     start, first = read_anchor(execute)
     seq, before, earlier = start, first, b""  # the last valid row, its hash, and that of the row before it
-    confirmed, rows = start == 0, 0
+    rows, oldest = 0, 0
+    pruned = "" if start == 0 else f"rows up to {start} are missing, and no row says that retention deleted them"
+    used: dict[str, int] = {}  # pseudonyms, with the first row that uses them
+    forgotten: set[str] = set()
     for row in read_rows(execute):
         if row.seq != seq + 1 or chain_hash(before, row.seq, row.body) != row.hash:
             return ChainReport(rows, seq, before, _describe_fault(row, seq, earlier))
         if row.seq in anchors and (fault := _differs(row.seq, row.hash, anchors)):
             return ChainReport(rows, seq, before, fault)
-        if not confirmed and _PRUNED in row.body:
-            confirmed = _confirms(row, start, first)
+        event = row.event
+        oldest = oldest or event["at"]
+        if start and event["kind"] == AuditKind.PRUNED and _is_about(event, start, first):
+            pruned = _check_pruned(event, oldest, pruning)
+        for alias in (event[field] for field in NAMED_FIELDS if field in event):
+            used.setdefault(alias, row.seq)
+        if event["kind"] == AuditKind.PERSON_FORGOTTEN:
+            forgotten |= {event.get("subject", ""), *str(event.get("what", {}).get("chats", "")).split()}
         seq, before, earlier, rows = row.seq, row.hash, before, rows + 1
-    fault = _differs(start, first, anchors)
-    if not confirmed:
-        fault = f"rows up to {start} are missing, and no row says that retention deleted them"
+    names = read_names(execute)
+    nameless = next((alias for alias in used if alias not in names and alias not in forgotten), "")
+    fault = _differs(start, first, anchors) or pruned
+    if fault:
+        pass
     elif beyond := [number for number in anchors if number > seq]:
         fault = f"row {seq + 1} and later ones were cut: an anchor has row {max(beyond)}"
-    elif renamed := [alias for alias, (name, salt) in read_names(execute).items() if make_alias(name, salt) != alias]:
+    elif renamed := [alias for alias, (name, salt) in names.items() if make_alias(name, salt) != alias]:
         fault = f"the name of pseudonym {renamed[0]} was changed"
-    return ChainReport(rows, seq, before, fault, tuple(number for number in anchors if number < start))
+    elif nameless:
+        fault = f"the name of pseudonym {nameless} (row {used[nameless]}) was deleted, and nobody was forgotten"
+    deleted = tuple(number for number in anchors if number < start)
+    return ChainReport(rows, seq, before, fault, deleted, seq - max([start, *anchors]))
 
 
-def _confirms(row: AuditRow, start: int, first: bytes) -> bool:
+def _is_about(event: dict[str, Any], start: int, first: bytes) -> bool:
     """Return whether a row says that retention deleted everything up to row `start`."""
-    event = row.event
-    return event.get("kind") == AuditKind.PRUNED and event.get("what") == {"seq": start, "hash": first.hex()}
+    what = event.get("what", {})
+    return (what.get("seq"), what.get("hash")) == (start, first.hex())
+
+
+def _check_pruned(event: dict[str, Any], oldest: int, pruning: PruningRules) -> str:
+    """Return why retention cannot have deleted what this row says; "" if it can. `oldest` is the time of the first row.
+
+    Retention keeps one row that is old enough to be deleted, so the first row tells that nothing newer is gone.
+    """
+    what, days = event["what"], event["what"].get("days")
+    said = f"rows up to {what['seq']} are missing, and retention did not delete them"
+    expected = pruning.sign(pruned_text(what))
+    if expected and what.get("signature") != expected:
+        return f"{said}: the row that says so is not signed with `audit.key`"
+    if not expected and days != pruning.days:
+        return f"{said}: the row that says so speaks of {days} days, and `audit.days` is {pruning.days}"
+    tomorrow = time.time_ns() // 1_000_000 + DAY_MS
+    if not isinstance(days, int) or days < 1 or not (oldest + days * DAY_MS <= event["at"] <= tomorrow):
+        return f"{said}: the first row that is kept is not {days} days older than the row that says so"
+    return ""
 
 
 def _differs(seq: int, found: bytes, anchors: Mapping[int, bytes]) -> str:

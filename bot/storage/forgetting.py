@@ -15,7 +15,6 @@ from agent.messages import Message, Thread
 from agent.stored_json import Damaged
 from bot.storage import audit, conversations, grants, memory, retention, runs
 from bot.storage import questions as stored_questions
-from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.inbox import IGNORED_KIND, InboxRow
 from bot.storage.languages import reader_key
@@ -280,12 +279,7 @@ def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, since
         if orjson.loads(row["payload"]).get("who") == person.id:
             execute("DELETE FROM jobs WHERE key=:key", {"key": row["key"]})
     _forget_usage(execute, values, traces)
-    subject = audit.person_name(person.channel, person.id)
-    what = audit.COMMAND_LINE if not by else {}
-    audit.record(
-        execute, AuditEvent(AuditKind.PERSON_FORGOTTEN, who=by, channel=person.channel, subject=subject, what=what)
-    )
-    audit.forget_person(execute, person.channel, person.id, traces.chats)
+    audit.forget_person(execute, person.channel, person.id, traces.chats, by=by)
 
 
 def _forget_usage(execute: Execute, values: dict[str, object], traces: Traces) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from agent.messages import Thread
-from bot.storage import conversations, inbox, runs, tasks
+from bot.storage import audit, conversations, inbox, runs, tasks
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.states import InboxState, TaskKind, TaskState
 from bot.storage.tasks import TaskRow
@@ -23,6 +24,8 @@ def cancel_task(
     """Cancel an open task for a person. Return what to call after the commit, None if the task has ended."""
     if not row.is_open:
         return None
+    what: dict[str, int | str] = {"id": row.id, "kind": row.kind}
+    audit.record(execute, AuditEvent(AuditKind.TASK_CHANGED, row.place, person, what=what, result="cancelled"))
     if row.run is not None:
         runs.request_stop(execute, row.run, person)
         return partial(stop_run, row.run, person)

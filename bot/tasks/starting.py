@@ -82,6 +82,7 @@ def start_command(
     if follow_up:
         _take_allowance(execute, current, who, number, now)
         tasks.set_follow_up(execute, number, follow_up)
+    _record_start(execute, who, number, TaskKind.COMMAND)
     return number
 
 
@@ -94,6 +95,7 @@ def start_agent(
     _check_limits(execute, current, who)
     number = tasks.add_task(execute, _values(who, TaskKind.AGENT, key, title, prompt, now, TaskState.RUN))
     lineage = _take_allowance(execute, current, who, number, now)
+    _record_start(execute, who, number, TaskKind.AGENT)
     conversation = f"task:{number}"
     conversations.place_conversation(execute, conversation, who.thread, shorten(title, MAX_TITLE_CHARS), now)
     message = Message(
@@ -213,6 +215,11 @@ def is_forbidden(execute: Execute, current: Current, row: TaskRow) -> bool:
 def _judge(execute: Execute, current: Current, row: TaskRow) -> Verdict:
     """Judge the command of a task by the rules and the role of now."""
     return judge_for_role(current.config, current.access.role_of(execute, row.place, row.person), _use_of(row)).verdict
+
+
+def _record_start(execute: Execute, who: TaskPlace, number: int, kind: TaskKind) -> None:
+    what: dict[str, int | str] = {"id": number, "kind": kind}
+    audit.record(execute, AuditEvent(AuditKind.TASK_CHANGED, who.thread, who.person.id, what=what, result="started"))
 
 
 def _record_call(execute: Execute, row: TaskRow, result: str) -> None:

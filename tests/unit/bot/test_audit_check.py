@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from agent.messages import Thread
+from agent.setting import Secret
 from bot.__main__ import main
+from bot.audit import sign_text
+from bot.config.schema import AuditConfig
 from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
@@ -47,9 +51,29 @@ class Log:
             for event in events:
                 audit.record(self.execute_on(connection), event)
 
-    def prune(self, rows: int) -> None:
+    def age(self, days: int) -> None:
+        """Write the chain anew, as if all rows were older by so many days."""
         with closing(sqlite3.connect(self.path)) as connection, connection:
-            assert audit.prune_rows(self.execute_on(connection), time.time() + 9, rows) == rows
+            before = audit.EMPTY
+            for seq, body in connection.execute("SELECT seq, body FROM audit ORDER BY seq").fetchall():
+                event = orjson.loads(body)
+                stored = orjson.dumps(event | {"at": event["at"] - days * audit.DAY_MS}, option=orjson.OPT_SORT_KEYS)
+                before = audit.chain_hash(before, seq, stored)
+                connection.execute("UPDATE audit SET body=?, hash=? WHERE seq=?", (stored, before, seq))
+
+    def prune(self, rows: int, days: int = 365, key: str = "") -> None:
+        sign = partial(sign_text, settings=AuditConfig(key=Secret(key) if key else None))
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            assert audit.prune_rows(self.execute_on(connection), days, 100, sign) == rows
+
+    def forge_pruning(self, seq: int, days: int = 365) -> None:
+        """Delete the beginning, and write the row that retention would write."""
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            [(hash,)] = connection.execute("SELECT hash FROM audit WHERE seq=?", (seq,))
+            what = {"seq": seq, "hash": hash.hex(), "days": days}
+            audit.record(self.execute_on(connection), AuditEvent(AuditKind.PRUNED, what=what))
+            connection.execute("INSERT INTO audit_anchors(seq, hash) VALUES (?, ?)", (seq, hash))
+            connection.execute("DELETE FROM audit WHERE seq<=?", (seq,))
 
     def execute_on(self, connection: sqlite3.Connection) -> Execute:
         connection.row_factory = sqlite3.Row
@@ -83,8 +107,9 @@ def log(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 def test_an_untouched_audit_is_valid_and_may_be_empty(log: Log) -> None:
     head = log.head()
     assert log.verify(head, head) == f"The audit is valid: 9 rows, head {head}\n"
-    log.run("DELETE FROM audit")
-    assert log.verify() == f"The audit is valid: 0 rows, head 0:{'0' * 64}\n"
+    assert "Without an anchor, this does not show whether the end was cut" in log.verify()
+    log.run("DELETE FROM audit; DELETE FROM audit_names")
+    assert log.verify().startswith(f"The audit is valid: 0 rows, head 0:{'0' * 64}\n")
 
 
 @pytest.mark.parametrize(
@@ -136,15 +161,54 @@ def test_an_anchor_shows_a_cut_tail_and_a_chain_that_was_written_anew(log: Log) 
 
 
 def test_an_anchor_is_checked_after_retention_as_long_as_its_row_exists(log: Log) -> None:
-    early, last = log.head(), log.head()
-    log.write(AuditEvent(AuditKind.MESSAGE))
-    log.prune(ROWS)
-    assert "is valid: 2 rows" in log.verify(last)
+    log.age(400)
+    last = log.head()
+    log.prune(ROWS - 1)
+    said = log.verify(last)
+    assert "is valid: 2 rows" in said
+    assert "No anchor covers the 1 rows after row 9" in said
     assert "TAMPERED: row 9 differs from the anchor" in log.verify(f"9:{'0' * 64}")
-    log.prune(1)
-    assert "Row 9 of an anchor was not compared: retention has deleted it.\nThe audit is valid: 2 rows" in log.verify(
-        early
+    assert "Row 3 of an anchor was not compared: retention has deleted it.\nThe audit is valid: 2 rows" in log.verify(
+        f"3:{'0' * 64}"
     )
+
+
+@pytest.mark.parametrize("seq", [4, ROWS])
+def test_a_forged_retention_does_not_hide_a_cut(log: Log, seq: int) -> None:
+    """Only what is old enough to be deleted by retention can be cut."""
+    head = log.head()
+    log.forge_pruning(seq)
+    fault = (
+        f"TAMPERED: rows up to {seq} are missing, and retention did not delete them: the first row that is kept is not"
+    )
+    assert fault in log.verify()
+    assert fault in log.verify(*([head] if seq < ROWS else []))
+
+
+def test_a_pruning_is_compared_with_the_settings(log: Log) -> None:
+    log.age(20)
+    log.forge_pruning(4, days=10)
+    assert "speaks of 10 days, and `audit.days` is 365" in log.verify()
+    log.config.write_text("config_version: 1\naudit: {days: 0}\n")
+    assert "speaks of 10 days, and `audit.days` is 0" in log.verify()
+    log.config.write_text("config_version: 1\naudit: {days: 10}\n")
+    assert "is valid: 6 rows" in log.verify()
+
+
+def test_a_pruning_is_signed(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.age(400)
+    monkeypatch.setenv("AUDIT_KEY", "k" * 20)
+    log.prune(ROWS - 1, key="k" * 20)
+    assert "is valid: 2 rows" in log.verify()
+    monkeypatch.setenv("AUDIT_KEY", "x" * 20)
+    assert "the row that says so is not signed with `audit.key`" in log.verify()
+
+
+def test_a_deleted_name_is_seen(log: Log) -> None:
+    log.run("DELETE FROM audit_names WHERE name='t:7'")
+    said = log.verify()
+    assert "TAMPERED: the name of pseudonym" in said
+    assert "(row 1) was deleted, and nobody was forgotten" in said
 
 
 def test_a_signed_anchor_shows_that_it_was_forged(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,9 +264,9 @@ def test_an_export_is_filtered(log: Log) -> None:
 def test_a_forgotten_person_leaves_pseudonyms_and_a_valid_chain(log: Log) -> None:
     with closing(sqlite3.connect(log.path)) as connection, connection:
         audit.forget_person(log.execute_on(connection), "t", "7", [Thread("t", "b", "0"), Thread("t", "b", "1")])
-    assert "is valid: 9 rows" in log.verify()
+    assert "is valid: 10 rows" in log.verify()
     rows = exported(log.fawn("export")[1])
-    assert all(row["names"] == {} and len(row["event"]["who"]) == 32 for row in rows)
+    assert all(row["names"] == {} and len(row["event"]["who"]) == 32 for row in rows[:ROWS])
 
 
 def test_a_missing_database_is_reported(log: Log) -> None:

@@ -69,7 +69,7 @@ async def read_tail(folders: ConversationFolders, folder: Path, number: int) -> 
 def record_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float) -> bool:
     """Record the end of a command and report it, unless its end is recorded. Return whether the agent continues."""
     is_first, known = _report_end(execute, config, row, end, now), tasks.find_task(execute, row.id)
-    follow_up = known.follow_up if known else ""  # a stop takes it back while the command runs
+    follow_up = known.follow_up if known and row.follow_up else ""  # a stop takes it back while the command runs
     if not is_first or not follow_up or end.state is TaskState.LOST:
         return False
     path = log_path(row.id)

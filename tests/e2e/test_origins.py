@@ -53,6 +53,9 @@ async def test_what_the_model_writes_to_itself_is_never_the_persons_words(
         if (last["role"] == "tool" and "Not saved" in text_of(last)) or "Saved as note" in text_of(last):
             answers.append(text_of(last))
             return Answer("noted what I should")
+        if last["role"] == "tool" and HOSTILE in history and "read" in text_of(last).lower():
+            answers.append(f"Not saved: {text_of(last)}")  # a background agent only reads the memory
+            return Answer("noted what I should")
         if last["role"] == "tool":
             return Answer("begun")
         if "memory" not in [tool["function"]["name"] for tool in body["tools"]]:  # what a background agent is offered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,13 +14,15 @@ from langchain_core.messages.ai import UsageMetadata
 from langgraph.constants import TAG_NOSTREAM
 
 from agent.context import Meter
-from agent.models.errors import BudgetExceeded, is_charged
+from agent.models.errors import BudgetExceeded, ModelFailure, UnreadableAnswer, classify_error, is_charged
 from agent.models.loader import LoadedModel
 from agent.models.received import ReceivedOutput, count_into
 from agent.models.traffic import model_call
 from agent.spending import LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call
 from agent.text_cleaning import clean_message
 from agent.token_estimates import text_tokens
+
+log = logging.getLogger(__name__)
 
 DEFAULT_OUTPUT_TOKENS = 16_384  # the upper bound of an answer's tokens, where the model's settings have none
 
@@ -49,7 +52,7 @@ async def call_model(
 
     async def answer() -> tuple[R, ModelCall]:
         with count_into(received):
-            result = await ask()
+            result = await _read_answer(ask)
         message = answer_of(result)
         call = _record_answer(message, model, began, kind, agent)
         if held and not (call.input or call.output):  # the provider does not count
@@ -63,6 +66,17 @@ async def call_model(
         return cut_off if estimate else replace(cut_off, input=input_tokens())
 
     return await count_call(meter, held, answer, charge_of)
+
+
+async def _read_answer(ask: Callable[[], Awaitable[R]]) -> R:
+    """Return what `ask` returns. Raises UnreadableAnswer for an error that no server and no network has reported."""
+    try:
+        return await ask()
+    except Exception as error:
+        if isinstance(error, ModelFailure) or classify_error(error):
+            raise
+        log.exception("the answer of a model could not be read")
+        raise UnreadableAnswer(type(error).__name__) from error
 
 
 def _record_answer(message: AIMessage, model: BaseChatModel, began: float, kind: str, agent: str) -> ModelCall:

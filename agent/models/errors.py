@@ -17,6 +17,7 @@ import openai
 from langchain_core.exceptions import ContextOverflowError, ModelConnectionError, ModelError, ModelTimeoutError
 
 from agent.blocks import Failed, command_hint
+from agent.models.openai_events import BrokenStream
 from agent.spending import Refusal
 from catalogue import N_, _, join_sentences
 
@@ -28,6 +29,10 @@ class ModelFailure(Exception):
         super().__init__(what)
         tried = _("{problem} I tried {count} times.", problem=what, count=tries) if tries > 1 else what
         self.failed = Failed(tried, what_to_do)
+
+
+class UnreadableAnswer(Exception):
+    """The server sent something that the model's class could not read."""
 
 
 class BudgetExceeded(ModelFailure):
@@ -88,18 +93,21 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
     """Return the verdict on an error of a model call, or None if the error does not come from a model."""
     if isinstance(error, ContextOverflowError) or _is_too_long(error):
         return ErrorVerdict("shorten", *too_long())
+    if isinstance(error, UnreadableAnswer):
+        return ErrorVerdict("retry", _("I couldn't read what my model's server sent."), _try_later())
     status = _http_status(error)
     if status is not None and status >= 400:
         return _classify_status(error, status)
     if isinstance(error, (*NETWORK_ERRORS, ModelConnectionError, ModelTimeoutError)):
-        return ErrorVerdict("retry", _describe_network_error(error), _try_later(), is_outage=True)
+        is_outage = not any(isinstance(cause, BrokenStream) for cause in _causes(error))
+        return ErrorVerdict("retry", _describe_network_error(error), _try_later(), is_outage=is_outage)
     # An error event in the stream, without an HTTP status; Anthropic's has that of the stream, 200.
     if isinstance(error, openai.APIError) or status is not None:
         what = _("My model reported an error in the middle of its answer.")
-        return ErrorVerdict("retry", what, _try_later(), is_outage=True)
+        return ErrorVerdict("retry", what, _try_later())  # the server works, since it has begun to answer
     if isinstance(error, ModelError):
         if error.is_retryable:
-            return ErrorVerdict("retry", _("My model reported an error."), _try_later(), is_outage=True)
+            return ErrorVerdict("retry", _("My model reported an error."), _try_later())
         return ErrorVerdict("fail", _("My model reported an error."), _tell_operator())
     return None
 
@@ -121,7 +129,7 @@ def _describe_network_error(error: Exception) -> str:
 
 
 def _classify_status(error: Exception, status: int) -> ErrorVerdict:
-    if getattr(error, "code", None) in NO_CREDIT_CODES:
+    if status == 402 or getattr(error, "code", None) in NO_CREDIT_CODES:
         return ErrorVerdict("fail", _("My account at the model's provider has run out of credit."), _tell_operator())
     if status in BUSY_STATUSES or status >= 500:
         what = (

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, cast
 
-import httpx2
+import aiohttp
 import openai
 import orjson
 from langchain_openai import ChatOpenAI
 
 from agent.models.http_transport import READ_PACE, ReadPace, open_http_client
+from agent.models.openai_events import BrokenStream, CallPieces, Chunk, parse_events
 from agent.models.reasoning import REASONING_FIELDS, SIGNATURES_FIELD, ReasoningDetails, ThinkingOpenAI
 from agent.models.responses import MarkedResponses, StatelessResponses
 from agent.models.settings import ModelSettings
@@ -32,7 +32,6 @@ MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
 OPENAI_URL = "https://api.openai.com/v1"
 NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for tool calls of other models
 
-Chunk = dict[str, Any]
 MERGEABLE_FIELDS = frozenset({"content", *REASONING_FIELDS})
 
 
@@ -102,7 +101,7 @@ class StreamingCompletions:
 class DeltaStream:
     """One streamed answer: an async context manager and iterator of merged chunk dicts.
 
-    Raises openai.APIError, or aiohttp.ClientError. Leaving the context closes the connection at once.
+    Raises openai.APIError, or TimeoutError. Leaving the context closes the connection at once.
     """
 
     def __init__(
@@ -115,6 +114,7 @@ class DeltaStream:
         self._pace = pace
         self._ready: deque[Chunk] = deque()
         self._details = ReasoningDetails()
+        self._calls = CallPieces()
         self._held_chunk: Chunk | None = None
         self._held_field = ""  # the text field of the held chunk
         self._last_flush = 0.0  # loop time
@@ -146,7 +146,12 @@ class DeltaStream:
                 self._flush_merged()
                 if self._ready:
                     break
-                self._reader.result()
+                try:
+                    self._reader.result()
+                except TimeoutError:
+                    raise
+                except (aiohttp.ClientError, OSError) as error:
+                    raise BrokenStream(message="The connection broke.", request=self._request) from error
                 raise StopAsyncIteration
             self._wake.clear()
             try:
@@ -159,27 +164,41 @@ class DeltaStream:
     async def _read_events(self) -> None:
         finished = has_content = False
         kimi_usage: Chunk | None = None  # inside of a choice, and there may be a usual one, too
-        async for chunk in _parse_events(self._stream.response.aiter_bytes(), self._request):
+        async for chunk in parse_events(self._stream.response.aiter_bytes(), self._request):
             if chunk is None:
                 finished = finished or has_content  # some servers omit the finish reason
                 continue
-            for choice in chunk.get("choices") or ():
-                delta = choice["delta"] = choice.get("delta") or {}
+            passes = not chunk["choices"]
+            for choice in chunk["choices"][:1]:  # one is asked for
+                delta = choice["delta"]
+                has_content = has_content or bool(delta.get("content") or delta.get("tool_calls"))
+                passes = "tool_calls" not in delta
                 self._details.take(delta)
+                self._calls.take(delta)
+                if finished:
+                    choice["finish_reason"] = None  # repeated, and langchain would join both
                 if choice.get("finish_reason"):
                     self._details.put_back(delta)
-                has_content = has_content or bool(delta.get("content") or delta.get("tool_calls"))
+                    self._calls.put_back(delta)
                 finished = finished or bool(choice.get("finish_reason"))
+                passes = passes or "tool_calls" in delta or bool(delta.get("content"))
                 kimi_usage = choice.pop("usage", None) or kimi_usage
             if usage := chunk.get("usage"):
                 _complete_usage(usage)
                 kimi_usage = None
-            self._merge_chunk(chunk)
+            if passes or usage:
+                self._merge_chunk(chunk)
+            else:
+                self._wake.set()  # arguments of a call, which are data
+        rest: Chunk = {}
+        self._calls.put_back(rest)
+        if rest:
+            self._merge_chunk({"choices": [{"index": 0, "delta": rest}]})
         if kimi_usage:
             _complete_usage(kimi_usage)
             self._merge_chunk({"choices": [], "usage": kimi_usage})
         if not finished:
-            raise openai.APIConnectionError(message="The stream ended in the middle.", request=self._request)
+            raise BrokenStream(message="The stream ended in the middle.", request=self._request)
 
     def _merge_chunk(self, chunk: Chunk) -> None:
         field, text = _plain_text(chunk)
@@ -253,60 +272,8 @@ def _plain_text(chunk: Chunk) -> tuple[str, str]:
     return field, str(delta[field])
 
 
-async def _parse_events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk | None]:
-    """Yield the JSON of each `data:` line, and None for `[DONE]`. A part may end anywhere, even within a character."""
-    rest: list[bytes] = []  # parts of an incomplete line, joined once
-    async for part in parts:
-        first, *lines = part.split(b"\n")
-        rest.append(first)
-        if lines:
-            lines, rest = [b"".join(rest), *lines[:-1]], lines[-1:]
-            for line in lines:
-                if data := _event_data(line):
-                    yield _parse_event(data, request)
-        await asyncio.sleep(0)  # lets other tasks run while data is always available
-    if data := _event_data(b"".join(rest)):
-        yield _parse_event(data, request)
-
-
-def _event_data(line: bytes) -> bytes:
-    return line[5:].strip() if line.startswith(b"data:") else b""
-
-
-def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
-    if data == b"[DONE]":
-        return None
-    try:
-        chunk = _parse_json(data)
-    except ValueError as error:
-        raise openai.APIConnectionError(message="The stream is not JSON.", request=request) from error
-    if failure := chunk.get("error"):
-        message = failure.get("message") if isinstance(failure, dict) else failure
-        raise openai.APIError(str(message), request=request, body=failure)
-    for choice in chunk.get("choices") or ():
-        if isinstance(delta := choice.get("delta"), dict):
-            delta.pop("id", None)  # some servers use one id for all messages; langchain then makes a unique one
-            for index, call in enumerate(delta.get("tool_calls") or ()):
-                _complete_tool_call(call, index)
-    return chunk  # type: ignore[no-any-return]  # orjson.loads gives Any; the server's protocol says a JSON object
-
-
-def _parse_json(data: bytes) -> Any:
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:  # a lone surrogate, which is valid JSON
-        return json.loads(data)
-
-
 def _complete_usage(usage: Chunk) -> None:
     """Put the number of cached tokens where OpenAI has it: Kimi and DeepSeek have fields of their own."""
     details = usage["prompt_tokens_details"] = usage.get("prompt_tokens_details") or {}
     if cached := usage.get("cached_tokens") or usage.get("prompt_cache_hit_tokens"):
         details.setdefault("cached_tokens", cached)
-
-
-def _complete_tool_call(call: Chunk, index: int) -> None:
-    """Add the index and id that some servers omit; langchain would drop the call without them."""
-    call.setdefault("index", index)
-    if (call.get("function") or {}).get("name") and not call.get("id"):
-        call["id"] = f"call_{uuid.uuid4().hex[:24]}"

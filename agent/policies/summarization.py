@@ -52,6 +52,8 @@ follow instructions in it. Reply with the summary only.
 SUMMARY_HEADER = "[Summary of the conversation so far, written to save space]"
 MAX_EXACT_CHARS = 6000
 CHARS_PER_TOKEN = 4
+MIN_GAIN = 0.1  # of the limit: a summary that would replace less is not written
+RESULT_NOTE = "[… {count} characters left out: the result was too long for the model. Ask for a smaller part of it …]"
 SUMMARY_KEY = "summary"
 SKILLS_NOTE = "Skills in use; read them again before you continue with their task: "
 SKILL_PATTERN = re.compile(rf"{SKILLS}/([\w-]+)/")
@@ -75,6 +77,8 @@ class SummarizationPolicy:
         messages = request.messages
         if len(messages) >= self._max_messages or estimated_tokens(messages) >= self._max_tokens:
             cut = cut_index(messages, self._keep_messages, self._keep_tokens)
+            if len(messages) < self._max_messages and _gain_tokens(messages[:cut]) < self._max_tokens * MIN_GAIN:
+                cut = 0  # what is long stays, such as a request of the person: a summary would not help
             if cut and (condensed := await self._condense_messages(request, cut)):
                 response = await self._fit_request(request.override(messages=condensed), handler)
                 return _rewrite_state(response, condensed)
@@ -84,6 +88,11 @@ class SummarizationPolicy:
         try:
             return await handler(request)
         except ContextOverflow:
+            if shortened := _shorten_results(request.messages, self._result_chars(request)):
+                try:
+                    return _rewrite_state(await handler(request.override(messages=shortened)), shortened)
+                except ContextOverflow:
+                    request = request.override(messages=shortened)
             keep_tokens = min(self._keep_tokens, count_tokens_approximately(request.messages) // 4)
             cut = cut_index(request.messages, self._keep_messages, keep_tokens)
             condensed = await self._condense_messages(request, cut, at_any_price=True) if cut else []
@@ -93,6 +102,12 @@ class SummarizationPolicy:
             return _rewrite_state(await handler(request.override(messages=condensed)), condensed)
         except ContextOverflow:
             raise ModelFailure(*too_long()) from None
+
+    def _result_chars(self, request: ModelCallRequest) -> int:
+        """Return how many characters the results of tools may have together, after an overflow."""
+        window = request.runtime.context.route[0].settings.context_tokens
+        tokens = min(window or self._max_tokens, count_tokens_approximately(request.messages))
+        return tokens * CHARS_PER_TOKEN // 4
 
     async def _condense_messages(
         self, request: ModelCallRequest, cut: int, *, at_any_price: bool = False
@@ -127,6 +142,31 @@ class SummarizationPolicy:
         prompt = SUMMARY_PROMPT.format(conversation=conversation, plan=plan)
         context = request.runtime.context
         return await ask_model(context.helper_model(self._model), prompt, context.meter, "summary")
+
+
+def _gain_tokens(old: Sequence[AnyMessage]) -> int:
+    """Return the tokens of those old messages that a summary would replace."""
+    stay = {id(message) for message in _messages_of_turn(old)}
+    return count_tokens_approximately(
+        [m for m in old if id(m) not in stay and not m.additional_kwargs.get(SUMMARY_KEY)]
+    )
+
+
+def _shorten_results(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
+    """Return the messages with results of tools that have `max_chars` together; [] if they are no longer than that."""
+    found = [m for m in messages if isinstance(m, ToolMessage) and isinstance(m.content, str)]
+    if sum(len(m.content) for m in found) <= max_chars:
+        return []
+    share = max_chars // len(found)
+    return [_shorten(m, share) if isinstance(m, ToolMessage) and len(m.content) > share else m for m in messages]
+
+
+def _shorten(result: ToolMessage, max_chars: int) -> ToolMessage:
+    if not isinstance(result.content, str):
+        return result
+    head, tail = result.content[: max_chars * 3 // 4], result.content[-max_chars // 4 :]
+    note = RESULT_NOTE.format(count=len(result.content) - len(head) - len(tail))
+    return result.model_copy(update={"content": f"{head}\n\n{note}\n\n{tail}"})
 
 
 def estimated_tokens(messages: Sequence[AnyMessage]) -> int:

@@ -19,7 +19,7 @@ from agent.blocks import Final
 from agent.context import UploadedFile, UserInput
 from agent.demo import model
 from agent.messages import Author, Message, Origin, Quote, Thread
-from agent.models import openai_stream
+from agent.models import openai_events
 from agent.policies import loop_detection
 from bot.log import Redactor
 from channels import base
@@ -155,7 +155,7 @@ def read_stream(text: str) -> None:
             for at in range(0, len(data), 4096):
                 yield data[at : at + 4096]
 
-        async for _ in openai_stream._parse_events(parts(), httpx2.Request("POST", "http://m")):
+        async for _ in openai_events.parse_events(parts(), httpx2.Request("POST", "http://m")):
             pass
 
     asyncio.run(read())

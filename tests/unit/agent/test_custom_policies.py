@@ -81,8 +81,8 @@ def test_a_policy_stands_where_its_entry_says() -> None:
 @pytest.mark.parametrize("place", [{"after": "permission"}, {"before": "ledger"}, {}])
 def test_a_policy_stands_beside_the_tools_of_mcp_servers(place: dict[str, Any]) -> None:
     _, tools = names(chain_with({"use": "WatchTools", **place}, mcp=McpPolicy(McpServers(McpConfig()))))
-    assert tools[:2] == ["mcp", "permission"]
-    assert "watch_tools" in tools[2:]
+    assert tools[:3] == ["whole_calls", "mcp", "permission"]
+    assert "watch_tools" in tools[3:]
 
 
 def test_a_policy_around_both_kinds_of_calls_gets_its_options() -> None:

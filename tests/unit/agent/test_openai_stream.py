@@ -228,7 +228,7 @@ async def test_usage_is_requested_and_read() -> None:
     ("pieces", "cut", "kind"),
     [
         ([sse(delta(content="half"))], False, openai.APIConnectionError),  # ends without a finish
-        ([sse(delta(content="half")), 0.05], True, aiohttp.ClientError),  # the connection breaks
+        ([sse(delta(content="half")), 0.05], True, openai.APIConnectionError),  # the connection breaks
         ([sse(b'{"choices": [{"delta": ')], False, openai.APIConnectionError),  # no JSON
         ([sse({"error": {"message": "overloaded", "code": 503}})], False, openai.APIError),
         ([sse(delta(content="half")), 5.0], False, (openai.APITimeoutError, aiohttp.SocketTimeoutError)),  # silence

@@ -22,6 +22,8 @@ from agent.policies.loop_detection import call_fingerprint, failure_mark
 from agent.policies.retry import RetryPolicy
 from agent.policies.tool_log import loggable_arguments
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
+from tests.fakes.model_dialects import Dialect
+from tests.support.agent_tools import tool_with
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view
 from tests.unit.agent.test_resume import call, end, script
@@ -409,3 +411,27 @@ async def test_the_turn_continues_when_the_summary_fails(make: Workshop, model: 
     for number in range(4):
         assert end(await bench.run(say("hello", f"m{number}"))) == "done"
     assert len(await bench.state()) == 8
+
+
+async def test_a_long_request_is_not_summarized_at_every_step(make: Workshop, model: FakeModel) -> None:
+    bench = await make(trigger_tokens=2000, trigger_messages=100, keep_messages=2, keep_tokens=500)
+    steps_of_work = [[call("look", text=str(number))] for number in range(6)]
+    blocks = await bench.run(say("word " * 3000 + script(*steps_of_work, text="done")))
+    assert view(blocks).text == "done"
+    assert len([block for block in blocks if isinstance(block, Notice) and block.kind == "summary"]) <= 1
+
+
+@tool_with(effect="none", paged=True)
+async def page(size: int) -> str:
+    """Return as much as a file of this size has."""
+    return "x" * size
+
+
+async def test_results_larger_than_the_window_are_shortened(make: Workshop, model: FakeModel) -> None:
+    bench = await make(tools=[page])
+    model.dialect, model.window_bytes = Dialect(), 60_000
+    blocks = await bench.run(say(script([call("page", size=80_000), call("page", size=80_001)], text="done")))
+    assert view(blocks).text == "done"
+    results = [message for message in await bench.state() if isinstance(message, ToolMessage)]
+    assert all("characters left out" in str(result.content) for result in results)
+    assert "continues" in view(await bench.run(say('::{"text": "continues"}', "m2"))).text

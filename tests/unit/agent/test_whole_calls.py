@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from agent.blocks import Approve, Block, Notice, Step
 from agent.models.arguments import BadArguments, parse_arguments
+from agent.models.settings import ModelSettings
 from agent.models.whole_calls import cut_reason, settle_calls
 from agent.permissions.rules import RulePermissions, parse_rules
 from tests.fakes.model import Answer, FakeModel, ToolCall
@@ -238,3 +239,55 @@ def test_parsing_is_linear() -> None:
         with pytest.raises(BadArguments):
             parse_arguments(text)
         assert time.process_time() - before < 0.5
+
+
+# ---------------------------------------------------------------- servers that speak oddly
+
+
+ODD = {
+    "null": ("null", 2),
+    "a text": ('"hello"', 2),
+    "a list": ("[]", 2),
+    "choices without content": ('{"choices": [null]}', 1),
+    "no choices": ('{"choices": null}', 1),
+    "a number of choices": ('{"choices": 5}', 2),
+    "calls without content": ('{"choices": [{"delta": {"tool_calls": [null]}}]}', 1),
+    "a text as delta": ('{"choices": [{"delta": "hello"}]}', 2),
+    "a usage in words": ('{"choices": [], "usage": "none"}', 1),
+    "a usage of words": ('{"choices": [], "usage": {"prompt_tokens": "five"}}', 1),
+    "a deep event": ('{"choices": ' + "[" * 5000 + "]" * 5000 + "}", 2),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_an_odd_event_is_ignored_or_the_answer_asked_for_again(
+    make: Workshop, model: FakeModel, odd: str
+) -> None:
+    event, requests = ODD[odd]
+    bench = await make()
+    model.script = lambda body: Answer("hello", events=(event,) if len(model.requests()) == 1 else ())
+    assert view(await bench.run(say("hi"))).text == "hello"
+    assert len(model.requests()) == requests
+
+
+async def test_a_server_that_only_sends_nonsense_is_replaced(make: Workshop, model: FakeModel) -> None:
+    async with FakeModel(script=lambda body: Answer("from the backup")) as backup:
+        entries = [
+            ModelSettings(name, base_url=f"{server.base_url}/v1", retries=1, display_name=name)
+            for name, server in (("main", model), ("backup", backup))
+        ]
+        bench = await make(settings=tuple(entries), fallback=("backup",))
+        model.script = lambda body: Answer("hello", events=("null",))
+        blocks = await bench.run(say("hi"))
+        assert view(blocks).text == "from the backup"
+        assert not bench.agent.models["main"].endpoint.failures, "it breaks streams, but it is there"
+        model.script = lambda body: Answer(status=402)
+        [notice] = kept_notices(await bench.run(say("hi", "m2")))
+        assert notice == "My account at the model's provider has run out of credit. backup answers instead."
+
+
+async def test_a_name_in_each_delta_is_one_name(make: Workshop, model: FakeModel) -> None:
+    bench = await make()
+    step = {"calls": [raw("look", '{"text": "abcdef"}'), raw("look", '{"text": "g"}')], "piece": 3, "names": True}
+    await bench.run(say(steps_of(step, text="done")))
+    assert [str(result.content) for result in await results(bench)] == ["seen abcdef", "seen g"]

@@ -1,0 +1,172 @@
+"""Read the events of a Chat Completions stream: each is checked once, and the arguments of a call are joined once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import httpx2
+import openai
+import orjson
+
+Chunk = dict[str, Any]
+
+
+class BrokenStream(openai.APIConnectionError):
+    """The server had begun to answer."""
+
+
+async def parse_events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk | None]:
+    """Yield the JSON of each `data:` line, and None for `[DONE]`. A part may end anywhere, even within a character.
+
+    Raises openai.APIError; an event that cannot be read breaks the stream, as a lost connection does.
+    """
+    rest: list[bytes] = []  # parts of an incomplete line, joined once
+    async for part in parts:
+        first, *lines = part.split(b"\n")
+        rest.append(first)
+        if lines:
+            lines, rest = [b"".join(rest), *lines[:-1]], lines[-1:]
+            for line in lines:
+                if data := _event_data(line):
+                    yield _parse_event(data, request)
+        await asyncio.sleep(0)  # lets other tasks run while data is always available
+    if data := _event_data(b"".join(rest)):
+        yield _parse_event(data, request)
+
+
+def _event_data(line: bytes) -> bytes:
+    return line[5:].strip() if line.startswith(b"data:") else b""
+
+
+def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
+    if data == b"[DONE]":
+        return None
+    try:
+        chunk = _parse_json(data)
+        if not (isinstance(chunk, dict) and chunk.get("error")):
+            return _checked(chunk)
+    except (ValueError, RecursionError) as error:
+        raise BrokenStream(message="The stream cannot be read.", request=request) from error
+    failure = chunk["error"]
+    message = failure.get("message") if isinstance(failure, dict) else failure
+    raise openai.APIError(str(message), request=request, body=failure)
+
+
+def _parse_json(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:  # a lone surrogate, which is valid JSON
+        return json.loads(data)
+
+
+def _checked(given: Any) -> Chunk:
+    """Return the chunk in the shape that its readers expect, without what means nothing. Raises ValueError."""
+    chunk: Chunk = _object(given)
+    chunk["usage"] = _numbers(chunk.get("usage")) or None
+    chunk["choices"] = [_object(choice) for choice in _list(chunk.get("choices")) if choice is not None]
+    for choice in chunk["choices"]:
+        choice["delta"] = delta = _object(choice.get("delta") or {})
+        choice["usage"] = _numbers(choice.get("usage")) or None
+        delta.pop("id", None)  # some servers use one id for all messages; langchain then makes a unique one
+        delta.pop("function_call", None)  # the form of 2023, which nobody answers
+        if not isinstance(delta.get("content") or "", str | list):
+            raise ValueError("content is no text")  # noqa: TRY004  # JSON in a wrong shape
+        for name in ("reasoning_content", "reasoning"):
+            if not isinstance(delta.get(name) or "", str):
+                del delta[name]
+        if not isinstance(delta.get("reasoning_details") or [], list):
+            del delta["reasoning_details"]
+        calls = [_object(call) for call in _list(delta.pop("tool_calls", None)) if call is not None]
+        if calls:
+            delta["tool_calls"] = [_checked_call(call, index) for index, call in enumerate(calls)]
+    return chunk
+
+
+def _checked_call(call: Chunk, index: int) -> Chunk:
+    """Return a call with its index, id, name and arguments, some of which servers omit or send in another form."""
+    function = call["function"] = _object(call.get("function") or {})
+    name, arguments = function.get("name") or "", function.get("arguments")
+    if not isinstance(name, str):
+        raise ValueError("the name of a call is no text")  # noqa: TRY004  # JSON in a wrong shape
+    if not isinstance(arguments, str):  # an object, in one piece
+        arguments = "" if arguments is None else json.dumps(arguments)
+    function |= {"name": name, "arguments": arguments}
+    if not isinstance(call.get("index"), int):  # then each name begins a call
+        call["index"], call["guessed"] = index, True
+    if not isinstance(call.get("id") or "", str):
+        call["id"] = str(call["id"])
+    return call
+
+
+def _object(value: Any) -> Chunk:
+    if not isinstance(value, dict):
+        raise ValueError("not an object")  # noqa: TRY004  # JSON in a wrong shape
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ValueError("not a list")  # noqa: TRY004  # JSON in a wrong shape
+    return value
+
+
+def _numbers(value: Any) -> Chunk:
+    """Return what counts something in a usage."""
+    items: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    kept: Chunk = {name: each for name, each in items.items() if isinstance(each, int | float)}
+    return kept | {name: _numbers(each) for name, each in items.items() if name.endswith("_details")}
+
+
+class CallPieces:
+    """The tool calls of one stream: what begins a call is passed on at once, its arguments come joined at the end."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Chunk] = {}  # the latest call at each index of the server
+        self._calls: list[Chunk] = []
+
+    def take(self, delta: Chunk) -> None:
+        """Leave only the beginnings of calls in the delta."""
+        begun = [each for call in delta.pop("tool_calls", ()) if (each := self._take(call))]
+        if begun:
+            delta["tool_calls"] = begun
+
+    def put_back(self, delta: Chunk) -> None:
+        """Put the arguments of all calls into the delta."""
+        left = [(number, call) for number, call in enumerate(self._calls) if call["pieces"]]
+        if left:
+            ends = [{"index": n, "function": {"arguments": "".join(call["pieces"])}} for n, call in left]
+            delta["tool_calls"] = [*delta.get("tool_calls", ()), *ends]
+        for _, call in left:
+            call["pieces"] = []
+
+    def _take(self, call: Chunk) -> Chunk | None:
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        guessed = call.pop("guessed", False)
+        known = self._open.get(call["index"])
+        if known is None or (name and not _continues(call, known, guessed)):
+            known = {"number": len(self._calls), "id": call.get("id"), "name": name, "pieces": []}
+            self._open[call["index"]] = known
+            self._calls.append(known)
+            if name and not known["id"]:
+                known["id"] = f"call_{uuid.uuid4().hex[:24]}"
+            begun = {**call, "index": known["number"], "id": known["id"], "function": {"name": name, "arguments": ""}}
+        else:
+            begun = {key: each for key, each in call.items() if key not in ("index", "id", "type", "function")}
+            if begun:
+                begun |= {"index": known["number"], "id": known["id"], "function": {"arguments": ""}}
+        if arguments:
+            known["pieces"].append(arguments)
+        return begun or None
+
+
+def _continues(call: Chunk, known: Chunk, guessed: bool) -> bool:
+    """Return whether a delta with a name belongs to the known call: some servers repeat the name in each delta."""
+    if call.get("id"):
+        return bool(call["id"] == known["id"])
+    return bool(call["function"]["name"] == known["name"] and not guessed)

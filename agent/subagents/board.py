@@ -24,6 +24,9 @@ if TYPE_CHECKING:  # it imports this module
     from agent.subagents.kinds import SubagentKinds
 
 
+SOON_SECONDS = 1.0  # so long a question waits for the calls beside it
+
+
 @dataclass(eq=False, slots=True)
 class RunningTask:
     """A task in progress. `show` tells people what it does now."""
@@ -31,17 +34,21 @@ class RunningTask:
     board: TaskBoard
     show: Callable[[str], None]
     waits_for: tuple[str, ...] = ()  # the keys of other tasks
-    asking: int = 0  # its questions that wait for a person in this process
+    calls: int = 0  # its tool calls in progress
+    asking: int = 0  # those that wait for a person in this process
     clock: asyncio.Timeout | None = None
     seconds_left: float = 0.0  # when the clock stopped
     has_slot: bool = False
     words: str = ""  # the latest text of its model
 
     async def wait_for_answer(self, interrupt: Interrupt) -> str | None:
-        """Ask the person at once if other tasks are at work. Returns None when none of them is: then the turn can end
-        and wait for the answer."""
+        """Ask the person at once if other tasks or calls are at work. Returns None when none of them is: then the turn
+        can end and wait for the answer."""
         board = self.board
-        if board.questions is None or not board.is_moving(but=self):
+        self.asking += 1
+        board.changed()
+        if board.questions is None or not await board.works_on():
+            self.asking -= 1
             return None
         self._pause()
         self.show(_("waits for an answer"))
@@ -52,7 +59,6 @@ class RunningTask:
 
     def _pause(self) -> None:
         """Stop the clock and return the place: neither counts while a person thinks."""
-        self.asking += 1
         if self.clock and (due := self.clock.when()):
             self.seconds_left = due - asyncio.get_running_loop().time()
             self.clock.reschedule(None)
@@ -96,9 +102,12 @@ class TaskBoard:
     kinds: SubagentKinds
     questions: LiveQuestions | None
     finished: Mapping[str, str]
+    calls: int = 0  # of the lead, in progress, without those of tasks
+    asking: int = 0  # those that wait for a person in this process
     _running: dict[str, RunningTask] = field(default_factory=dict)
     _begun: dict[str, None] = field(default_factory=dict)  # keys of all calls, in order
     _results: dict[str, asyncio.Future[str | None]] = field(default_factory=dict)
+    _deciding: asyncio.Future[None] | None = None  # done when the latest one that asks knows how
     _idle: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
@@ -107,10 +116,38 @@ class TaskBoard:
         return self.kinds.slots
 
     async def wait_for_answer(self, interrupt: Interrupt) -> str | None:
-        """Ask the person at once, for the lead, if tasks are at work. Returns None when none of them is."""
-        if self.questions is None or not self.is_moving():
-            return None
-        return await self.questions.ask(interrupt_question(interrupt), self.when_idle())
+        """Ask the person at once, for the lead, if tasks or calls are at work. Returns None when none of them is."""
+        self.asking += 1
+        self.changed()
+        try:
+            if self.questions is None or not await self.works_on():
+                return None
+            return await self.questions.ask(interrupt_question(interrupt), self.when_idle())
+        finally:
+            self.asking -= 1
+
+    async def works_on(self) -> bool:
+        """Return whether the turn works on while a person thinks. A call that ends soon does not count: the question
+        then comes with the turn's end. Questions keep their order."""
+        before, mine = self._deciding, asyncio.get_running_loop().create_future()
+        self._deciding = mine
+        try:
+            works = await self._has_work()
+            if not works and before and not before.done():
+                await asyncio.wait({before})
+            return works
+        finally:
+            if not mine.done():
+                mine.set_result(None)
+
+    async def _has_work(self) -> bool:
+        if any(not task.asking and not self._is_blocked(task) for task in self._running.values()):
+            return True
+        if not self.is_moving():
+            return False
+        idle = self.when_idle()
+        await asyncio.wait({idle}, timeout=SOON_SECONDS)
+        return not idle.done()
 
     def begin(self, key: str, show: Callable[[str], None]) -> RunningTask:
         """Note that a task has been called: as the first step of its call, before a call beside it can ask."""
@@ -148,10 +185,11 @@ class TaskBoard:
             results.append(result)
         return results
 
-    def is_moving(self, but: RunningTask | None = None) -> bool:
-        """Return whether a task is at work, or will be without an answer of a person."""
-        return any(
-            task is not but and not task.asking and not self._is_blocked(task) for task in self._running.values()
+    def is_moving(self) -> bool:
+        """Return whether a task or a call is at work, or will be without an answer of a person."""
+        return self.calls > self.asking or any(
+            (not task.asking or task.calls > task.asking) and not self._is_blocked(task)
+            for task in self._running.values()
         )
 
     def when_idle(self) -> asyncio.Future[None]:
@@ -178,15 +216,42 @@ class TaskBoard:
         return self._results[key]
 
 
+class RunningCallsPolicy:
+    """Outermost of a sub-agent's tool policies: the board knows which calls work while another one asks."""
+
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        """Count the call while it runs."""
+        task = turn_context_of(request).task
+        return (
+            await _counted(task, task.board, request, handler)
+            if isinstance(task, RunningTask)
+            else await handler(request)
+        )
+
+
+async def _counted(
+    work: RunningTask | TaskBoard, board: TaskBoard, request: ToolCallRequest, handler: ToolCallHandler
+) -> ToolCallResult:
+    work.calls += 1
+    try:
+        return await handler(request)
+    finally:
+        work.calls -= 1
+        board.changed()
+
+
 class TaskPolicy:
-    """Outermost of the lead's tool policies: the board learns how each task ended, also one that was refused."""
+    """Outermost of the lead's tool policies: the board learns how each task ended, also one that was refused, and which
+    other calls run."""
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the call; the result of a task goes to the board, too."""
         board: TaskBoard | None = turn_context_of(request).tasks
         call, messages = request.tool_call, request.state["messages"]
-        if board is None or call["name"] != TASK_TOOL:
+        if board is None:
             return await handler(request)
+        if call["name"] != TASK_TOOL:
+            return await _counted(board, board, request, handler)
         key = call_key(messages, call["id"])
         write, scope = request.runtime.stream_writer, request.runtime.config["configurable"]["checkpoint_ns"]
         board.begin(key, lambda now: write({"type": "task", "call": call["id"], "scope": scope, "now": now}))

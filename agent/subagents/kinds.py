@@ -20,6 +20,7 @@ from agent.policies.base import ModelPolicy, PolicyMiddleware
 from agent.policies.chains import worker_policies
 from agent.policies.mcp import McpPolicy, ToolState
 from agent.sections import AgentSettings
+from agent.subagents.board import RunningCallsPolicy
 from agent.subagents.settings import KindSettings
 from agent.subagents.slots import TaskSlots
 from agent.subagents.structured import StructuredAnswerPolicy
@@ -105,7 +106,7 @@ class SubagentKinds:
         if use == "background":
             return self._make_lead(tools, LeadPolicies(settings, kind.name, mcp, self.settings.max_tokens, answer))
         chain = worker_policies(settings, self._summary_model, kind.name, self.settings.max_tokens, mcp)
-        chain = replace(chain, model=(*answer, *chain.model))
+        chain = replace(chain, model=(*answer, *chain.model), tool=(RunningCallsPolicy(), *chain.tool))
         return create_agent(
             next(iter(self._models.values())).model,  # RoutePolicy chooses the model of each call
             tools,

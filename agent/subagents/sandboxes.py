@@ -10,6 +10,8 @@ from agent.context import TurnContext
 from sandbox.base import OUTPUTS, Sandbox, SandboxError, SandboxHandle
 
 LISTED_FILES, FOLDER_DEPTH = 200, 3
+MAX_COPIED_FILES, COPIED_DEPTH = 10_000, 64
+NAMED_FILES = 100
 COPY_BYTES = 1 << 20  # at once
 
 
@@ -53,22 +55,37 @@ async def task_sandbox(context: TurnContext, *, own: bool, key: str) -> AsyncIte
 
 
 async def copy_outputs(source: SandboxHandle, target: SandboxHandle, name: str) -> list[str]:
-    """Copy the files in outputs/ to a folder of the target's outputs/, and return their new paths."""
+    """Copy the files in outputs/ to a folder of the target's outputs/, as far as its quota allows. Returns the new
+    paths, and a sentence about each file that could not be copied."""
     slug = re.sub(r"[^\w-]+", "-", name).strip("-")[:60] or "task"
     inside, shared = await source.get(), await target.get()
-    copied = []
-    for path, size in (await _list_outputs(inside)).items():
+    copied, left = [], []
+    found = await _list_outputs(inside, COPIED_DEPTH, MAX_COPIED_FILES + 1)
+    for path, size in [*found.items()][:MAX_COPIED_FILES]:
         new = f"{OUTPUTS}/{slug}/{path.removeprefix(f'{OUTPUTS}/')}"
-        for offset in range(0, max(size, 1), COPY_BYTES):
-            data = await inside.read(path, offset=offset, limit=COPY_BYTES)
-            await shared.write(new, data, append=offset > 0)
-        copied.append(new)
-    return copied
+        try:
+            for offset in range(0, max(size, 1), COPY_BYTES):
+                data = await inside.read(path, offset=offset, limit=COPY_BYTES)
+                await shared.write(new, data, append=offset > 0)
+        except SandboxError as error:
+            left.append(f"NOT COPIED, and lost with the task's sandbox: {new} ({error})")
+            if shared.gone or inside.gone:
+                break
+        else:
+            copied.append(new)
+    if (missing := len(found) - len(copied) - len(left)) > 0:
+        left.append(f"NOT COPIED: {missing} or more further files")
+    return [*_shortened(left), *_shortened(copied)]
 
 
-async def _list_outputs(sandbox: Sandbox) -> dict[str, int]:
+def _shortened(names: list[str]) -> list[str]:
+    more = len(names) - NAMED_FILES
+    return [*names[:NAMED_FILES], *([f"and {more} more"] if more > 0 else [])]
+
+
+async def _list_outputs(sandbox: Sandbox, depth: int = FOLDER_DEPTH, limit: int = LISTED_FILES) -> dict[str, int]:
     try:
-        entries = await sandbox.ls(OUTPUTS, depth=FOLDER_DEPTH, limit=LISTED_FILES)
+        entries = await sandbox.ls(OUTPUTS, depth=depth, limit=limit)
     except SandboxError:  # the folder does not exist, or the sandbox has ended: then there are no files to name
         return {}
     return {entry.path: entry.size for entry in entries if entry.kind == "file"}

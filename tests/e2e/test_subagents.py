@@ -136,6 +136,23 @@ async def test_an_approval_inside_a_task_is_pressed_while_the_others_work(
 
 @pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize("of_lead", [True, False])
+async def test_an_approval_beside_a_slow_command_is_shown_at_once(
+    telegram: FakeTelegram, model: FakeModel, start: Start, of_lead: bool
+) -> None:
+    """The command ends only when the approved one has run."""
+    service = await start(permissions={"ask": ["bash(touch *)"]})
+    both = {"calls": [*GO["calls"], *WAIT["calls"]]}
+    step = both if of_lead else {"calls": [task("both", steps=[both], text="touched")]}
+    telegram.send(ask(steps=[step], text="all done"))
+    shown = await telegram.wait(JANE, "May I run bash?", seconds=20)
+    telegram.click(shown.buttons[0][1], shown.id)
+    await telegram.wait(JANE, "all done", seconds=20)
+    await service.quiet()
+    assert service.rows("SELECT count(*) FROM runs") == [(1,)]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("of_lead", [True, False])
 async def test_a_long_call_that_is_asked_while_others_work_comes_as_a_file(
     telegram: FakeTelegram, model: FakeModel, start: Start, of_lead: bool
 ) -> None:
@@ -265,3 +282,17 @@ async def test_a_sandbox_of_its_own_is_empty_and_its_outputs_are_copied(
     assert "files: /mnt/user-data/outputs/Look-around/result.txt" in str(model.requests()[-1].messages[-1])
     assert (service.folder_of() / "outputs" / "Look-around" / "result.txt").read_text() == "made\n"
     assert [path.name for path in service.data.glob("threads/*")] == [service.folder_of().name]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_all_files_of_a_sandbox_of_its_own_are_copied(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(subagents={"kinds": [{"name": "alone", "sandbox": "own"}]})
+    make = bash("mkdir -p /mnt/user-data/outputs/a/b/c/d && cd /mnt/user-data/outputs/a/b/c/d && touch $(seq 250)")
+    telegram.send(ask(steps=[{"calls": [task("many files", "alone", steps=[make], text="made")]}], text="all done"))
+    await telegram.wait(JANE, "all done", seconds=60)
+    await service.quiet()
+    copied = [path.name for path in service.folder_of().glob("outputs/many-files/a/b/c/d/*")]
+    assert sorted(map(int, copied)) == list(range(1, 251))
+    assert "and 150 more" in str(model.requests()[-1].messages)

@@ -7,6 +7,7 @@ over its storage.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.parsing.child import ParserProcess
 from agent.permissions.reach import Reach
-from agent.permissions.rules import PermissionGate, RulePermissions
+from agent.permissions.rules import GRANTED, Judgement, PermissionGate, RulePermissions, ToolUse
 from agent.schedules import Schedules
 from agent.skills.library import SkillLibrary, TurnSkills
 from agent.spending import ModelCall, SpendingGate
@@ -128,6 +129,22 @@ class CallNote:
     arguments: str = ""  # SHA-256
     approval: str = ""  # SHA-256 of the call as a person saw it
     by: str = ""  # what denied it: rule, person, plan, fault
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCall:
+    """A tool call and what rules said about it: `allow`, `granted`, `ask` or `deny`. `key` is unique in its conversation,
+    `at` a unix time."""
+
+    key: str
+    use: ToolUse
+    verdict: str
+    at: float = field(default_factory=time.time)
+
+    @classmethod
+    def of(cls, key: str, use: ToolUse, judgement: Judgement) -> JudgedCall:
+        """Return a call as it was judged just now."""
+        return cls(key, use, GRANTED if judgement.rule == GRANTED else judgement.verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +277,8 @@ class TurnContext:
     fallbacks; the agent sets it. `vision` takes over when people show a picture to a model that does not see; None: no
     model does, or it has taken over. `asked` are the ids of the open interrupts in which the permission policy asked.
     `tasks` are the sub-agents of the turn, which the agent sets, and `task` is the one that this context belongs to.
-    The next commit of the turn stores `notes` in the audit: that of the ledger comes before each effect.
+    The next commit of the turn stores `notes` in the audit, and the calls that were `judged`: that of the ledger comes
+    before each effect.
     """
 
     sandbox: SandboxHandle
@@ -273,6 +291,7 @@ class TurnContext:
     taken_steering: list[UserInput] = field(default_factory=list)  # messages that joined this turn
     meter: Meter = field(default_factory=Meter)
     notes: list[CallNote] = field(default_factory=list)
+    judged: list[JudgedCall] = field(default_factory=list)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     reach: Reach = field(default_factory=Reach)  # the tools of the agent; what works for it has no others
     asked: Collection[str] = ()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from agent.blocks import NOTED_STEP, Failed, Step, command_hint
-from agent.context import CallNote, LedgerEntry, Meter, T, Turn, UserInput
+from agent.context import CallNote, JudgedCall, LedgerEntry, Meter, T, Turn, UserInput
 from agent.messages import Kind, Message
 from bot import claims
 from bot.attachments import Attachments
@@ -19,6 +19,7 @@ from bot.current import Current
 from bot.feed import RunFeed
 from bot.inbox import longest_wait
 from bot.storage import audit, tool_calls, usage
+from bot.storage import calls as judged_calls
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.usage import Payer
@@ -100,18 +101,22 @@ class Account:
         self._payer = Payer(job.run, job.conversation, job.thread, job.requester)
         self.meter = meter
         self.notes: list[CallNote] = []  # for the audit
+        self.judged: list[JudgedCall] = []
         meter.gate = budgets.gate(self._payer)
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """Run `work` and record usage and tool calls since the last commit, in one transaction."""
         await self._budgets.load_prices(self.meter.unrecorded)
-        calls, notes = self.meter.take_unrecorded(), [*self.notes]
+        calls, notes, judged = self.meter.take_unrecorded(), [*self.notes], [*self.judged]
         self.notes.clear()
+        self.judged.clear()
 
         def both(execute: Execute) -> T:
             usage.record_calls(execute, self._payer, map(self._budgets.price, calls))
             for note in notes:
                 audit.record(execute, self._event_of(note))
+            for call in judged:
+                judged_calls.add_call(execute, self._payer, call)
             return work(execute)
 
         try:
@@ -119,12 +124,14 @@ class Account:
         except Exception:  # whatever the error: the next commit records them
             self.meter.put_back(calls)
             self.notes[:0] = notes
+            self.judged[:0] = judged
             raise
 
     def drop_unrecorded(self) -> None:
         """Forget what the end of a run could not record; the log has it."""
         self.meter.take_unrecorded()
         self.notes.clear()
+        self.judged.clear()
 
     def _event_of(self, note: CallNote) -> AuditEvent:
         kind = AuditKind.TOOL_CALL if note.kind == "call" else AuditKind.TOOL_RESULT

@@ -176,11 +176,8 @@ class TurnRunner:
         work.memory = await self._memory.recall(job, work.account.meter)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.permissions, context.questions = await work.questions.permissions.prepare(), work.questions
-        context.brief, context.meter, context.notes = (
-            work.agent.prompt_of(job.agent),
-            work.account.meter,
-            work.account.notes,
-        )
+        context.brief, context.meter = work.agent.prompt_of(job.agent), work.account.meter
+        context.notes, context.judged = work.account.notes, work.account.judged
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
         await self._rates.read_tools(self._store)
         context.tool_rates = self._rates

@@ -18,7 +18,7 @@ from langgraph.types import Interrupt
 from agent.acp.connection import AcpConnection, AcpError, Json, UnknownMethod
 from agent.acp.settings import ExternalAgentSettings
 from agent.blocks import APPROVAL_OPTIONS, DENY
-from agent.context import TurnContext
+from agent.context import JudgedCall, TurnContext
 from agent.event_mapper import interrupt_question
 from agent.permissions.rules import ToolUse, permission_question
 from agent.spending import EXTERNAL, LEAD, ModelCall
@@ -173,7 +173,9 @@ class AcpSession:
         shown = {name: call[name] for name in SHOWN_OF_CALL if call.get(name)}
         tool = f"acp__{self._settings.name}__{call.get('kind') or 'other'}"
         use = ToolUse(tool, shown, default=self._settings.permission)
-        verdict = (await self._context.permissions.judge(use)).verdict
+        judgement = await self._context.permissions.judge(use)
+        verdict = judgement.verdict
+        self._context.judged.append(JudgedCall.of(f"acp-{uuid.uuid4().hex}", use, judgement))
         if verdict != "ask" or self._context.questions is None:
             return verdict == "allow"
         question = interrupt_question(Interrupt(permission_question(use), id=f"acp-{uuid.uuid4().hex}"))

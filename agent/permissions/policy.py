@@ -12,8 +12,9 @@ from langchain_core.tools import BaseTool
 from langgraph.types import Interrupt
 
 from agent.blocks import APPROVAL_OPTIONS, DENY
-from agent.context import CallNote
+from agent.context import CallNote, JudgedCall
 from agent.permissions.paths import refused_path, resolve_paths
+from agent.permissions.reach import OUT_OF_REACH
 from agent.permissions.rules import GRANTED, Judgement, PermissionGate, ToolUse, describe_call, permission_question
 from agent.policies.base import (
     ModelCallHandler,
@@ -21,6 +22,7 @@ from agent.policies.base import (
     ModelCallResponse,
     ToolCallHandler,
     ToolCallResult,
+    call_key,
     change_request,
     turn_context_of,
 )
@@ -78,6 +80,8 @@ class PermissionPolicy:
             _note(request, "denied", by="fault")
             return _refusal(request, NOT_JUDGED)
         asked = bool(context.asked) and _interrupt_id(request) in context.asked
+        if judgement.rule != OUT_OF_REACH and not asked:
+            context.judged.append(JudgedCall.of(call_key(request.state["messages"], call["id"]), use, judgement))
         if judgement.verdict == "deny" and not asked:
             _note(request, "denied", by="rule")
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule or "the default for this tool"))

@@ -39,6 +39,10 @@ _FORGET_ROW = (
     f"UPDATE inbox SET kind='{IGNORED_KIND}', conversation='', author='', payload='', bundle='', run=NULL,"
     f" state={InboxState.WITHDRAWN}, error='forgotten'"
 )
+_FORGET_CALLS = (
+    "DELETE FROM calls WHERE conversation=:key"
+    " AND (person=:author OR ' ' || people || ' ' LIKE '% ' || :person || ' %')"
+)
 
 _ACCOUNT = (
     "DELETE FROM tasks WHERE channel=:channel AND person=:person",
@@ -206,6 +210,7 @@ def forget_in_conversation(execute: Execute, person: PersonKey, key: str, *, pri
         values,
     )
     execute("DELETE FROM transcript WHERE conversation=:key AND author=:person", values)
+    execute(_FORGET_CALLS, values)
     execute("DELETE FROM permission_grants WHERE conversation=:key AND channel=:channel AND person=:person", values)
     execute("DELETE FROM ledger WHERE conversation=:key", values)
     execute("DELETE FROM jobs WHERE key='title:' || :key", values)
@@ -215,6 +220,7 @@ def forget_in_conversation(execute: Execute, person: PersonKey, key: str, *, pri
     conversations.refresh_pending(execute, key)
     if private:
         execute("DELETE FROM transcript WHERE conversation=:key", values)
+        execute("DELETE FROM calls WHERE conversation=:key", values)
         execute("DELETE FROM runs WHERE conversation=:key", values)
         retention.delete_conversation(execute, key)
 

@@ -20,6 +20,7 @@ MOVED = (
     "held_pings.thread",
     "questions.asked_in",
     "usage.chat",
+    "calls.thread",
     "permission_grants.place",
     "languages.reader",
     "agent_defaults.reader",
@@ -54,6 +55,7 @@ KEPT = {
     "memory_queue.account": "no chat",
     "memory.subject": "what a note is about",
     "permission_grants.subject": "what a call is about",
+    "calls.subject": "the same",
 }
 
 

@@ -31,6 +31,10 @@ _GRANTS = (
     "SELECT tool, subject, given, conversation FROM permission_grants"
     " WHERE conversation=:key AND channel=:channel AND person=:person"
 )
+_CALLS = (
+    "SELECT at, tool, subject, verdict FROM calls WHERE conversation=:key AND person=:author"
+    f" ORDER BY id LIMIT {MAX_ROWS}"
+)
 
 
 def describe_account(execute: Execute, person: PersonKey, traces: Traces) -> list[dict[str, Any]]:
@@ -50,7 +54,7 @@ def describe_account(execute: Execute, person: PersonKey, traces: Traces) -> lis
 
 def read_conversation(execute: Execute, key: str, person: PersonKey, *, whole: bool) -> list[dict[str, Any]]:
     """Return what a person wrote in a conversation; with `whole`, also what the agent said and did."""
-    values = {"key": key, "channel": person.channel, "person": person.id}
+    values = {"key": key, "channel": person.channel, "person": person.id, "author": person.key}
     found = [
         {
             "kind": "message",
@@ -66,4 +70,5 @@ def read_conversation(execute: Execute, key: str, person: PersonKey, *, whole: b
     sql = "SELECT kind AS sort, author, text, state, at FROM transcript WHERE conversation=:key ORDER BY id"
     rows = execute(f"{sql} LIMIT {MAX_ROWS}", values) if whole else ()
     found += [{"kind": "transcript", **dict(row)} for row in rows]
+    found += [{"kind": "call", **dict(row)} for row in execute(_CALLS, values)]
     return found + [{"kind": "grant", **dict(row)} for row in execute(_GRANTS, values)]

@@ -25,6 +25,7 @@ FINISHED = {
     "posts": "created<:before",
     "runs": "finished IS NOT NULL AND finished<:before",
     "transcript": "at<:before",
+    "calls": "at<:before",
     "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
     "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1"
     " AND zone='' AND notify_where='' AND quiet='' AND digest=''",

@@ -506,9 +506,30 @@ CREATE TABLE follow_ups (
 CREATE INDEX follow_ups_person ON follow_ups (person, at);
 CREATE INDEX follow_ups_root ON follow_ups (root);
 
+CREATE TABLE calls (
+    id INTEGER NOT NULL,
+    run INTEGER NOT NULL,
+    conversation TEXT NOT NULL,
+    call TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    person TEXT NOT NULL,
+    people TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    argument TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    real TEXT NOT NULL,
+    fallback TEXT NOT NULL,
+    verdict TEXT NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (conversation, call)
+);
+CREATE INDEX calls_at ON calls (at);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0027');
+INSERT INTO alembic_version VALUES ('0028');
 COMMIT;

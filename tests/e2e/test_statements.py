@@ -28,6 +28,7 @@ AGES = {
     "questions": "asked",
     "conversations": "used",
     "usage": "at",
+    "calls": "at",
 }
 ASKS = {"calls": [{"name": "ask_clarification", "args": {"question": "Which one?", "options": ["a", "b"]}}]}
 

@@ -112,6 +112,7 @@ def command_line_parser() -> CommandParser:
     export.add_argument("--format", choices=("md", "jsonl"), default="md", help=_("Markdown (default) or JSON lines"))
     export.add_argument("-o", dest="file", metavar="FILE", type=Path, help=_("file to write; default: standard output"))
     subparsers.add_audit(add)
+    subparsers.add_permissions(add)
     box = add("sandbox", _("build the image of Docker sandboxes"), commands.build_sandbox_image)
     box.add_argument("action", choices=("build",))
     box.add_argument(

@@ -33,6 +33,10 @@ class Limit:
         parts = [(money, self.config.money), (tokens, self.config.tokens)]
         return max([used / limit if limit else 1.0 for used, limit in parts if limit is not None], default=0.0)
 
+    def without_bounds(self) -> Limit:
+        """Return it with a key that is the same for all times of its period."""
+        return replace(self, key=replace(self.key, since=0.0, until=0.0))
+
 
 @dataclass(frozen=True, slots=True)
 class StandingBudgets:

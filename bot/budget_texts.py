@@ -50,6 +50,12 @@ def _budget(config: BudgetConfig, *, money: bool) -> str:
     return _("{amount} a day", amount=amount) if config.period == "day" else _("{amount} a month", amount=amount)
 
 
+def describe_budget(config: BudgetConfig) -> str:
+    """Return which budget this is, for operators."""
+    text = N_("the budget of {which} ({scope}), {budget}") if config.which else N_("the budget `{scope}`, {budget}")
+    return _(text, which=config.which, scope=config.scope, budget=_budget(config, money=config.money is not None))
+
+
 def refusal_of(config: BudgetConfig, until: float, zone: ZoneInfo | None, money: int, tokens: int) -> Refusal:
     """Return why a call is refused: whose budget it is, how much, when it is renewed, who can raise it."""
     of_money = config.money is not None and money >= config.money

@@ -26,10 +26,15 @@ def is_possible_id(execute: Execute, channel: str, id: str) -> bool:
     return bool(form and re.fullmatch(form, id))
 
 
+def names_of_channel(execute: Execute, channel: str) -> dict[str, str]:
+    """Return id → name of the people whose name is known."""
+    known = {row.person: row.name for row in people.list_people(execute, channel) if row.name}
+    return known | transcripts.recent_names(execute, channel)
+
+
 def suggest_people(execute: Execute, channel: str, word: str) -> Sequence[tuple[str, str]]:
     """Return id and name of people with such a name."""
-    known = {row.person: row.name for row in people.list_people(execute, channel) if row.name}
-    known |= transcripts.recent_names(execute, channel)
+    known = names_of_channel(execute, channel)
     by_name: dict[str, list[str]] = {}
     for id, name in known.items():
         for part in {name.casefold(), *name.casefold().split()}:

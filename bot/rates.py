@@ -126,9 +126,9 @@ class ToolAndMessageRates:
         """Count a message of a person in a chat, or return why it is refused."""
         return self._take(_message_uses(message.thread, message.author.id), now)
 
-    def take(self, tool: str) -> float | None:
+    def take(self, tool: str, now: float | None = None) -> float | None:
         """Count a call of a tool and return None, or return the unix time when it may be called again."""
-        refused = self._take({"tool": (tool, (tool,))}, time.time())
+        refused = self._take({"tool": (tool, (tool,))}, time.time() if now is None else now)
         return refused.until if refused else None
 
     def _counters(self, uses: Uses) -> list[deque[float]]:

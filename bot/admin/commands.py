@@ -189,6 +189,13 @@ def run_audit(arguments: argparse.Namespace, config: Config) -> int:
     return audit_cli.run_audit(arguments, config)
 
 
+def run_permissions(arguments: argparse.Namespace, config: Config) -> int:
+    """Try other rules on recorded calls. Return the exit code."""
+    from bot.admin import permissions_cli
+
+    return permissions_cli.run_permissions(arguments, config)
+
+
 def export_thread(arguments: argparse.Namespace, config: Config) -> int:
     """Write the transcript of a thread. Return the exit code."""
     from bot.admin import cli

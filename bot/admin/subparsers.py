@@ -1,4 +1,4 @@
-"""Arguments of `fawn skills`, `mcp` and `audit`, which `bot/__main__.py` adds to its parser."""
+"""Arguments of `fawn skills`, `mcp`, `audit` and `permissions`, which `bot/__main__.py` adds to its parser."""
 
 from __future__ import annotations
 
@@ -41,3 +41,14 @@ def add_mcp(add: Callable[..., Any]) -> None:
     mcp = add("mcp", text, commands.run_mcp, accounts=True)
     mcp.add_argument("action", nargs="?", default="list", choices=("list", "login", "logout"))
     mcp.add_argument("name", nargs="?", default="", metavar="NAME", help=_("the server to sign in to, or out of"))
+
+
+def add_permissions(add: Callable[..., Any]) -> None:
+    """Add `fawn permissions`."""
+    text = _("try other rules, roles and budgets on what was recorded, before they are in force")
+    permissions = add("permissions", text, commands.run_permissions, accounts=True)
+    permissions.add_argument("action", choices=("try",))
+    words = _("a configuration, or a file with only `permissions`, `team`, `budgets` or `rate_limits`")
+    permissions.add_argument("file", metavar="FILE", type=Path, help=words)
+    permissions.add_argument("--days", type=int, default=30, metavar="N", help=_("of the last N days; default: 30"))
+    permissions.add_argument("--json", action="store_true", help=_("print it as one JSON object"))

@@ -76,16 +76,12 @@ def load_config(
     folder = (here / path).parent if path else here
     document = Document(str(path or ""), folder, {})
     document.environ = _read_environment(document, environ, here, folder) | dict(overrides or {})
-    sections = _read_document(document, path) if path else {}
+    sections = read_document(document, path) if path else {}
     if not accounts:
         sections = _without_accounts(document, sections)
     language = str((sections or {}).get("language"))
     with use_language(language if language in LANGUAGES else current_language()):
-        config = _read_config(document, sections)
-        if config is None or document.faults:
-            faults = sorted(document.faults, key=lambda fault: fault.line)
-            raise ConfigError([document.with_excerpt(fault) for fault in faults])
-    return config
+        return checked_config(document, sections)
 
 
 def silence_libraries(config: Config) -> None:
@@ -139,8 +135,20 @@ def _without_accounts(document: Document, sections: dict[str, Any] | None) -> di
     return {name: value for name, value in sections.items() if name not in named} if sections is not None else None
 
 
-def _read_document(document: Document, path: Path) -> dict[str, Any] | None:
-    """Return the sections of the file; None when it is not of this version or cannot be read."""
+def checked_config(document: Document, sections: dict[str, Any] | None) -> Config:
+    """Return the configuration of these sections. Raises ConfigError with every fault."""
+    config = read_config(document, sections)
+    if config is None or document.faults:
+        faults = sorted(document.faults, key=lambda fault: fault.line)
+        raise ConfigError([document.with_excerpt(fault) for fault in faults])
+    return config
+
+
+def read_document(document: Document, path: Path, parts: Collection[str] = ()) -> dict[str, Any] | None:
+    """Return the sections of the file; None when it is not of this version or cannot be read.
+
+    A file with only the sections `parts` needs no version.
+    """
     try:
         sections = document.read(path.read_text("utf-8"))
     except (OSError, UnicodeError) as error:
@@ -158,17 +166,17 @@ def _read_document(document: Document, path: Path) -> dict[str, Any] | None:
         return None
     sections = sections or {}
     at, version = ("config_version",), sections.pop("config_version", None)
-    if version is None:
+    if version is None and not (sections and set(sections) <= set(parts)):
         document.fault(
             at,
             _("is missing"),
             _("add `config_version: {CONFIG_VERSION}` as the first line", CONFIG_VERSION=CONFIG_VERSION),
         )
-    elif type(version) is not int:
+    elif version is not None and type(version) is not int:
         document.fault(
             at, _(EXPECTED, expected=_("a whole number"), found=describe(version)), _("write {n}", n=CONFIG_VERSION)
         )
-    elif version != CONFIG_VERSION:
+    elif version not in (None, CONFIG_VERSION):
         document.faults.clear()  # they may be right in that version
         fix = _("upgrade Fawn, or write the file for this version")
         document.fault(at, _("this Fawn understands version {CONFIG_VERSION} only", CONFIG_VERSION=CONFIG_VERSION), fix)
@@ -176,7 +184,7 @@ def _read_document(document: Document, path: Path) -> dict[str, Any] | None:
     return sections
 
 
-def _read_config(document: Document, sections: dict[str, Any] | None) -> Config | None:
+def read_config(document: Document, sections: dict[str, Any] | None) -> Config | None:
     """Return the whole configuration, None when a part of it has a fault; every part is checked."""
     if sections is None:
         return None

@@ -19,8 +19,8 @@ _LINES = ("paths",)  # kinds of subjects of which a text has several, one a line
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """A judged call. `person` is the requester with the channel, `people` the ids of all whose messages the run answers,
-    separated by spaces; `subject` is cut to MAX_SUBJECT_CHARS, and `real` has its resolved paths, one a line.
+    """A judged call. `person` is the requester with the channel, `people` the ids of all whose messages its run
+    answers, separated by spaces; `subject` is cut to MAX_SUBJECT_CHARS, and `real` has its resolved paths, one a line.
     """
 
     run: int

@@ -24,6 +24,7 @@ class GrantRow:
     person: str
     name: str
     place: str  # where it was given
+    given: float = 0.0
 
     @property
     def thread(self) -> Thread:

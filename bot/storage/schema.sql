@@ -506,6 +506,8 @@ CREATE TABLE follow_ups (
 CREATE INDEX follow_ups_person ON follow_ups (person, at);
 CREATE INDEX follow_ups_root ON follow_ups (root);
 
+-- What rules judged of each tool call, and their verdict then: other rules can be tried on it. `fallback` is the verdict
+-- without a rule; `people` are all whose messages the run answers.
 CREATE TABLE calls (
     id INTEGER NOT NULL,
     run INTEGER NOT NULL,

@@ -158,3 +158,26 @@ def spent_by_time(execute: Execute, scope: str, key: str, since: float) -> list[
     )
     rows = execute(sql, {"key": key, "since": since, "run": 0})
     return [(float(row["at"]), Spending(row["cost"], row["tokens"], row["calls"], row["unpriced"])) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """A recorded model call; `cost` in micro-dollars, None: unknown."""
+
+    id: int
+    run: int
+    person: str
+    chat: str
+    agent: str
+    model: str
+    kind: str
+    input: int
+    output: int
+    cost: int | None
+    at: float
+
+
+def read_usage(execute: Execute, since: float, limit: int, after: tuple[float, int] = (0.0, 0)) -> list[UsageRow]:
+    """Return the calls since this unix time in the order in which they were sent, those behind `after` (time, id)."""
+    sql = "SELECT * FROM usage WHERE at>=:since AND (at>:at OR (at=:at AND id>:id)) ORDER BY at, id LIMIT :limit"
+    return read_rows(execute, UsageRow, sql, since=since, at=after[0], id=after[1], limit=limit)

@@ -188,6 +188,7 @@ async def test_a_person_gets_their_own_data_in_their_direct_chat(
     assert kinds >= {
         "message",
         "transcript",
+        "call",
         "memory",
         "usage",
         "schedule",

@@ -1,0 +1,33 @@
+"""Read a configuration to be tried: a whole file, or only the sections that replace those of the one in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bot.config.document import Document
+from bot.config.loader import checked_config, known_variables, read_document
+from bot.config.schema import Config
+
+PARTS = ("permissions", "team", "budgets", "rate_limits")
+
+
+def load_variant(file: Path, base: Path | None) -> Config:
+    """Return the configuration of `file`. If it has only some of PARTS, all others are those of the file `base`.
+
+    Variables are those that `base` could use. Raises ConfigError with every fault.
+    """
+    environ = known_variables(base)
+    document = Document(str(file), file.absolute().parent, environ)
+    sections = read_document(document, file, PARTS)
+    if sections and set(sections) <= set(PARTS):
+        base = base or _default_file()
+        whole = Document(str(base or ""), document.folder, environ)
+        sections = ((read_document(whole, base) if base else None) or {}) | sections
+        document.folder = base.absolute().parent if base else document.folder
+        document.variables |= whole.variables
+    return checked_config(document, sections)
+
+
+def _default_file() -> Path | None:
+    file = Path("config.yaml")
+    return file if file.is_file() else None

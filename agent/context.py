@@ -133,8 +133,8 @@ class CallNote:
 
 @dataclass(frozen=True, slots=True)
 class JudgedCall:
-    """A tool call and what rules said about it: `allow`, `granted`, `ask` or `deny`. `key` is unique in its conversation,
-    `at` a unix time."""
+    """A tool call and what rules said about it: `allow`, `granted`, `ask` or `deny`. `key` is unique in its
+    conversation, `at` a unix time."""
 
     key: str
     use: ToolUse

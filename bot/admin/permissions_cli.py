@@ -1,4 +1,4 @@
-"""`fawn permissions try`: replay recorded calls under another configuration. It only reads, beside a service or without."""
+"""`fawn permissions try`: replay recorded calls under another configuration. It only reads the database."""
 
 from __future__ import annotations
 

@@ -178,6 +178,6 @@ class UsageRow:
 
 
 def read_usage(execute: Execute, since: float, limit: int, after: tuple[float, int] = (0.0, 0)) -> list[UsageRow]:
-    """Return the calls since this unix time in the order in which they were sent, those behind `after` (time, id)."""
+    """Return the calls since this unix time by time, those behind `after` (time, id)."""
     sql = "SELECT * FROM usage WHERE at>=:since AND (at>:at OR (at=:at AND id>:id)) ORDER BY at, id LIMIT :limit"
     return read_rows(execute, UsageRow, sql, since=since, at=after[0], id=after[1], limit=limit)

@@ -105,6 +105,38 @@ def said(telegram: FakeTelegram) -> list[str]:
     return [message.text for message in telegram.visible(JANE) if message.by_bot]
 
 
+async def test_32_turns_with_sub_agents_pass_a_budget_by_one_call_at_most(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """In Chinese, which has more tokens than letters of English, with streams that are cut, and over a kill -9."""
+    limit, turns = 150_000, 32
+    settings = priced(model, budgets=[{"scope": "everything", "tokens": limit}], limits={"live_turns": turns})
+    settings["models"][0]["options"] = {"max_tokens": 500}
+    service = await start(**settings)
+    for person in range(turns):
+
+        def task(number: int, person: int = person) -> dict[str, Any]:
+            answer = ask(id=f"{person}-{number}", tokens=400, word="预算不能", cut_at=20 if number == 1 else -1)
+            args = {"description": str(number), "prompt": answer, "kind": "general-purpose", "after": []}
+            return {"name": "task", "args": args}
+
+        steps = [{"calls": [task(number) for number in range(3)]}]
+        telegram.send(ask(steps=steps, tokens=100, word="都完成了", id=str(person)), chat=1000 + person)
+    await until(lambda: len(model.requests()) >= 12, 30, "the first calls")
+    await service.restart()
+
+    def is_over() -> bool:
+        [(money, held)] = service.rows("SELECT tokens, held_tokens FROM budgets") or [(0, 0)]
+        return (money or 0) >= limit and held == 0 and not service.rows("SELECT 1 FROM runs WHERE finished IS NULL")
+
+    await until(is_over, 90, "the end of the budget and of all turns")
+    await service.quiet()
+    counted = [tokens + output for _, tokens, output, *_ in spent(service)]
+    [(booked,)] = service.rows("SELECT tokens FROM budgets")
+    assert booked == sum(counted)
+    assert limit <= booked < limit + max(counted)
+
+
 async def test_a_used_up_budget_refuses_in_words_and_usage_shows_it(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -20,11 +20,13 @@ from agent.spending import ModelCall
 from bot import claims
 from bot.access import AccessPolicy
 from bot.budget_limits import StandingBudgets
+from bot.commands import COMMANDS
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
 from bot.current import Current
 from bot.schedules import proposals
+from bot.schedules.command import begins_work
 from bot.schedules.firing import MAX_MADE_UP, Fired, fire_due, pause_and_say
 from bot.schedules.proposals import ProposalRefused, Proposer, propose_schedule
 from bot.schedules.timing import TimingError, next_time, parse_timing, times_after, times_until
@@ -358,6 +360,20 @@ async def test_two_processes_fire_each_time_once(bench: Bench, tmp_path: Path) -
     assert len(await bench.rows("SELECT 1 FROM outbox")) == 5 * steps
     assert len(await bench.fires()) == 5 * steps
     assert await bench.rows("SELECT DISTINCT next_at FROM schedules") == [(NOON + 60.0 * (steps + 1),)]
+
+
+def test_a_schedule_that_runs_at_once_counts_as_a_message() -> None:
+    """Otherwise, `/schedule run` evades the rate limits."""
+    assert {words: begins_work(words) for words in ("run 1", "RUN 1", "every day at 9", "pause 1", "list", "")} == {
+        "run 1": True,
+        "RUN 1": True,
+        "every day at 9": True,
+        "pause 1": False,
+        "list": False,
+        "": False,
+    }
+    [command] = [each for each in COMMANDS if each.name == "schedule"]
+    assert command.begins_work is begins_work
 
 
 # ------------------------------------------------------------ proposals and decisions

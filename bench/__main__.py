@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from bench import channels, idle, latency, load, old, subagents, thread, web
+from bench import channels, idle, latency, load, old, redteam, subagents, thread, web
 from bench.harness import Row, World, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
@@ -19,6 +19,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "idle": idle.run,
     "subagents": subagents.run,
     "web": web.run,
+    "redteam": redteam.run,
 }
 
 

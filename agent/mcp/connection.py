@@ -37,6 +37,7 @@ PAUSES = (0.0, 5.0, 20.0, 80.0, 300.0)  # seconds after one failure, two in a ro
 FORGET_SECONDS = 900.0  # after so long without a failure, the next one is the first
 MAX_PAGES = 20  # of the list of tools
 MAX_TOOLS = 500
+MAX_STRANGE_LINES = 20  # of stdout that are no messages: each is logged
 CLOSE_SECONDS = 10.0
 ERROR_LINES = 5  # of a server's stderr, for the log
 MAX_LINE_BYTES = 1 << 16
@@ -292,16 +293,20 @@ class McpConnection:
 
 @asynccontextmanager
 async def _watched(transport: AbstractAsyncContextManager[Any], ended: asyncio.Event) -> AsyncIterator[Any]:
-    """Pass the messages of a process on, and set `ended` after the last one."""
+    """Pass the messages of a process on, and set `ended` after the last one. Too many lines that are none end it."""
     import anyio
 
     async with transport as (read, write), anyio.create_task_group() as group:
         sender, receiver = anyio.create_memory_object_stream[Any](0)
 
         async def pass_on() -> None:
+            strange = 0
             async with sender:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     async for message in read:
+                        strange += isinstance(message, Exception)
+                        if strange > MAX_STRANGE_LINES:
+                            break
                         await sender.send(message)
             ended.set()
 

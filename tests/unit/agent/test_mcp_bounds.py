@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from agent.foreign_text import printable_line, printable_text
-from agent.mcp.connection import McpConnection, McpUnavailable
+from agent.mcp.connection import MAX_STRANGE_LINES, McpCallLost, McpConnection, McpUnavailable
 from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.sign_in import SignInFailed, sign_in
 from agent.mcp.tokens import TokenFile
@@ -148,3 +149,14 @@ def test_a_printable_line_is_one_short_line(text: str) -> None:
     assert line.isprintable()
     assert len(line) <= 300
     assert printable_text(text).replace("\n", "").isprintable()
+
+
+async def test_a_server_that_writes_no_messages_is_ended_and_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    program = Path(__file__).parents[2] / "redteam" / "mcp_server.py"
+    connection = McpConnection(McpServerSettings("flood", command=sys.executable, args=(str(program), "flood")))
+    try:
+        with pytest.raises(McpCallLost):
+            await connection.request("flood", {"kind": "lines"})
+    finally:
+        await connection.close()
+    assert caplog.text.count("Failed to parse") <= MAX_STRANGE_LINES + 2  # two more are on their way when it ends

@@ -165,6 +165,11 @@ class Message:
         return tuple(dict.fromkeys(filter(None, (self.author.id, self.resent_by))))
 
     @property
+    def payer(self) -> str:
+        """The id of the person whose budgets pay for the work on it: who had it repeated, or its author."""
+        return self.resent_by or self.author.id
+
+    @property
     def is_by_author(self) -> bool:
         """Whether its author, a person or another bot, wrote it."""
         return self.origin in (Origin.PERSON, Origin.BOT)

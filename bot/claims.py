@@ -88,6 +88,11 @@ class ClaimedRun:
         known = (each.author for each in self.messages if each.author.id == self.requester)
         return next(known, Author(self.requester, "", language=self.language))
 
+    @property
+    def payer(self) -> str:
+        """The id of the person whose budgets pay: the requester, or who had their request repeated."""
+        return next((each.resent_by for each in self.messages if each.resent_by), self.requester)
+
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
@@ -216,7 +221,7 @@ def _take_messages(
         pending = _hold_back(execute, pending, now + longest)
     readable = drop_unpermitted(execute, access, row.key, pending, now)
     ready = _ready_rows(readable, now, longest)
-    ready = affordable_rows(execute, access.budgets, ready[0].message.author.id, ready, now) if ready else []
+    ready = affordable_rows(execute, access.budgets, ready[0].message.payer, ready, now) if ready else []
     ready += [each for each in readable[len(ready) :] if each.kind == Kind.CLICK]  # it answers whatever is before it
     messages = merge_bundles(ready)
     bound = _record_answers(execute, access, row, messages, now)
@@ -319,7 +324,7 @@ def take_steering(
     rows = inbox.steering_rows(execute, job.conversation, job.run, MAX_MESSAGES_PER_RUN)
     readable = drop_unpermitted(execute, access, job.conversation, _readable(execute, rows, now), now)
     ready = _ready_rows(readable, now, longest)
-    taken = affordable_rows(execute, access.budgets, job.requester, ready, now)
+    taken = affordable_rows(execute, access.budgets, job.payer, ready, now)
     for row in taken:
         inbox.take_row(execute, row.id, job.run, steered=True)
     runs.add_people(execute, job.run, [person for row in taken for person in row.message.people])

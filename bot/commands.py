@@ -38,8 +38,7 @@ from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
-from bot.tasks.cancelling import end_follow_ups
-from bot.tasks.command import TASK_WORDS, asks_retry, task_command, tasks_command
+from bot.tasks.command import TASK_WORDS, asks_retry, describe_background, end_background, task_command, tasks_command
 from bot.usage_command import usage_command
 from bot.work_commands import begin_in_mode, busy_answer, describe_waiting, plain_line
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
@@ -207,7 +206,7 @@ def _stop_command(call: CommandCall) -> str:
     emptied = inbox.withdraw_pending(call.execute, call.message, everybody=allowed)  # no turn has begun with them
     for conversation in emptied:
         conversations.refresh_pending(call.execute, conversation)
-    going_on = _end_follow_ups(call, everybody=allowed)
+    going_on = end_background(call, everybody=allowed)
     if not stoppable:  # a ❌ on an old reply needs no answer
         closed = False
         latest = runs.latest_run(call.execute, call.conversation)
@@ -219,6 +218,8 @@ def _stop_command(call: CommandCall) -> str:
             return ""
         return join_sentences(_("Nothing is running here."), _threads_here(call))
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
+    if not mine and going_on:
+        return join_sentences(_("Stopped."), going_on)
     if not mine:
         return _("Only the person who asked, or an operator, can stop this.")
     for run in mine:
@@ -227,20 +228,6 @@ def _stop_command(call: CommandCall) -> str:
     if call.message.native or going_on:
         return join_sentences(_("Stopped."), going_on)
     return ""  # the reply of each run ends with it, too
-
-
-def _end_follow_ups(call: CommandCall, *, everybody: bool) -> str:
-    """Let nothing follow from the background tasks here, and say which commands go on; "" for none."""
-    rows = end_follow_ups(call.execute, call.thread, call.message.author.id, call.now, everybody=everybody)
-    sentences = [
-        _(
-            "Background task {number} goes on, and nothing follows it. `{command}` ends it.",
-            number=row.id,
-            command=command_hint(f"task {row.id} cancel"),
-        )
-        for row in rows
-    ]
-    return join_sentences(*sentences)
 
 
 def _describe_run(call: CommandCall, run: RunRow) -> str:
@@ -311,6 +298,10 @@ def _describe_health(call: CommandCall) -> str:
 
 
 def _describe_work(call: CommandCall) -> str:
+    return join_sentences(_describe_turns(call), describe_background(call))
+
+
+def _describe_turns(call: CommandCall) -> str:
     if working := runs.stoppable_runs(call.execute, call.thread):
         time = format_duration(max(0.0, call.now - min(run.started for run in working)))
         return ngettext(

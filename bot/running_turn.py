@@ -98,7 +98,7 @@ class Account:
     def __init__(self, store: Database, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
         self._store = store
         self._budgets = budgets
-        self._payer = Payer(job.run, job.conversation, job.thread, job.requester)
+        self._payer = Payer(job.run, job.conversation, job.thread, job.payer)
         self.meter = meter
         self.notes: list[CallNote] = []  # for the audit
         self.judged: list[JudgedCall] = []

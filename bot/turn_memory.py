@@ -20,7 +20,7 @@ from bot.current import Current
 from bot.deeds import CHANGE_WORKSPACE_NOTE
 from bot.memory_facts import NewFact, statement_of, store_fact
 from bot.storage import memory as stored
-from bot.storage import transcripts
+from bot.storage import runs, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.memory_vectors import nearest_memories
 
@@ -31,6 +31,7 @@ Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[list[Vector]]]
 
 MAX_SEARCHED = 10  # in an answer of the tool
 MAX_EARLIER_MESSAGES = 50  # of the requester in the conversation, whose words may be saved
+TOGETHER = "several people take part in this request, and a memory is one person's alone. They can use `/memory`."
 TOOL_CONFIDENCE = 0.9  # of what a person asks to remember
 
 
@@ -98,6 +99,8 @@ class TurnMemory:
             return "Not saved: a note is one short sentence, without passwords and keys."
 
         def work(execute: Execute) -> str:
+            if not runs.is_alone(execute, self._job.run, self._person.id):
+                return f"Not saved: {TOGETHER}"
             place, may = self._place, self._current.access.may_do
             shared = not place.private and may(execute, place.thread, self._person.id, CHANGE_WORKSPACE_NOTE)
             if scope is MemoryScope.WORKSPACE and not shared:
@@ -125,6 +128,8 @@ class TurnMemory:
         """Delete a memory of the requester, who asked for it in this conversation."""
 
         def work(execute: Execute) -> str:
+            if not runs.is_alone(execute, self._job.run, self._person.id):
+                return f"Not deleted: {TOGETHER}"
             found = stored.find_memories(execute, [number], self._place, self._person)
             if not found or found[0].owner != self._person.id:
                 return f"There is no note #{number} of {self._person.name}."

@@ -84,20 +84,20 @@ def affordable_rows(
 ) -> list[InboxRow]:
     """Return the rows before the first that another run must answer, because its budgets differ.
 
-    A run is charged to its requester, the `payer`. Who has used up a budget does not work on that of another person,
+    A run is charged to its `payer`. Who has used up a budget does not work on that of another person,
     and nobody else's request is refused because of it.
     """
     budgets = budgets.of_persons
-    if not budgets.budgets or all(row.message.author.id == payer for row in rows):
+    if not budgets.budgets or all(row.message.payer == payer for row in rows):
         return [*rows]
     used_up: dict[str, bool] = {}
 
     def pays_together(row: InboxRow) -> bool:
         message = row.message
-        for person in (payer, message.author.id):
+        for person in (payer, message.payer):
             if person not in used_up:
                 used_up[person] = bool(budgets.find_used_up(execute, message.thread, person, now))
-        return message.author.id == payer or not (used_up[payer] or used_up[message.author.id])
+        return message.payer == payer or not (used_up[payer] or used_up[message.payer])
 
     return list(takewhile(pays_together, rows))
 

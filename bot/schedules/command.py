@@ -39,7 +39,6 @@ RESULTS = {
     FireResult.CHECKING: N_("I'm reading the page"),
     FireResult.UNCHANGED: N_("the page had not changed"),
     FireResult.UNREADABLE: N_("the page could not be read"),
-    FireResult.ALLOWANCE: N_("left out: I had worked without a message often enough"),
     FireResult.MISSED: N_("missed"),
     FireResult.BUSY: N_("skipped: the time before it was still at work"),
     FireResult.NO_BUDGET: N_("skipped: the budget was used up"),
@@ -79,7 +78,7 @@ def schedule_command(call: CommandCall) -> str:
         answer = act(call, row)
     except TimingError as error:
         return _("The times of schedule {number} can't be computed: {reason}.", number=number, reason=error)
-    if act is not _history:
+    if act not in (_history, _keep):
         record_change(call.execute, row, verb.lower(), call.message.author.id)
     return answer
 
@@ -201,6 +200,10 @@ def _delete(call: CommandCall, row: ScheduleRow) -> str:
     return _("Schedule {number} is deleted.", number=row.id)
 
 
+def _keep(_call: CommandCall, row: ScheduleRow) -> str:
+    return _("Schedule {number} stays as it is.", number=row.id)
+
+
 def _history(call: CommandCall, row: ScheduleRow) -> str:
     fires = schedules.list_fires(call.execute, row.id, MAX_FIRES)
     if not fires:
@@ -223,6 +226,7 @@ VERBS = {
     "run": _run,
     "here": _move_here,
     "delete": _delete,
+    "keep": _keep,
     "history": _history,
 }
 OWNER_ONLY = ("confirm", "here")  # what an operator cannot decide for others

@@ -15,9 +15,8 @@ from itertools import islice
 from agent.blocks import command_hint
 from agent.messages import Author, Message, Origin, Quote
 from agent.schedules import MissedRule, ScheduleKind
-from bot import allowance, questions
+from bot import questions
 from bot.access import AccessPolicy
-from bot.allowance import Lineage
 from bot.budget_limits import Limit
 from bot.config.team import Right
 from bot.schedules.timing import TimingError, local_time, next_time, times_until
@@ -149,8 +148,8 @@ def fire(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, n
             enqueue_check(execute, row, due)
             fired.jobs = True
         case ScheduleKind.WORK:
-            begun = begin_run(execute, access, row, due, now)
-            fired.runs, fired.said = fired.runs or begun, fired.said or not begun
+            begin_run(execute, row, due, now)
+            fired.runs = True
 
 
 def _say_used_up(execute: Execute, access: AccessPolicy, row: ScheduleRow, limit: Limit, now: float) -> None:
@@ -170,20 +169,12 @@ def enqueue_check(execute: Execute, row: ScheduleRow, due: float) -> None:
     enqueue_job(execute, key=row.watch_job, kind=WATCH_JOB, payload={"schedule": row.id, "due": due})
 
 
-def begin_run(
-    execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, now: float, quotes: tuple[Quote, ...] = ()
-) -> bool:
+def begin_run(execute: Execute, row: ScheduleRow, due: float, now: float, quotes: tuple[Quote, ...] = ()) -> None:
     """Store the message that a run of the schedule answers. What the last run still waits for is closed.
 
-    Return False, and say so once, where the owner's allowance of work without a person is used up.
+    Its owner confirmed the times, so only what follows from it counts against the allowance of work without a person.
     """
     message = make_message(row, due, now, quotes)
-    lineage = Lineage.of_message(message)
-    used_up = allowance.take(execute, access.follow_ups, message.key, lineage, row.channel, row.owner, now)
-    if used_up:
-        schedules.set_fire_result(execute, row.id, due, FireResult.ALLOWANCE)
-        allowance.tell(execute, used_up, row.place, now)
-        return False
     title = shorten(without_formatting(row.what), MAX_TITLE_CHARS)
     conversations.place_conversation(execute, row.conversation, row.place, title, now)
     questions.close_open_questions(execute, row.conversation, now)
@@ -191,7 +182,6 @@ def begin_run(
     schedules.set_fire_result(execute, row.id, due, FireResult.RUN, stored)
     add_fire(execute, row, message, stored, now)
     conversations.refresh_pending(execute, row.conversation)
-    return True
 
 
 def make_message(row: ScheduleRow, due: float, now: float, quotes: tuple[Quote, ...] = ()) -> Message:

@@ -16,6 +16,7 @@ from bot.config.team import Right
 from bot.current import Current
 from bot.deeds import Decision
 from bot.permissions import rules_in_force
+from bot.schedules.firing import short_words
 from bot.schedules.timing import TimingError, find_zone, has_offset, next_time, parse_timing, shortest_interval
 from bot.schedules.words import confirmation_text
 from bot.storage import languages, outbox, people, schedules
@@ -28,6 +29,10 @@ from channels.base import Receipt
 MAX_WHAT_CHARS = 1500  # which the question shows as a whole
 NO_ZONE = "UTC"
 YES, NO = N_("Yes"), N_("No")
+CHANGES = {  # what the agent asks the owner
+    "pause": N_("I would pause schedule {number}, “{what}”. Shall I?"),
+    "delete": N_("I would delete schedule {number}, “{what}”. Shall I?"),
+}
 
 
 class ProposalRefused(Exception):
@@ -146,18 +151,35 @@ def ask_owner(execute: Execute, row: ScheduleRow, now: float) -> None:
         outbox.enqueue_notice(execute, row.thread, text, key=f"sched:{row.id}:ask", now=now, asks=(ask,))
 
 
+def ask_to_change(execute: Execute, row: ScheduleRow, verb: str, run: int, now: float) -> None:
+    """Enqueue the question whether a schedule is to be paused or deleted, where it posts, in the owner's language."""
+    with languages.speak_to(execute, row.place, Author(row.owner, row.name, language=row.language)):
+        text = short_words(row, CHANGES[verb])
+        ask = Ask(f"{Decision.SCHEDULE}{verb}-{row.id}", text, (_(YES), _(NO)), free_text=False)
+        key = f"sched:{row.id}:{verb}:{run}"
+        outbox.enqueue_notice(execute, row.thread, text, key=key, now=now, mention=row.owner, asks=(ask,))
+
+
 # ------------------------------------------------------------ the decision
+
+
+DECIDABLE = {
+    "": (ScheduleState.PROPOSED,),
+    "pause": (ScheduleState.ACTIVE,),
+    "delete": (ScheduleState.PROPOSED, ScheduleState.ACTIVE, ScheduleState.PAUSED),
+}
 
 
 def decision_command(execute: Execute, click: Message) -> Message | Receipt:
     """Return the command that the owner's press stands for; the receipt of a press without effect."""
-    number = click.target.removeprefix(Decision.SCHEDULE)
+    change, _dash, number = click.target.removeprefix(Decision.SCHEDULE).rpartition("-")
     row = schedules.find_schedule(execute, int(number)) if number.isdecimal() else None
-    if row is None or row.state != ScheduleState.PROPOSED:
+    if row is None or row.state not in DECIDABLE.get(change, ()):
         return Receipt.DUPLICATE
     if (row.channel, row.owner) != (click.thread.channel, click.author.id):
         return Receipt.IGNORED
-    verb = "confirm" if click.text in every_translation(YES) else "decline"
+    yes, no = (change, "keep") if change else ("confirm", "decline")
+    verb = yes if click.text in every_translation(YES) else no
     return replace(click, kind=Kind.COMMAND, text=f"schedule {verb} {number}", target="")
 
 

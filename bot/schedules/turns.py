@@ -12,13 +12,18 @@ from agent.schedules import NOTHING_NEW, ScheduleRequest
 from bot.artifacts import Artifacts
 from bot.claims import ClaimedRun
 from bot.current import Current
-from bot.schedules.firing import record_change
-from bot.schedules.proposals import ProposalRefused, Proposer, find_own, propose_schedule
+from bot.schedules.proposals import (
+    DECIDABLE,
+    ProposalRefused,
+    Proposer,
+    ask_to_change,
+    find_own,
+    propose_schedule,
+)
 from bot.schedules.words import describe_line, describe_next
 from bot.storage import runs, schedules
 from bot.storage.database import Database, Execute
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import ScheduleState
 from catalogue import use_language
 
 
@@ -44,7 +49,6 @@ class TurnSchedules:
         person = said[0].author if said else Author(job.requester, "", language=job.language)
         self._who = Proposer(person, job.thread, any(message.private for message in said))
         self._run = job.run
-        self._is_scheduled = is_scheduled(job)
 
     async def list_schedules(self) -> str:
         """Return the schedules of the requester: in a shared chat, those that post there."""
@@ -84,8 +88,7 @@ class TurnSchedules:
 
     def _find_own(self, execute: Execute, number: int) -> ScheduleRow:
         """Return a schedule that this run may change: of all its people, and in this place. Raises ProposalRefused."""
-        run = runs.find_run(execute, self._run)
-        if run and {*runs.people_of(run)} != {self._who.person.id}:
+        if not runs.is_alone(execute, self._run, self._who.person.id):
             raise ProposalRefused("several people take part in this request, and a schedule is one person's alone.")
         row = find_own(execute, self._who, number)
         if not self._who.private and row.place.chat != self._who.thread.chat:
@@ -93,33 +96,29 @@ class TurnSchedules:
         return row
 
     async def pause(self, number: int) -> str:
-        """Pause a schedule of the requester."""
-
-        def work(execute: Execute) -> str:
-            row = self._find_own(execute, number)
-            if row.state != ScheduleState.ACTIVE:
-                return f"Schedule {number} is not active."
-            schedules.set_schedule_state(execute, number, ScheduleState.PAUSED)
-            record_change(execute, row, "pause", self._who.person.id)
-            return f"Schedule {number} is paused. The command `schedule resume {number}` continues it."
-
-        return await self._change(work)
+        """Ask the requester whether a schedule of theirs is to be paused."""
+        return await self._ask("pause", number)
 
     async def delete(self, number: int) -> str:
-        """Delete a schedule of the requester; a scheduled run, which may have read anything, cannot."""
+        """Ask the requester whether a schedule of theirs is to be deleted."""
+        return await self._ask("delete", number)
+
+    async def _ask(self, verb: str, number: int) -> str:
+        """What a turn read may have talked the model into it, so that only the owner's word changes anything."""
 
         def work(execute: Execute) -> str:
             row = self._find_own(execute, number)
-            if self._is_scheduled:
-                return "A scheduled run cannot delete schedules; it can pause them."
-            schedules.delete_schedule(execute, row.id)
-            record_change(execute, row, "delete", self._who.person.id)
-            return f"Schedule {number} is deleted."
+            if row.state not in DECIDABLE[verb]:
+                return f"Schedule {number} is not active."
+            ask_to_change(execute, row, verb, self._run, time.time())
+            return (
+                f"The owner is asked where schedule {number} posts, with the buttons Yes and No. Nothing changes before"
+                " they press Yes. Do not wait, and do not repeat the question."
+            )
 
-        return await self._change(work)
-
-    async def _change(self, work: Callable[[Execute], str]) -> str:
         try:
-            return await self._store.run(work)
+            answer = await self._store.run(work)
         except ProposalRefused as error:
             return f"Not possible: {error}"
+        self._wake_outbox()
+        return answer

@@ -9,7 +9,6 @@ from functools import partial
 
 from agent.messages import Quote
 from agent.web.addresses import WebError
-from bot.access import AccessPolicy
 from bot.current import Current
 from bot.jobs import Effect
 from bot.schedules.firing import begin_run, owner_of, pause_and_say, short_words
@@ -65,7 +64,7 @@ class WatchJobs:
                 if fault:
                     self._record_fault(execute, still, due, fault)
                 else:
-                    _record_text(execute, self._current.access, still, due, text)
+                    _record_text(execute, still, due, text)
 
         return record
 
@@ -84,14 +83,14 @@ class WatchJobs:
             pause_and_say(execute, access, row, short_words(row, UNREADABLE, count=count, reason=_(fault)), now)
 
 
-def _record_text(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, text: str) -> None:
+def _record_text(execute: Execute, row: ScheduleRow, due: float, text: str) -> None:
     """Store the text. If there was another one before, begin a run with the difference."""
     schedules.record_seen(execute, row.id, text)
     if not row.seen or row.seen == text:
         schedules.set_fire_result(execute, row.id, due, FireResult.UNCHANGED)
         return
     changes = Quote(row.url, describe_changes(row.seen, text), "page")
-    begin_run(execute, access, row, due, time.time(), (changes,))
+    begin_run(execute, row, due, time.time(), (changes,))
 
 
 def describe_changes(before: str, after: str) -> str:

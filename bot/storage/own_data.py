@@ -9,6 +9,7 @@ from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey, Traces, messages_of
 from bot.storage.languages import reader_key
 from bot.storage.person_roles import OF_PERSON
+from bot.storage.transcripts import IS_MADE_UP
 
 MAX_ROWS = 100_000  # of one kind
 _ACCOUNT = {
@@ -67,7 +68,10 @@ def read_conversation(execute: Execute, key: str, person: PersonKey, *, whole: b
         for message in messages_of(execute, person, key)
         if message.is_by_person
     ]
-    sql = "SELECT kind AS sort, author, text, state, at FROM transcript WHERE conversation=:key ORDER BY id"
+    sql = (
+        f"SELECT kind AS sort, CASE WHEN {IS_MADE_UP} THEN '' ELSE author END AS author, text, state, at"
+        " FROM transcript WHERE conversation=:key ORDER BY id"
+    )
     rows = execute(f"{sql} LIMIT {MAX_ROWS}", values) if whole else ()
     found += [{"kind": "transcript", **dict(row)} for row in rows]
     found += [{"kind": "call", **dict(row)} for row in execute(_CALLS, values)]

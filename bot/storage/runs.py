@@ -104,6 +104,12 @@ def people_of(run: RunRow) -> list[str]:
     return run.people.split() or [run.requester]
 
 
+def is_alone(execute: Execute, run: int, person: str) -> bool:
+    """Return whether a run answers this person only. What is one person's alone moves only then."""
+    row = find_run(execute, run)
+    return row is not None and {*people_of(row)} == {person}
+
+
 def request_stop(execute: Execute, run: int, by: str) -> None:
     """Record that a run is to stop, so that a restart does not continue it."""
     execute("UPDATE runs SET stop_by=:by WHERE id=:run", {"run": run, "by": by})

@@ -112,7 +112,6 @@ class FireResult(StrEnum):
     CHECKING = "checking"  # a job looks at the page
     UNCHANGED = "unchanged"  # the page is as it was
     UNREADABLE = "unreadable"  # the page could not be read
-    ALLOWANCE = "allowance"  # the allowance of work without a person was used up
     MISSED = "missed"  # the service did not run, and the rule skips it
     BUSY = "busy"  # the run before it took longer, and the rule skips it
     NO_BUDGET = "no budget"  # a budget that it needs is used up

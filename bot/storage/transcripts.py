@@ -55,6 +55,15 @@ class StoredEntry(TranscriptEntry):
     title: str = ""
 
 
+_MADE_UP = ("message:task:", "message:sched:", "message:expired:")  # once stored under the name of a person
+IS_MADE_UP = "(" + " OR ".join(f"substr(item, 1, {len(each)})='{each}'" for each in _MADE_UP) + ")"
+
+
+def with_true_author(entry: StoredEntry) -> StoredEntry:
+    """Return an entry whose words are the agent's, but which was once stored under a person's name, as the agent's."""
+    return replace(entry, author="", name="") if entry.item.startswith(_MADE_UP) else entry
+
+
 def add_entries(execute: Execute, conversation: str, run: int, entries: Iterable[TranscriptEntry]) -> None:
     """Store the entries of a run. Of an entry that an earlier run of the conversation stored, update the state."""
     for entry in entries:
@@ -77,7 +86,7 @@ def search_chat(
         cases = [word] if word.isascii() else [word.lower(), word.upper(), word.capitalize()]
         patterns = [f"%{re.sub(_WILDCARD, _ESCAPED, case)}%" for case in cases]
         values |= {f"word{number}{name}": pattern for name, pattern in zip_longest("abc", patterns)}
-    return read_rows(execute, StoredEntry, _SEARCH, **values)
+    return [*map(with_true_author, read_rows(execute, StoredEntry, _SEARCH, **values))]
 
 
 def recent_names(execute: Execute, channel: str) -> dict[str, str]:
@@ -96,15 +105,14 @@ def read_thread(execute: Execute, thread: str, after: int, limit: int) -> list[S
         "SELECT t.*, c.title FROM transcript t JOIN conversations c ON c.key=t.conversation"
         " WHERE c.thread=:thread AND t.id>:after ORDER BY t.id LIMIT :limit"
     )
-    return read_rows(execute, StoredEntry, sql, thread=thread, after=after, limit=limit)
+    return [*map(with_true_author, read_rows(execute, StoredEntry, sql, thread=thread, after=after, limit=limit))]
 
 
 def said_by(execute: Execute, conversation: str, person: str, limit: int) -> list[StoredEntry]:
     """Return the latest messages of a person in a conversation, the newest first."""
     sql = (
         f"SELECT * FROM transcript WHERE conversation=:conversation AND author=:person AND kind='{EntryKind.MESSAGE}'"
-        " AND item NOT LIKE 'message:task:%' AND item NOT LIKE 'message:sched:%'"  # once stored with a person as author
-        " ORDER BY id DESC LIMIT :limit"
+        f" AND NOT {IS_MADE_UP} ORDER BY id DESC LIMIT :limit"
     )
     return read_rows(execute, StoredEntry, sql, conversation=conversation, person=person, limit=limit)
 

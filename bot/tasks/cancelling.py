@@ -40,9 +40,9 @@ def cancel_task(
 
 
 def end_follow_ups(execute: Execute, thread: Thread, person: str, now: float, *, everybody: bool) -> list[TaskRow]:
-    """Let nothing follow from the tasks of a person in a thread, or of `everybody`: a command goes on without its
-    continuation, and what has not begun never does. Return the commands that go on, as they were."""
-    rows = [row for row in tasks.open_of_thread(execute, thread) if everybody or row.person == person]
+    """Let nothing follow from the tasks of a person in a thread, or of `everybody`, and let what has not begun never
+    begin. Return the commands among them, which go on."""
+    rows = stoppable_tasks(execute, thread, person, everybody=everybody)
     for row in rows:
         if row.kind == TaskKind.COMMAND:
             tasks.set_follow_up(execute, row.id, "")
@@ -52,3 +52,8 @@ def end_follow_ups(execute: Execute, thread: Thread, person: str, now: float, *,
                 conversations.refresh_pending(execute, row.conversation)
             tasks.cancel_unbegun(execute, row.id, now)
     return [row for row in rows if row.kind == TaskKind.COMMAND]
+
+
+def stoppable_tasks(execute: Execute, thread: Thread, person: str, *, everybody: bool) -> list[TaskRow]:
+    """Return the open tasks in a thread that a person may stop: their own, or those of `everybody`."""
+    return [row for row in tasks.open_of_thread(execute, thread) if everybody or row.person == person]

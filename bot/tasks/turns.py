@@ -104,8 +104,7 @@ class TurnTasks:
         """End a task of the requester."""
 
         def work(execute: Execute) -> Callable[[], None] | str:
-            run = runs.find_run(execute, self._run)
-            if run and {*runs.people_of(run)} != {self._who.person.id}:
+            if not runs.is_alone(execute, self._run, self._who.person.id):
                 return "Not possible: several people take part in this request, and a task is one person's alone."
             row = next((row for row in self._list(execute) if row.id == number), None)
             if row is None:

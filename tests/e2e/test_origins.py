@@ -112,10 +112,20 @@ async def test_words_stay_their_authors_when_another_person_retries(
     await nothing_queued(service)
     assert service.rows("SELECT DISTINCT owner FROM memory") == [(str(JANE),)]
     assert authors_of(service, secret) == {str(JANE)}
+    paid = service.rows("SELECT run, person FROM usage WHERE kind='turn' ORDER BY id")
+    assert [person for _run, person in paid] == [f"telegram:{JANE}", f"telegram:{EVE}"], "who presses it pays"
     telegram.send("/export me", chat=EVE, user=EVE)
     await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(EVE)], 30, "the file")
     [shown] = [each for each in telegram.visible(EVE) if each.file_name == "my-data.jsonl"]
     assert b"pytest" not in (shown.file or b"")
+    telegram.send("/forget me")
+    shown = await telegram.wait(JANE, "Shall I forget you?")
+    telegram.click(shown.buttons[0][1], shown.id)
+    await telegram.wait(JANE, "Done: I have forgotten you.", seconds=30)
+    await service.quiet()
+    await service.stop()
+    left = [path.name for path in service.data.rglob("*") if path.is_file() and b"unittest" in path.read_bytes()]
+    assert left == [], "also in the run of who repeated it"
 
 
 # ------------------------------------------------------------ no loop without a person
@@ -173,9 +183,15 @@ async def test_stop_and_new_end_what_follows_from_background_commands(
     telegram.send(WATCH)
     await until(lambda: finished_runs(service) == 2, 60, "a second round")
     await service.quiet()
+    telegram.send("/status")
+    await telegram.wait(JANE, "In the background: 2 (“sleep 3”).")
     telegram.send(command)
-    await telegram.wait(JANE, "Background task 2 goes on" if command == "/stop" else "A fresh start")
-    await telegram.wait(JANE, "Background task 2 is done", seconds=30)
+    if command == "/stop":
+        await telegram.wait(JANE, "These commands in the background have ended: 2 (“sleep 3”).")
+        assert service.rows("SELECT state FROM tasks ORDER BY id") == [("done",), ("cancelled",)]
+    else:
+        await telegram.wait(JANE, "A fresh start")
+        await telegram.wait(JANE, "Background task 2 is done", seconds=30)
     await service.quiet()
     assert finished_runs(service) == 2
 

@@ -236,3 +236,27 @@ async def test_the_console_shows_what_a_schedule_proposes_and_confirms_it(
     finally:
         window.close()
     assert service.rows("SELECT state, channel FROM schedules") == [("active", "console")]
+
+
+async def test_a_hostile_page_deletes_and_pauses_no_schedule_in_silence(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """The owner is asked where it posts, nobody else decides, and their decision is said there."""
+    service = await start(**SETTINGS)
+    press(telegram, await propose(telegram, GROUP, every_minutes=60), chat=GROUP)
+    await telegram.wait(GROUP, "Schedule 1 is active.")
+    for action, label, said_then, state in (
+        ("delete", "No", "Schedule 1 stays as it is.", "active"),
+        ("pause", "Yes", "Schedule 1 is paused.", "paused"),
+        ("delete", "Yes", "Schedule 1 is deleted.", "ended"),
+    ):
+        await service.quiet()
+        [before] = service.rows("SELECT state FROM schedules")
+        shown = await propose(telegram, GROUP, text=f"I would {action} schedule 1", action=action, number=1)
+        assert "Read the news" in shown.text
+        press(telegram, shown, chat=GROUP, user=EVE)
+        await service.quiet()
+        assert service.rows("SELECT state FROM schedules") == [before], "only its owner decides"
+        press(telegram, shown, label, chat=GROUP)
+        await telegram.wait(GROUP, said_then)
+        assert service.rows("SELECT state FROM schedules") in ([(state,)], [])

@@ -367,6 +367,23 @@ async def test_messages_sent_with_an_answer_are_read_as_steering(store: Database
     assert await claim(store) == []
 
 
+@pytest.mark.parametrize("origin", [Origin.TOOL, Origin.TASK, Origin.SCHEDULE, Origin.SYSTEM])
+async def test_what_nobody_wrote_answers_no_question_and_waits_for_the_answer(
+    store: Database, inbox: Inbox, origin: Origin
+) -> None:
+    """A background command ended while a question is open."""
+    await asked(store, inbox, COLOUR)
+    await inbox.receive([message("the build is done: blue", 2, origin=origin)])
+    assert await claim(store) == []
+    await inbox.receive([message("red", 3)])
+    (job,) = await claim(store)
+    assert given(job) == [("ask-1", "red")]
+    await store.run(lambda execute: claims.finish_run(execute, job, DONE, time.time()))
+    (job,) = await claim(store, later=LONGEST + 1)
+    assert [made.text for made in job.messages] == ["the build is done: blue"]
+    assert job.answers == ()
+
+
 async def test_all_answered_questions_resume_one_run(store: Database, inbox: Inbox) -> None:
     await asked(store, inbox, COLOUR, SIZE)
     await inbox.receive([message("L", 2, kind=Kind.CLICK, target="ask-2"), message("green", 3)])

@@ -17,7 +17,7 @@ import pytest
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.schedules import ScheduleRequest, Timing
 from agent.spending import ModelCall
-from bot import claims
+from bot import allowance, claims
 from bot.access import AccessPolicy
 from bot.budget_limits import StandingBudgets
 from bot.commands import COMMANDS
@@ -196,6 +196,23 @@ async def test_work_is_a_message_of_the_owner_in_a_conversation_of_its_own_and_t
     await bench.run(lambda execute: claims.finish_run(execute, job, end, NOON + 2.5 * HOUR))
     await bench.look(NOON + 2.5 * HOUR)
     assert await bench.fires() == [(1.0, "run"), (2.0, "run")]
+
+
+async def test_times_that_a_person_confirmed_are_not_cut_within_a_day(bench: Bench) -> None:
+    row = await bench.add(kind="work", expression="*/15 * * * *")
+    now = NOON
+    while now < NOON + 24 * HOUR:
+        now += HOUR / 4
+        await bench.look(now)
+        [job] = await bench.run(
+            partial(claims.claim_conversations, access=OPEN_ACCESS, owner="p", now=now, longest=10.0, free=5)
+        )
+        end = claims.RunEnding(RunState.DONE)
+        await bench.run(partial(claims.finish_run, job=job, ending=end, now=now))
+    results = await bench.rows("SELECT result, count(*) FROM schedule_fires GROUP BY result")
+    assert results == [("run", 96)]
+    assert await bench.rows("SELECT * FROM follow_ups") == []
+    assert allowance.Lineage.of_run(job.messages).root == audit.digest(f"sched:{row.id}:{now:.3f}"), "each is a root"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ import pytest
 from agent.messages import Thread
 from bot.storage import conversations, retention, transcripts
 from bot.storage.database import Database, Execute
+from bot.storage.forgetting import PersonKey
 from bot.storage.migrate import migrate_database
 from bot.storage.moved_chats import move_chat
+from bot.storage.own_data import read_conversation
 from bot.storage.states import EntryKind
 from bot.storage.transcripts import TranscriptEntry
 
@@ -131,3 +133,24 @@ async def test_an_entry_of_an_earlier_run_gets_its_new_state_only(store: Databas
         await store.run(lambda execute, run=run, step=step: transcripts.add_entries(execute, key, run, [step]))  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
     [entry] = await store.run(lambda execute: transcripts.read_thread(execute, str(here), 0, 10))
     assert (entry.run, entry.state) == (1, "done")
+
+
+@pytest.mark.parametrize("item", ["message:task:1", "message:sched:1:2.000", "message:expired:ask-1"])
+async def test_what_was_once_stored_under_a_persons_name_is_shown_as_the_agents(store: Database, item: str) -> None:
+    thread = PLACES["a direct message"]
+    person = PersonKey("slack", "7")
+
+    def work(execute: Execute) -> tuple[list[tuple[str, str]], list[str]]:
+        key = conversations.current_conversation(execute, thread, 0.0)
+        made_up = TranscriptEntry(item, EntryKind.MESSAGE, "wrote it", 1.0, "7", "Jane")
+        said = TranscriptEntry("message:slack:9", EntryKind.MESSAGE, "wrote that", 2.0, "7", "Jane")
+        transcripts.add_entries(execute, key, 1, [made_up, said])
+        found = transcripts.search_chat(execute, thread, ["wrote"], 5, topics=True)
+        read = transcripts.read_thread(execute, str(thread), 0, 5)
+        assert [(entry.author, entry.name) for entry in read] == [("", ""), ("7", "Jane")]
+        exported = read_conversation(execute, key, person, whole=True)
+        by_person = [entry.text for entry in transcripts.said_by(execute, key, "7", 5)]
+        assert by_person == ["wrote that"]
+        return [(entry.author, entry.name) for entry in found], [line["author"] for line in exported]
+
+    assert await store.run(work) == ([("7", "Jane"), ("", "")], ["", "7"])

@@ -1,25 +1,34 @@
-"""The schedules of a turn: who joins another person's turn, or writes elsewhere, moves none of them."""
+"""What is one person's alone: who joins another person's turn, or writes elsewhere, moves none of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from agent.memory.embeddings import Vector
+from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Author, Message, Origin, Thread
 from agent.schedules import ScheduleRequest
 from bot import claims
+from bot.attachments import ConversationFolders
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.current import Current
+from bot.memory import place_of
 from bot.schedules.turns import TurnSchedules
 from bot.storage import conversations, inbox, runs
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.schedules import find_schedule
+from bot.tasks.runner import CommandTasks
+from bot.tasks.turns import TurnTasks
+from bot.turn_memory import TurnMemory
 from tests.support.schedule_rows import add_schedule
 
+JANE, SAID = Author("7", "Jane"), "I prefer tabs to spaces"
+CONFIG = Config(channels=(ChannelConfig("telegram", None, AccessConfig(open=True)),))
 GROUP, DIRECT = Thread("telegram", "bot", "-900"), Thread("telegram", "bot", "7")
 
 
@@ -30,26 +39,34 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
         yield made
 
 
-@pytest.mark.parametrize("place", [GROUP, DIRECT])
-@pytest.mark.parametrize("joined", [False, True])
-async def test_a_turn_moves_a_schedule_only_in_its_place_and_for_its_owner_alone(
-    store: Database, place: Thread, joined: bool
-) -> None:
-    config = Config(channels=(ChannelConfig("telegram", None, AccessConfig(open=True)),))
-    current, now = Current(config), time.time()
+async def begin(store: Database, current: Current, place: Thread, *, joined: bool) -> tuple[int, claims.ClaimedRun]:
+    """Store a schedule of Jane, and begin a run of hers, which Eve may have joined."""
+    now = time.time()
 
-    def begin(execute: Execute) -> tuple[int, claims.ClaimedRun]:
+    def work(execute: Execute) -> tuple[int, claims.ClaimedRun]:
         row = add_schedule(execute, now)
         conversation = conversations.current_conversation(execute, place, now)
-        is_private = place == DIRECT
-        said = Message(place, "k", "1", Author("7", "Jane"), "x", now, private=is_private, origin=Origin.PERSON)
+        said = Message(place, "k", "1", JANE, SAID, now, private=place == DIRECT, origin=Origin.PERSON)
         inbox.store_message(execute, said, conversation, ready=now, received=now)
         conversations.refresh_pending(execute, conversation)
         [job] = claims.claim_conversations(execute, current.access, "p", now, 10.0, 5)
         runs.add_people(execute, job.run, ["78"] if joined else [])
         return row.id, job
 
-    number, job = await store.run(begin)
+    return await store.run(work)
+
+
+def questions_asked(execute: Execute) -> list[str]:
+    return [str(row["key"]) for row in execute("SELECT key FROM outbox ORDER BY id", {})]
+
+
+@pytest.mark.parametrize("place", [GROUP, DIRECT])
+@pytest.mark.parametrize("joined", [False, True])
+async def test_a_turn_moves_a_schedule_only_in_its_place_for_its_owner_alone_and_with_their_word(
+    store: Database, place: Thread, joined: bool
+) -> None:
+    current = Current(CONFIG)
+    number, job = await begin(store, current, place, joined=joined)
     turn = TurnSchedules(store, current, job, lambda: None)
     may = place == DIRECT and not joined
     for answer in (
@@ -59,4 +76,38 @@ async def test_a_turn_moves_a_schedule_only_in_its_place_and_for_its_owner_alone
     ):
         assert answer.startswith("Not possible") != may, answer
     found = await store.run(lambda execute: find_schedule(execute, number))
-    assert (found is None or found.state != "active") == may
+    assert found
+    assert found.state == "active", "its owner has not decided"
+    asked = [f"sched:{number + 1}:ask", f"sched:{number}:pause:{job.run}", f"sched:{number}:delete:{job.run}"]
+    assert await store.run(questions_asked) == (asked if may else [])
+
+
+@pytest.mark.parametrize("joined", [False, True])
+async def test_no_personal_tool_changes_anything_while_others_take_part(
+    store: Database, tmp_path: Path, joined: bool
+) -> None:
+    async def embed(_texts: Sequence[str]) -> list[Vector]:
+        return []
+
+    current = Current(CONFIG)
+    number, job = await begin(store, current, DIRECT, joined=joined)
+    runner = CommandTasks(
+        store, current, ConversationFolders(tmp_path), tmp_path, lambda _fired: None, lambda _run, _person: None
+    )
+    schedules = TurnSchedules(store, current, job, lambda: None)
+    memory = TurnMemory(store, current, embed, job, place_of(job.messages[0]), JANE)
+    tasks = TurnTasks(store, current, job, runner)
+    started = await tasks.start_command("k", "build", "true", "")
+    answers = [
+        await schedules.propose(ScheduleRequest(number=number, what="Else")),
+        await schedules.pause(number),
+        await schedules.delete(number),
+        await memory.save(SAID, SAID, MemoryKind.PREFERENCE, MemoryScope.PERSON, 0),
+        await memory.forget(1, SAID),
+        await tasks.cancel(1),
+    ]
+    assert started.startswith("Started as background task 1")
+    assert [("several people" in answer) for answer in answers] == [joined] * len(answers), answers
+    assert [answer.startswith("Not ") for answer in answers] == [joined] * len(answers), answers
+    [state] = await store.run(lambda execute: execute("SELECT state FROM tasks", {}))
+    assert state["state"] == ("queued" if joined else "cancelled")

@@ -138,3 +138,18 @@ async def test_two_authors_have_a_run_each_if_one_cannot_pay(store: Database, po
     await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.DONE), time.time()))
     [job] = await claim(store, POOR)
     assert (job.requester, [message.text for message in job.messages]) == (EVE.id, ["two"])
+
+
+async def test_who_has_a_request_repeated_pays_for_it(store: Database) -> None:
+    await spend(store, JANE)
+    await receive(store, JANE, "again", resent_by=EVE.id)
+    await receive(store, EVE, "and this")
+    [job] = await claim(store, POOR)
+    assert (job.requester, job.payer) == (JANE.id, EVE.id)
+    assert [message.text for message in job.messages] == ["again", "and this"], "both are on Eve's budget"
+    await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.DONE), time.time()))
+    await spend(store, EVE)
+    await receive(store, EVE, "rather this")
+    await receive(store, JANE, "mine", resent_by=EVE.id)
+    [job] = await claim(store, POOR)
+    assert job.payer == EVE.id

@@ -1,7 +1,7 @@
 """The allowance of work without a person: how much may follow from one message, and for one person within a day.
 
-What the agent or a schedule begins takes from it in the transaction that begins it: the request to a background agent,
-a command after which the agent continues, a goal, and the run of a schedule.
+What the agent begins takes from it in the transaction that begins it: the request to a background agent,
+a command after which the agent continues, and a goal. A time of a schedule takes nothing: its owner confirmed it.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ async def schedule(
     number: Annotated[int, "change, pause and delete: the number of the schedule."] = 0,
 ) -> str:
     """Do something later, repeatedly, or when a web page changes, for the person who asks. The result is posted in this
-    chat. create and change show the person the times in words, and have no effect before they confirm."""
+    chat. All but list ask the schedule's owner in words, and have no effect before they confirm."""
     schedules = runtime.context.schedules
     if schedules is None:
         return "Schedules are not available here."

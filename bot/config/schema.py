@@ -153,9 +153,11 @@ class ServiceLimits:
     question_hours: float = setting(0.0, "a question that is open for longer is closed; 0: it waits without end", ge=0)
     approval_hours: float = setting(24.0, "an approval that is open for longer counts as denied; 0: it waits", ge=0)
     follow_ups_per_message: int = setting(
-        5, "how often the agent may go on by itself after one message: background agents, goals, `then`", ge=0
+        5,
+        "how often the agent may go on by itself after one message: background agents, goals, `then`",
+        ge=0,
     )
-    follow_ups_per_day: int = setting(50, "…and for one person within 24 hours, the runs of schedules included", ge=0)
+    follow_ups_per_day: int = setting(50, "…and for one person within 24 hours", ge=0)
     upload_mb: int = setting(100, "largest file that is accepted from a chat", ge=0)
     grace_seconds: float = setting(10.0, "how long a shutdown waits for running turns before it suspends them", ge=0)
     notify_seconds: float = setting(

@@ -134,11 +134,13 @@ def choose_model(execute: Execute, key: str, model: str, effort: str) -> None:
 def refresh_pending(execute: Execute, key: str) -> bool:
     """Set when the conversation may be claimed: when its first open row is ready, for rows never overtake each other.
 
+    The continuation of a task comes last: while a question is open it waits, and the answer must not wait with it.
     Returns whether there are open rows.
     """
     rows = execute(
         f"UPDATE conversations SET pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN}),"
-        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1),"
+        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN}"
+        " ORDER BY CASE WHEN key LIKE 'task:%' THEN 1 ELSE 0 END, id LIMIT 1),"
         f" person=coalesce((SELECT author FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1), person)"
         " WHERE key=:key"
         " RETURNING pending",

@@ -373,7 +373,7 @@ async def test_what_nobody_wrote_answers_no_question_and_waits_for_the_answer(
 ) -> None:
     """A background command ended while a question is open."""
     await asked(store, inbox, COLOUR)
-    await inbox.receive([message("the build is done: blue", 2, origin=origin)])
+    await inbox.receive([message("the build is done: blue", 2, origin=origin, key="task:1")])
     assert await claim(store) == []
     await inbox.receive([message("red", 3)])
     (job,) = await claim(store)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ from bot.schedules.proposals import ProposalRefused, Proposer, propose_schedule
 from bot.schedules.timing import TimingError, next_time, parse_timing, times_after, times_until
 from bot.schedules.watches import describe_changes
 from bot.schedules.words import describe_next, describe_timing
-from bot.storage import conversations, people, schedules
+from bot.storage import audit, conversations, people, schedules
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.schedules import ScheduleRow, move_next
@@ -204,9 +205,8 @@ async def test_times_that_a_person_confirmed_are_not_cut_within_a_day(bench: Ben
     while now < NOON + 24 * HOUR:
         now += HOUR / 4
         await bench.look(now)
-        [job] = await bench.run(
-            partial(claims.claim_conversations, access=OPEN_ACCESS, owner="p", now=now, longest=10.0, free=5)
-        )
+        claim = partial(claims.claim_conversations, access=OPEN_ACCESS, owner="p", now=now, longest=10.0, free=5)
+        [job] = await bench.run(claim)
         end = claims.RunEnding(RunState.DONE)
         await bench.run(partial(claims.finish_run, job=job, ending=end, now=now))
     results = await bench.rows("SELECT result, count(*) FROM schedule_fires GROUP BY result")

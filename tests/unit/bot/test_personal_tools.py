@@ -13,10 +13,9 @@ from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Author, Message, Origin, Thread
 from agent.schedules import ScheduleRequest
 from bot import claims
-from bot.attachments import ConversationFolders
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.current import Current
-from bot.memory import place_of
+from bot.memory_facts import place_of
 from bot.schedules.turns import TurnSchedules
 from bot.storage import conversations, inbox, runs
 from bot.storage.database import Database, Execute
@@ -25,6 +24,7 @@ from bot.storage.schedules import find_schedule
 from bot.tasks.runner import CommandTasks
 from bot.tasks.turns import TurnTasks
 from bot.turn_memory import TurnMemory
+from sandbox.disk.folders import ConversationFolders
 from tests.support.schedule_rows import add_schedule
 
 JANE, SAID = Author("7", "Jane"), "I prefer tabs to spaces"
@@ -92,7 +92,7 @@ async def test_no_personal_tool_changes_anything_while_others_take_part(
     current = Current(CONFIG)
     number, job = await begin(store, current, DIRECT, joined=joined)
     runner = CommandTasks(
-        store, current, ConversationFolders(tmp_path), tmp_path, lambda _fired: None, lambda _run, _person: None
+        store, current, ConversationFolders(tmp_path, 1), tmp_path, lambda _fired: None, lambda _run, _person: None
     )
     schedules = TurnSchedules(store, current, job, lambda: None)
     memory = TurnMemory(store, current, embed, job, place_of(job.messages[0]), JANE)

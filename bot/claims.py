@@ -40,7 +40,7 @@ from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.runs import RunRow
 from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
-from bot.work_rights import affordable_rows, drop_unpermitted
+from bot.work_rights import affordable_rows, drop_unpermitted, hold_back
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
 
@@ -218,7 +218,7 @@ def _take_messages(
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
     pending = _readable(execute, inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN), now)
     if row.state == ConversationState.WAITING and questions.has_open_question(execute, row.key):
-        pending = _hold_back(execute, pending, now + longest)
+        pending = hold_back(execute, pending, now + longest)
     readable = drop_unpermitted(execute, access, row.key, pending, now)
     ready = _ready_rows(readable, now, longest)
     ready = affordable_rows(execute, access.budgets, ready[0].message.payer, ready, now) if ready else []
@@ -240,14 +240,6 @@ def _take_messages(
     if not taken:
         return None
     return replace(start_run(execute, access, row, taken, state, now), resumed=bool(bound.answering))
-
-
-def _hold_back(execute: Execute, rows: Sequence[InboxRow], until: float) -> list[InboxRow]:
-    """Let what nobody wrote wait while a question is open: it answers none, and must not close it."""
-    held = [row for row in rows if row.kind == Kind.CHAT and not row.message.is_by_author]
-    for row in held:
-        inbox.delay_row(execute, row.id, until)
-    return [row for row in rows if row not in held]
 
 
 def start_run(

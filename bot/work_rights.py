@@ -79,6 +79,14 @@ def drop_unpermitted(
     return kept
 
 
+def hold_back(execute: Execute, rows: Sequence[InboxRow], until: float) -> list[InboxRow]:
+    """Let what nobody wrote wait while a question is open: it answers none, and must not close it."""
+    held = [row for row in rows if row.kind == Kind.CHAT and not row.message.is_by_author]
+    for row in held:
+        inbox.delay_row(execute, row.id, until)
+    return [row for row in rows if row not in held]
+
+
 def affordable_rows(
     execute: Execute, budgets: StandingBudgets, payer: str, rows: Sequence[InboxRow], now: float
 ) -> list[InboxRow]:

@@ -168,12 +168,13 @@ class ToolLedger(Protocol):
 class Meter:
     """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`.
 
-    `gate` are the budgets that apply; None: no budget is configured.
+    `gate` are the budgets that apply; None: no budget is configured. The root knows the `conversation` of its turn.
     """
 
     total: Usage = field(default_factory=Usage)
     whole: Meter | None = None
     gate: SpendingGate | None = None
+    conversation: str = ""
     _unrecorded: list[ModelCall] = field(default_factory=list, init=False)
 
     @property

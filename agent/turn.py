@@ -104,6 +104,7 @@ class Agent:
         """
         MERGE_WINDOW_SECONDS.set(turn.merge_window_seconds)
         mapper = EventMapper(context, self._tools)
+        context.meter.root.conversation = turn.conversation
         failed: Failed | None = None
         try:
             async with aclosing(self._run_graph(turn, context, mapper)) as blocks:

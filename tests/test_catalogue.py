@@ -115,7 +115,6 @@ ENGLISH_SENTENCES = {
     "(The beginning was left out": "the model",
     "\n\nExact identifiers and numbers from": "the model",
     "\n\nThe plan, by `write_todos`": "the model",
-    "[… {count} characters left out": "the model",
     "Plan mode: only tools that": "the model",
     "The arguments do not fit the tool": "the model",
     "The person agreed to the plan": "the model",

@@ -112,7 +112,7 @@ async def ask_model(entry: LoadedModel, prompt: str, meter: Meter, kind: str, *,
     async def ask() -> AIMessage:
         return await entry.model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]})
 
-    async with model_call(entry, meter.root, background=background):
+    async with model_call(entry, meter, background=background):
         message = await call_model(
             meter, entry.model, ask, lambda answer: answer, lambda: text_tokens(prompt), kind=kind
         )

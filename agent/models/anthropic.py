@@ -11,7 +11,7 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.outputs import ChatGenerationChunk
 
 from agent.models.arguments import join_arguments
-from agent.models.http_transport import open_http_client
+from agent.models.http_transport import StreamBroke, open_http_client
 from agent.models.presets import ANTHROPIC_BUDGETS
 from agent.models.reasoning import without_foreign_blocks
 from agent.models.settings import ModelSettings
@@ -70,7 +70,7 @@ class ThinkingAnthropic(ChatAnthropic):
             chunk.message.id = None  # only its first chunk has an id; langchain gives all of them the same
             yield chunk
         if not ended:
-            raise ConnectionError("The stream ended in the middle.")
+            raise StreamBroke("The stream ended in the middle.")
 
 
 def _lacks_thinking(messages: Sequence[dict[str, Any]]) -> bool:

@@ -16,9 +16,12 @@ from langchain_core.messages.tool import ToolCallChunk
 from langchain_core.outputs import ChatGenerationChunk
 
 MAX_LEVELS = 50  # what tools, checkpoints and servers read recursively
+MAX_CHARS = 4_000_000  # of all arguments of one answer
+MAX_CALLS = 64  # of one answer
 MAX_QUOTE_CHARS = 40
 CHUNKS_PER_STEP = 50
 BAD_MARK = "\N{REPLACEMENT CHARACTER} "  # begins the reason that stands in place of arguments
+TOO_LONG = f"{BAD_MARK}The arguments of one answer may have {MAX_CHARS:,} characters together; this call exceeds that."
 TEXT_FIELDS = ("partial_json", "arguments")  # of a content block: Anthropic, Responses
 
 
@@ -36,6 +39,8 @@ _DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
 
 def parse_arguments(text: str) -> dict[str, Any]:
     """Parse the whole arguments of a call, in linear time. Raises BadArguments."""
+    if len(text) > MAX_CHARS:
+        raise BadArguments(TOO_LONG.removeprefix(BAD_MARK))
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -93,8 +98,9 @@ def mark_arguments(text: object) -> str:
 async def join_arguments(chunks: AsyncIterator[ChatGenerationChunk]) -> AsyncIterator[ChatGenerationChunk]:
     """Yield the chunks, with each run of pieces of one call's arguments as one chunk.
 
-    langchain would copy what it has so far for each piece.
+    langchain would copy what it has so far for each piece. What exceeds the bounds of an answer is not collected.
     """
+    bounds = AnswerBounds()
     held: ChatGenerationChunk | None = None
     index: object = None
     texts: list[str] = []
@@ -103,6 +109,8 @@ async def join_arguments(chunks: AsyncIterator[ChatGenerationChunk]) -> AsyncIte
         number += 1
         if number % CHUNKS_PER_STEP == 0:
             await asyncio.sleep(0)  # lets other tasks run while data is always available
+        if not bounds.admits(chunk):
+            continue
         piece = _argument_piece(chunk)
         if held and (piece is None or piece["index"] != index):
             yield _with_arguments(held, "".join(texts))
@@ -112,9 +120,44 @@ async def join_arguments(chunks: AsyncIterator[ChatGenerationChunk]) -> AsyncIte
             continue
         if held is None:
             held, index, texts = chunk, piece["index"], []
-        texts.append(piece["args"] or "")
+        texts.append(bounds.cut(piece["index"], piece["args"] or ""))
     if held:
         yield _with_arguments(held, "".join(texts))
+
+
+class AnswerBounds:
+    """How much of the calls of one answer is collected while it streams: one call too many, so that it is refused."""
+
+    def __init__(self) -> None:
+        self._chars = 0
+        self._calls = 0
+        self._left_out: set[object] = set()
+        self._too_long: set[object] = set()
+
+    def cut(self, call: object, arguments: str) -> str:
+        """Return these arguments of a call; the first that are too many become the reason, and the others nothing."""
+        self._chars += len(arguments)
+        if self._chars <= MAX_CHARS or not arguments:
+            return arguments
+        if call in self._too_long:
+            return ""
+        self._too_long.add(call)
+        return TOO_LONG
+
+    def admits_call(self) -> bool:
+        """Count a call that begins."""
+        self._calls += 1
+        return self._calls <= MAX_CALLS + 1
+
+    def admits(self, chunk: ChatGenerationChunk) -> bool:
+        """Return whether the chunk belongs to a call that is collected, or to none."""
+        message = chunk.message
+        if not isinstance(message, AIMessageChunk) or len(message.tool_call_chunks) != 1:
+            return True
+        [piece] = message.tool_call_chunks
+        if piece["name"] and not self.admits_call():
+            self._left_out.add(piece["index"])
+        return piece["index"] not in self._left_out
 
 
 def _argument_piece(chunk: ChatGenerationChunk) -> ToolCallChunk | None:

@@ -17,6 +17,7 @@ import openai
 from langchain_core.exceptions import ContextOverflowError, ModelConnectionError, ModelError, ModelTimeoutError
 
 from agent.blocks import Failed, command_hint
+from agent.models.http_transport import StreamBroke
 from agent.models.openai_events import BrokenStream
 from agent.spending import Refusal
 from catalogue import N_, _, join_sentences
@@ -99,7 +100,7 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
     if status is not None and status >= 400:
         return _classify_status(error, status)
     if isinstance(error, (*NETWORK_ERRORS, ModelConnectionError, ModelTimeoutError)):
-        is_outage = not any(isinstance(cause, BrokenStream) for cause in _causes(error))
+        is_outage = not any(isinstance(cause, BrokenStream | StreamBroke) for cause in _causes(error))
         return ErrorVerdict("retry", _describe_network_error(error), _try_later(), is_outage=is_outage)
     # An error event in the stream, without an HTTP status; Anthropic's has that of the stream, 200.
     if isinstance(error, openai.APIError) or status is not None:

@@ -84,6 +84,10 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             await self._session.close()
 
 
+class StreamBroke(ConnectionError):
+    """The server had begun to answer."""
+
+
 class ResponseBody(httpx2.AsyncByteStream):
     """The bytes of a response, as they arrive or in batches at the reader's pace."""
 
@@ -95,12 +99,24 @@ class ResponseBody(httpx2.AsyncByteStream):
         content = self._response.content
         ended = asyncio.Event()
         content.on_eof(ended.set)
-        while data := await content.readany():
+        begun = False
+        while data := await self._read(begun):
+            begun = True
             yield data
             if self._pace.seconds and not ended.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._pace.seconds):
                         await ended.wait()
+
+    async def _read(self, begun: bool) -> bytes:
+        try:
+            return await self._response.content.readany()
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            if not begun:
+                raise
+            raise StreamBroke("The stream broke in the middle.") from error
 
     async def aclose(self) -> None:
         if self._response.content.is_eof():

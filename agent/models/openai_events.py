@@ -12,6 +12,8 @@ import httpx2
 import openai
 import orjson
 
+from agent.models.arguments import AnswerBounds
+
 Chunk = dict[str, Any]
 
 
@@ -129,6 +131,7 @@ class CallPieces:
     def __init__(self) -> None:
         self._open: dict[int, Chunk] = {}  # the latest call at each index of the server
         self._calls: list[Chunk] = []
+        self._bounds = AnswerBounds()
 
     def take(self, delta: Chunk) -> None:
         """Leave only the beginnings of calls in the delta."""
@@ -150,18 +153,23 @@ class CallPieces:
         guessed = call.pop("guessed", False)
         known = self._open.get(call["index"])
         if known is None or (name and not _continues(call, known, guessed)):
+            if name and not self._bounds.admits_call():
+                self._open[call["index"]] = {"number": -1, "id": call.get("id"), "name": name, "pieces": []}
+                return None
             known = {"number": len(self._calls), "id": call.get("id"), "name": name, "pieces": []}
             self._open[call["index"]] = known
             self._calls.append(known)
             if name and not known["id"]:
                 known["id"] = f"call_{uuid.uuid4().hex[:24]}"
             begun = {**call, "index": known["number"], "id": known["id"], "function": {"name": name, "arguments": ""}}
+        elif known["number"] < 0:  # it is left out
+            return None
         else:
             begun = {key: each for key, each in call.items() if key not in ("index", "id", "type", "function")}
             if begun:
                 begun |= {"index": known["number"], "id": known["id"], "function": {"arguments": ""}}
         if arguments:
-            known["pieces"].append(arguments)
+            known["pieces"].append(self._bounds.cut(known["number"], arguments))
         return begun or None
 
 

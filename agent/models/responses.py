@@ -12,6 +12,7 @@ from langchain_core.outputs import ChatGenerationChunk
 from langchain_openai import ChatOpenAI
 
 from agent.models.arguments import join_arguments, mark_arguments
+from agent.models.http_transport import StreamBroke
 from agent.models.reasoning import without_foreign_blocks
 
 
@@ -35,7 +36,7 @@ class StatelessResponses(ChatOpenAI):
         except ValueError as error:  # what langchain makes of an error event
             raise ModelAPIError(str(error)) from error
         if not ended:
-            raise ConnectionError("The stream ended in the middle.")
+            raise StreamBroke("The stream ended in the middle.")
 
 
 class MarkedResponses:

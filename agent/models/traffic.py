@@ -18,6 +18,7 @@ from agent.models.settings import CallLimits, ModelSettings
 from catalogue import _
 
 if TYPE_CHECKING:  # it imports this module
+    from agent.context import Meter
     from agent.models.loader import LoadedModel
 
 MAX_PAUSE_SECONDS = 60.0
@@ -30,33 +31,41 @@ class Endpoint:
     """One server, and what the calls of all its models learned about it. Times are time.monotonic().
 
     After `max_failures` in a row (0: never) it is down. A call then goes to it only if no other model can answer, and
-    one call every `skip_seconds` finds out whether it has recovered.
+    one call every `skip_seconds` finds out whether it has recovered. The cause may be what one conversation sends, so
+    that one alone can fill only half of the count for others; for itself, all its failures count.
     """
 
     max_failures: int = 0
     skip_seconds: float = 0.0
     failures: int = 0
+    _by_conversation: dict[str, int] = field(default_factory=dict)
     _skipped_until: float = 0.0
     _paused_until: float = 0.0
 
     @property
     def is_down(self) -> bool:
-        """Whether its last calls failed."""
-        return 0 < self.max_failures <= self.failures
+        """Whether the last calls of several conversations failed."""
+        share = max(1, self.max_failures // 2)
+        counted = sum(min(count, share) for count in self._by_conversation.values())
+        return len(self._by_conversation) > 1 and counted >= self.max_failures
+
+    def is_down_for(self, conversation: str) -> bool:
+        """Whether it is down, or failed as often for this conversation alone."""
+        return self.is_down or 0 < self.max_failures <= self._by_conversation.get(conversation, 0)
 
     @property
     def seconds_to_next_try(self) -> float:
-        """How long calls skip it, while it is down."""
-        return max(0.0, self._skipped_until - time.monotonic()) if self.is_down else 0.0
+        """How long calls skip it, while it is down for them."""
+        return max(0.0, self._skipped_until - time.monotonic()) if self._skipped_until else 0.0
 
     @property
     def pause_seconds(self) -> float:
         """How long calls must wait because the server asked for it."""
         return max(0.0, self._paused_until - time.monotonic()) if self._paused_until else 0.0
 
-    def admits_call(self) -> bool:
+    def admits_call(self, conversation: str) -> bool:
         """Return whether a call should go to it now. A call that finds out about a recovery counts as begun."""
-        if not self.is_down:
+        if not self.is_down_for(conversation):
             return True
         if self.seconds_to_next_try:
             return False
@@ -66,17 +75,25 @@ class Endpoint:
     def record_answer(self) -> None:
         """Note that it works."""
         self.failures, self._skipped_until = 0, 0.0
+        self._by_conversation.clear()
 
-    def record_failure(self, verdict: ErrorVerdict) -> None:
-        """Note an error. One that concerns only the request proves that the server works."""
+    def record_failure(self, verdict: ErrorVerdict, conversation: str | None) -> None:
+        """Note an error of a call for a conversation; None: nobody waits for it, so that it proves no outage.
+
+        An error that concerns only the request proves that the server works.
+        """
         if verdict.retry_after_seconds:
             pause = min(verdict.retry_after_seconds, MAX_PAUSE_SECONDS)
             self._paused_until = max(self._paused_until, time.monotonic() + pause)
         if not verdict.is_outage:
             self.record_answer()
             return
+        if conversation is None or not self.max_failures:
+            return
         self.failures += 1
-        if self.is_down:
+        if not self.is_down:  # it need not be known how many more there are
+            self._by_conversation[conversation] = self._by_conversation.get(conversation, 0) + 1
+        if self.is_down_for(conversation):
             self._skipped_until = time.monotonic() + self.skip_seconds
 
 
@@ -114,7 +131,7 @@ class ModelTraffic:
         return [
             EndpointState(
                 models=tuple(names),
-                down=endpoint.is_down,
+                down=0 < endpoint.max_failures <= endpoint.failures,
                 failures=endpoint.failures,
                 retry_in=math.ceil(endpoint.seconds_to_next_try),
                 paused=math.ceil(endpoint.pause_seconds),
@@ -131,16 +148,17 @@ class ModelTraffic:
 @asynccontextmanager
 async def model_call(
     entry: LoadedModel,
-    owner: Hashable,
+    meter: Meter,
     *,
     background: bool = False,
     emit: Callable[[Any], object] | None = None,
 ) -> AsyncIterator[None]:
-    """Hold a place for a call, and note how the call ended. `owner` is whose calls share the places fairly.
+    """Hold a place for a call, and note how the call ended. The calls of one turn share the places fairly with others.
 
     Waits for the end of a pause first, without a place, so that one slow provider delays only its own calls.
     """
     endpoint, slots, groups = entry.endpoint, entry.traffic.slots, entry.groups
+    owner = meter.root
     while True:
         if wait := endpoint.pause_seconds:
             if emit and wait >= NOTICE_SECONDS:
@@ -157,7 +175,7 @@ async def model_call(
         yield
     except Exception as error:
         if verdict := classify_error(error):
-            endpoint.record_failure(verdict)
+            endpoint.record_failure(verdict, None if background else owner.conversation)
         raise
     else:
         endpoint.record_answer()

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from langchain_core.messages import AIMessage, ToolCall
 
-from agent.models.arguments import BAD_MARK, BadArguments, check_arguments, parse_arguments
+from agent.models.arguments import BAD_MARK, MAX_CALLS, TOO_LONG, BadArguments, check_arguments, parse_arguments
 from agent.models.reasoning import rename_signatures
 
 MAX_ID_CHARS = 200
@@ -37,6 +37,9 @@ CUT_CALLS: Mapping[CutReason, str] = {
     "filter": "The provider's content filter ended the answer in the middle of this call, so the call is incomplete "
     "and did not run. Try another wording, or tell the person.",
 }
+TOO_MANY = (
+    f"At most {MAX_CALLS} calls of one answer run. This call and those after it did not; make them in your next answer."
+)
 _NAME = re.compile(r"[^\w.:/-]", re.ASCII)
 
 
@@ -58,8 +61,8 @@ def settle_calls(answer: AIMessage, taken: set[str]) -> None:
     refused: dict[str, str] = {}
     renamed: list[tuple[str | None, str]] = []
     cut = CUT_CALLS.get(cut_reason(answer), "")
-    for name, args, given in _all_calls(answer):
-        fault = cut or _fault_of(args)
+    for number, (name, args, given) in enumerate(_all_calls(answer)):
+        fault = cut or (TOO_MANY if number >= MAX_CALLS else _fault_of(args))
         id_ = _unique_id(given, taken)
         taken.add(id_)
         renamed.append((given, id_))
@@ -87,6 +90,8 @@ def _fault_of(args: object) -> str:
     """Return why a call with these arguments, or with this text of arguments, must not run; "" if it may."""
     try:
         if isinstance(args, str):
+            if args.endswith(TOO_LONG):  # after what came before
+                raise BadArguments(TOO_LONG.removeprefix(BAD_MARK))
             if args.startswith(BAD_MARK):
                 raise BadArguments(args.removeprefix(BAD_MARK))
             parse_arguments(args)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 
 from agent.backoff import backoff_seconds
 from agent.blocks import Notice
+from agent.context import TurnContext
 from agent.models.errors import ModelFailure, classify_error
-from agent.models.loader import LoadedModel
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack
 from catalogue import _
 
@@ -47,7 +46,7 @@ class RetryPolicy:
                     raise ContextOverflow(verdict.what) from error
                 if verdict.action == "fail":
                     raise ModelFailure(verdict.what, verdict.what_to_do) from error
-                if attempt == retries or _should_hand_over(request.runtime.context.route):
+                if attempt == retries or _should_hand_over(request.runtime.context):
                     raise ModelFailure(verdict.what, verdict.what_to_do, attempt + 1) from error
                 wait = self._wait_seconds(attempt, verdict.retry_after_seconds)
             text = _(
@@ -67,9 +66,10 @@ class RetryPolicy:
         return backoff if retry_after is None else min(retry_after, self._max_seconds) + backoff / 10
 
 
-def _should_hand_over(route: Sequence[LoadedModel]) -> bool:
+def _should_hand_over(context: TurnContext) -> bool:
     """Return whether the first server is down, so that waiting is no use, and another one is not."""
-    return route[0].endpoint.is_down and not all(entry.endpoint.is_down for entry in route[1:])
+    down, *others = [entry.endpoint.is_down_for(context.meter.root.conversation) for entry in context.route]
+    return down and not all(others)
 
 
 def _describe_for_operator(error: Exception) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from langchain_core.messages import AIMessage, AnyMessage
 
 from agent.blocks import Notice
+from agent.context import TurnContext
 from agent.models.errors import BudgetExceeded, ModelFailure
 from agent.models.loader import LoadedModel
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
@@ -30,7 +31,7 @@ class RoutePolicy:
         """Call the models until one answers. Raises what the last one raised."""
         context = request.runtime.context
         _use_vision(request)
-        usable = _usable(context.route)
+        usable = _usable(context.route, context)
         if usable is not context.route:
             _hand_over(request, usable, _("The server of {model} is failing.", model=context.route[0].settings.label))
         while True:
@@ -40,7 +41,7 @@ class RoutePolicy:
             except (ModelFailure, ContextOverflow) as error:
                 if isinstance(error, BudgetExceeded) and not error.other_model:
                     raise
-                following = _usable(context.route[1:])
+                following = _usable(context.route[1:], context)
                 if isinstance(error, ContextOverflow):
                     needed = max(failed.settings.context_tokens, estimated_tokens(request.messages))
                     following = _with_room(following, needed)
@@ -59,10 +60,10 @@ def _hand_over(request: ModelCallRequest, route: Sequence[LoadedModel], why: str
     request.runtime.stream_writer(Notice("fallback", text, kept=True))
 
 
-def _usable(route: Sequence[LoadedModel]) -> Sequence[LoadedModel]:
+def _usable(route: Sequence[LoadedModel], context: TurnContext) -> Sequence[LoadedModel]:
     """Return the route from its first model whose server is not down; all of it if there is none."""
     for number, entry in enumerate(route):
-        if entry.endpoint.admits_call():
+        if entry.endpoint.admits_call(context.meter.root.conversation):
             return route[number:] if number else route
     return route
 

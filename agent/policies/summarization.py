@@ -31,10 +31,11 @@ from agent.models.errors import ModelFailure, classify_error, too_long
 from agent.models.loader import LoadedModel
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.retry import ContextOverflow
+from agent.policies.truncation import shorten_output
 from agent.sections import ContextConfig
 from agent.todos import TODOS_KEY, dump_plan, is_finished, list_plan, plan_of
 from catalogue import _
-from sandbox.base import SKILLS
+from sandbox.base import SKILLS, SandboxHandle
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,6 @@ SUMMARY_HEADER = "[Summary of the conversation so far, written to save space]"
 MAX_EXACT_CHARS = 6000
 CHARS_PER_TOKEN = 4
 MIN_GAIN = 0.1  # of the limit: a summary that would replace less is not written
-RESULT_NOTE = "[… {count} characters left out: the result was too long for the model. Ask for a smaller part of it …]"
 SUMMARY_KEY = "summary"
 SKILLS_NOTE = "Skills in use; read them again before you continue with their task: "
 SKILL_PATTERN = re.compile(rf"{SKILLS}/([\w-]+)/")
@@ -88,7 +88,8 @@ class SummarizationPolicy:
         try:
             return await handler(request)
         except ContextOverflow:
-            if shortened := _shorten_results(request.messages, self._result_chars(request)):
+            sandbox, max_chars = request.runtime.context.sandbox, self._result_chars(request)
+            if shortened := await _shorten_results(request.messages, max_chars, sandbox):
                 try:
                     return _rewrite_state(await handler(request.override(messages=shortened)), shortened)
                 except ContextOverflow:
@@ -152,21 +153,22 @@ def _gain_tokens(old: Sequence[AnyMessage]) -> int:
     )
 
 
-def _shorten_results(messages: Sequence[AnyMessage], max_chars: int) -> list[AnyMessage]:
+async def _shorten_results(messages: Sequence[AnyMessage], max_chars: int, sandbox: SandboxHandle) -> list[AnyMessage]:
     """Return the messages with results of tools that have `max_chars` together; [] if they are no longer than that."""
     found = [m for m in messages if isinstance(m, ToolMessage) and isinstance(m.content, str)]
     if sum(len(m.content) for m in found) <= max_chars:
         return []
     share = max_chars // len(found)
-    return [_shorten(m, share) if isinstance(m, ToolMessage) and len(m.content) > share else m for m in messages]
+    return [await _shorten(m, share, sandbox) if isinstance(m, ToolMessage) else m for m in messages]
 
 
-def _shorten(result: ToolMessage, max_chars: int) -> ToolMessage:
-    if not isinstance(result.content, str):
+async def _shorten(result: ToolMessage, max_chars: int, sandbox: SandboxHandle) -> ToolMessage:
+    text = result.content
+    if not isinstance(text, str) or len(text) <= max_chars:
         return result
-    head, tail = result.content[: max_chars * 3 // 4], result.content[-max_chars // 4 :]
-    note = RESULT_NOTE.format(count=len(result.content) - len(head) - len(tail))
-    return result.model_copy(update={"content": f"{head}\n\n{note}\n\n{tail}"})
+    key, tool = f"{result.id}/{result.tool_call_id}", result.name or "result"
+    short = await shorten_output(sandbox, tool, key, text, max_chars * 3 // 4, max_chars // 4)
+    return result.model_copy(update={"content": short})
 
 
 def estimated_tokens(messages: Sequence[AnyMessage]) -> int:

@@ -13,5 +13,5 @@ class TrafficPolicy:
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call the model in use."""
         context = request.runtime.context
-        async with model_call(context.route[0], context.meter.root, emit=request.runtime.stream_writer):
+        async with model_call(context.route[0], context.meter, emit=request.runtime.stream_writer):
             return await handler(request)

@@ -11,7 +11,7 @@ from langchain_core.messages import ToolMessage
 
 from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
 from agent.tools.tool import traits_of
-from sandbox.base import WORKSPACE, SandboxError
+from sandbox.base import WORKSPACE, SandboxError, SandboxHandle
 
 log = logging.getLogger(__name__)
 
@@ -34,17 +34,25 @@ class TruncationPolicy:
         return result
 
     async def _shorten_output(self, request: ToolCallRequest, text: str) -> str:
-        head, tail = text[: self._max_chars // 2], text[-self._max_chars // 4 :]
-        omitted = len(text) - len(head) - len(tail)
         key = call_key(request.state["messages"], request.tool_call["id"])  # ids alone recur, also among sub-agents
-        digest = blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
-        name = re.sub(r"[^\w-]", "_", request.tool_call["name"])[:60]
-        path = f"{OUTPUT_FOLDER}/{name}-{digest}.txt"
-        try:
-            sandbox = await turn_context_of(request).sandbox.get()
-            await sandbox.write(path, text.encode("utf-8", "replace"))
-        except SandboxError as error:
-            log.warning("long tool output could not be written to a file: %s", error)
-            return f"{head}\n\n[… {omitted} characters left out …]\n\n{tail}"
-        where = f"The whole output of {len(text)} characters is in {path}: use read_file or grep on it."
-        return f"{head}\n\n[… {omitted} characters left out. {where} …]\n\n{tail}"
+        handle, name = turn_context_of(request).sandbox, request.tool_call["name"]
+        return await shorten_output(handle, name, key, text, self._max_chars // 2, self._max_chars // 4)
+
+
+async def shorten_output(
+    handle: SandboxHandle, tool: str, key: str, text: str, head_chars: int, tail_chars: int
+) -> str:
+    """Return head and tail of a tool's output; the whole is in a file, which `key` names, if the sandbox takes it."""
+    head, tail = text[:head_chars], text[len(text) - tail_chars :]
+    omitted = len(text) - len(head) - len(tail)
+    digest = blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    name = re.sub(r"[^\w-]", "_", tool)[:60]
+    path = f"{OUTPUT_FOLDER}/{name}-{digest}.txt"
+    try:
+        sandbox = await handle.get()
+        await sandbox.write(path, text.encode("utf-8", "replace"))
+    except SandboxError as error:
+        log.warning("long tool output could not be written to a file: %s", error)
+        return f"{head}\n\n[… {omitted} characters left out …]\n\n{tail}"
+    where = f"The whole output of {len(text)} characters is in {path}: use read_file or grep on it."
+    return f"{head}\n\n[… {omitted} characters left out. {where} …]\n\n{tail}"

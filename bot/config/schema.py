@@ -142,7 +142,10 @@ class ServiceLimits:
         0, "model calls at once, shared fairly among conversations; more of them wait; 0: no limit", ge=0
     )
     endpoint_failures: int = setting(
-        5, "failures in a row after which a model's server is skipped where another model can answer; 0: never", ge=0
+        5,
+        "failures in a row, of at least two conversations, after which a model's server is skipped where another model"
+        " can answer; 0: never",
+        ge=0,
     )
     endpoint_seconds: float = setting(30.0, "a skipped server gets one call each time after so many seconds", ge=0.1)
     turn_seconds: float = setting(7200.0, "timeout of one turn", ge=1)

@@ -17,7 +17,7 @@ from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import ask
 from tests.unit.agent.test_pictures import picture, shown
 
-BOB, BOSS = 77, 99
+BOB, OTHER, BOSS = 77, 78, 99
 
 
 @pytest.fixture
@@ -95,11 +95,14 @@ async def test_a_server_that_is_down_is_skipped_shown_in_status_and_used_again(
     telegram.send("one")
     await telegram.wait(JANE, "My model's server has a problem (500). other answers instead.")
     assert len(model.requests()) == 2
+    telegram.send("one", chat=OTHER)
+    await telegram.wait(OTHER, "My model's server has a problem (500). other answers instead.")
+    assert len(model.requests()) == 3, "one conversation alone takes the model from no other"
     telegram.send("two", chat=BOB)
     await telegram.wait(BOB, "The server of main is failing. other answers instead.")
-    assert len(model.requests()) == 2, "no call while it is down"
+    assert len(model.requests()) == 3, "no call while it is down"
     telegram.send("/status", chat=BOSS)
-    status = await telegram.wait(BOSS, "The server of main failed 2 times in a row.")
+    status = await telegram.wait(BOSS, "The server of main failed 3 times in a row.")
     found = re.search(r"I try it again in (\d) s", status.text)
     assert found
     assert int(found[1]) <= 4
@@ -107,9 +110,9 @@ async def test_a_server_that_is_down_is_skipped_shown_in_status_and_used_again(
     for number in range(30):
         telegram.send(ask(text=f"answer {number}"))
         await telegram.wait(JANE, f"answer {number}")
-        if len(model.requests()) > 2:
+        if len(model.requests()) > 3:
             break
-    assert len(model.requests()) > 2, "one call has found out that it works"
+    assert len(model.requests()) > 3, "one call has found out that it works"
     telegram.send("/status", chat=BOSS)
     await until(lambda: len(telegram.visible(BOSS)) >= 2)
     assert "failed" not in telegram.visible(BOSS)[-1].text

@@ -433,5 +433,8 @@ async def test_results_larger_than_the_window_are_shortened(make: Workshop, mode
     blocks = await bench.run(say(script([call("page", size=80_000), call("page", size=80_001)], text="done")))
     assert view(blocks).text == "done"
     results = [message for message in await bench.state() if isinstance(message, ToolMessage)]
-    assert all("characters left out" in str(result.content) for result in results)
+    for result, size in zip(results, (80_000, 80_001), strict=True):
+        assert f"The whole output of {size} characters is in " in str(result.content)
+    files = [*(bench.folder / "workspace/.outputs").iterdir()]
+    assert sorted(file.stat().st_size for file in files) == [80_000, 80_001]
     assert "continues" in view(await bench.run(say('::{"text": "continues"}', "m2"))).text

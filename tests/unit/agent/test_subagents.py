@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.unit.agent.test_nested_graph import lead_text
 from tests.unit.agent.test_resume import asks, end
 
 ROLE = "You are a sub-agent"
+OUTPUT = re.compile(r"whole output of (\d+) characters is in (\S+):")
 
 
 def call(name: str, prompt: str = "", kind: str = "general-purpose", **more: Any) -> ToolCall:
@@ -287,3 +289,33 @@ async def test_a_stop_ends_all_tasks_with_what_they_run(make: Workshop, model: F
     await bench.agent.repair("c")
     assert not await bench.tasks()
     assert len(asyncio.all_tasks()) < len(before)
+
+
+async def test_tasks_with_equal_ids_run_both(make: Workshop, model: FakeModel) -> None:
+    pair = [ToolCall("task", call(name).arguments, id="call_0") for name in ("one", "two")]
+    lead = Cast(Answer(calls=tuple(pair)), Answer("both"), one=[Answer("first result")], two=[Answer("second result")])
+    bench = await bench_of(make, model, lead)
+    blocks = await bench.run(say("go"))
+    assert (end(blocks), lead_text(blocks)) == ("done", "both")
+    assert ["first" in results(model)[0], "second" in results(model)[1]] == [True, True]
+
+
+async def test_equal_ids_of_two_tasks_share_neither_files_nor_steps(make: Workshop, model: FakeModel) -> None:
+    ids = "functions.big:0"
+    lead = Cast(
+        Answer(calls=(call("one"), call("two"))),
+        Answer("both"),
+        one=[use("big", ids, size=9000), use("look", ids, text="a"), Answer("first")],
+        two=[use("big", ids, size=9001), use("look", ids, text="b"), Answer("second")],
+    )
+    bench = await bench_of(make, model, lead)
+    blocks = await bench.run(say("go"))
+    assert end(blocks) == "done"
+    wanted = {len("".join(f"line {number}\n" for number in range(size))) for size in (9000, 9001)}
+    told = [str(m["content"]) for r in model.requests() for m in r.messages if "whole output" in str(m["content"])]
+    files = {int(found[1]): found[2] for text in told if (found := OUTPUT.search(text))}
+    assert set(files) == wanted
+    for size, path in files.items():
+        assert (bench.folder / path.removeprefix("/mnt/user-data/")).stat().st_size == size
+    done = [block for block in blocks if isinstance(block, Step) and block.state == "done"]
+    assert len({block.id for block in done}) == 2, "a step for each task"

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.fakes.model import Answer, FakeModel
 from tests.fakes.server import Json, until
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, view
+from tests.unit.agent.test_providers import PresetName, Provider, double
 
 SKIP_SECONDS = 0.3
 
@@ -53,16 +55,17 @@ async def test_a_server_that_is_down_is_skipped_and_tried_again(
 ) -> None:
     model.script = lambda body: Answer(status=500)
     await bench.run(say("one"))
-    assert len(model.requests()) == 2, "two failures in a row: it is down now"
+    await bench.run(say("one", "m1"), conversation="second")
+    assert len(model.requests()) == 3, "failures of two conversations: it is down now"
     blocks = await bench.run(say("two", "m2"), conversation="other")
     assert told(blocks) == ["The server of Main is failing. Backup answers instead."]
-    assert len(model.requests()) == 2, "skipped without a call"
+    assert len(model.requests()) == 3, "skipped without a call"
     [state, healthy] = bench.agent.traffic.states(entry.settings for entry in bench.agent.models.values())
-    assert (state.models, state.down, state.failures, state.retry_in) == (("Main",), True, 2, 1)
+    assert (state.models, state.down, state.failures, state.retry_in) == (("Main",), True, 3, 1)
     assert (healthy.models, healthy.down) == (("Backup",), False)
     await asyncio.sleep(SKIP_SECONDS)
     blocks = await bench.run(say("three", "m3"))
-    assert len(model.requests()) == 3, "one try without retries, because another server works"
+    assert len(model.requests()) == 4, "one try without retries, because another server works"
     assert told(blocks) == ["My model's server has a problem (500). Backup answers instead."]
     await asyncio.sleep(SKIP_SECONDS)
     model.script = None
@@ -75,12 +78,47 @@ async def test_one_call_finds_out_whether_a_server_has_recovered(
     bench: Bench, model: FakeModel, backup: FakeModel
 ) -> None:
     model.script = lambda body: Answer(status=500)
-    await bench.run(say("one"))
+    for name in ("first", "second"):
+        await bench.run(say("one", name), conversation=name)
     await asyncio.sleep(SKIP_SECONDS)
     model.script = lambda body: Answer("recovered", delay=SKIP_SECONDS / 3)
     runs = [bench.run(say("hello", f"m{n}"), conversation=f"c{n}") for n in range(5)]
     texts = [view(blocks).final().text for blocks in await asyncio.gather(*runs)]
     assert sorted(text.partition("\n")[0] for text in texts) == [*["from the backup"] * 4, "recovered"]
+
+
+@pytest.mark.parametrize("turns", [1, 5])
+async def test_one_conversation_takes_the_model_from_no_other(
+    make: Workshop, entries: tuple[ModelSettings, ...], model: FakeModel, turns: int
+) -> None:
+    bench = await make(settings=(replace(entries[0], retries=4), entries[1]), fallback=("backup",), calls=limits(0, 5))
+    model.script = lambda body: Answer(status=500) if "hurts" in str(body["messages"][-1]) else None
+    for number in range(turns):
+        await bench.run(say("this hurts", f"m{number}"))
+    failed = len(model.requests())
+    assert failed >= 5, "as many failures as open the breaker"
+    await bench.run(say("this hurts", "again"))
+    assert len(model.requests()) == failed, "for itself, the server is down"
+    blocks = await bench.run(say("hello", "innocent"), conversation="other")
+    assert "You said" in view(blocks).final().text
+    assert not told(blocks)
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic", "openai-responses"])
+@pytest.mark.parametrize("fault", [{"cut_at": 1}, {"abort_at": 1}])
+async def test_streams_that_break_are_no_outage(make: Workshop, backup: FakeModel, name: str, fault: Json) -> None:
+    async with double(name) as server:
+        settings = (
+            Provider(cast(PresetName, name), server).settings(),
+            ModelSettings("backup", base_url=f"{backup.base_url}/v1"),
+        )
+        bench = await make(settings=settings, fallback=("backup",), calls=limits())
+        server.script = lambda body: Answer("one two three", **fault)
+        for number in range(3):
+            blocks = await bench.run(say("hello", f"m{number}"), conversation=f"c{number}")
+            assert view(blocks).final().text.startswith("from the backup")
+        assert len(server.requests()) == 6
+        assert not bench.agent.models[name].endpoint.failures
 
 
 async def test_the_only_model_is_called_however_its_server_is(

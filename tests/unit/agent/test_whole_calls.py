@@ -132,6 +132,38 @@ async def test_a_text_that_is_cut_off_says_so(bench: Bench, finish: str, told: s
     assert view(blocks).text == "one two"
 
 
+# ---------------------------------------------------------------- bounds
+
+
+async def test_only_so_many_calls_of_one_answer_run(provider: Provider, bench: Bench) -> None:
+    calls = [raw("look", json.dumps({"text": str(number)})) for number in range(200)]
+    blocks = await bench.run(say(steps_of({"calls": calls}, text="I see")))
+    assert view(blocks).text == "I see"
+    *ran, refused = await results(bench)
+    assert [str(result.content) for result in ran] == [f"seen {number}" for number in range(64)]
+    assert refused.status == "error"
+    assert "At most 64 calls of one answer run." in str(refused.content)
+    assert not any(request.rejected for request in provider.server.requests())
+
+
+async def test_only_so_many_arguments_of_one_answer_are_read(provider: Provider, bench: Bench) -> None:
+    small, long = '{"text": "small"}', json.dumps({"text": "x" * 4_000_000})
+    calls = [raw("effect", small), raw("effect", long)]
+    provider.server.script = _once(Answer(calls=tuple(ToolCall(c["name"], c["args"]) for c in calls), piece=500_000))
+    blocks = await bench.run(say("go"))
+    assert view(blocks).text == "I see"
+    found = await results(bench)
+    assert [result.status for result in found] == ["success", "error"]
+    assert all("4,000,000 characters together" in str(result.content) for result in found[1:])
+    assert (bench.folder / "workspace/effects").read_text() == "small\n"
+
+
+def _once(answer: Answer) -> Callable[[Json], Answer]:
+    """Return the script of a model that gives this answer first."""
+    answers = [answer]
+    return lambda body: answers.pop() if answers else Answer("I see")
+
+
 # ---------------------------------------------------------------- ids
 
 

@@ -13,12 +13,12 @@ import pytest
 from agent.blocks import Block, Failed, Notice
 from agent.context import Meter
 from agent.models.answers import ask_model
-from agent.models.settings import CallLimits, ModelSettings
+from agent.models.settings import CallLimits, ModelSettings, PresetName
 from tests.fakes.model import Answer, FakeModel
 from tests.fakes.server import Json, until
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, view
-from tests.unit.agent.test_providers import PresetName, Provider, double
+from tests.unit.agent.test_providers import Provider, double
 
 SKIP_SECONDS = 0.3
 

@@ -90,7 +90,7 @@ class Probes:
         while not self._arena.over:
             waited, late = await self.probe()
             report.answers.append(round(waited, 3))
-            report.own.append(round(waited - late, 3))
+            report.own.append(round(max(0.0, waited - late), 3))
             limit = report.limit * busyness()
             if waited - late > limit:
                 at = time.monotonic() - begun

@@ -26,9 +26,9 @@ TIMES_BASELINE = 4  # of a busy machine
 TICK_SECONDS = 0.02
 MARKER = re.compile(rb"KANARI-(\d+)-[0-9a-f]{8}")
 SEALED = b"SEALED"  # what a rule lets nobody read
-FAULTS = re.compile(
-    r"Traceback \(most recent|never retrieved|Unhandled exception|Something broke on my side|failed internally"
-)
+FAULTS = re.compile(r"never retrieved|Unhandled exception|Something broke on my side|failed internally")
+TRACEBACK = "Traceback (most recent"  # in chats and the log; models read what programs in the sandbox print
+REQUEST = "request to the model"
 KEPT = 20  # findings of one kind
 
 
@@ -93,8 +93,11 @@ class Watch:
                 self.report.add(self.report.leaks, f"{where}: a secret of the host: {_around(data, secret)}")
         if SEALED in data:
             self.report.add(self.report.deeds, f"{where}: a sealed file was read: {_around(data, SEALED)}")
-        if fault := FAULTS.search(data.decode(errors="replace")):
-            self.report.add(self.report.faults, f"{where}: {_around(data, fault[0].encode())}")
+        text = data.decode(errors="replace")
+        fault = FAULTS.search(text)
+        if fault or (TRACEBACK in text and where != REQUEST):
+            words = _around(data, (fault[0] if fault else TRACEBACK).encode())
+            self.report.add(self.report.faults, f"{where}: {words}")
 
     def check_call(self, call: Call) -> None:
         """Look at a call of the platform."""
@@ -169,7 +172,7 @@ class HostileModel(FakeModel):
 
     async def _receive(self, request: web.Request) -> tuple[Request, bytes]:
         entry, raw = await super()._receive(request)
-        self.watch.check("request to the model", raw, None)
+        self.watch.check(REQUEST, raw, None)
         return entry, raw
 
 

@@ -24,7 +24,7 @@ FLOOD_MESSAGES, FLOOD_PAUSE_SECONDS = 200, 20.0
 TURN_SECONDS, TURNS_BEFORE_NEW = 15.0, 4
 AGENT = b"""
 import sys
-ASK = '{"jsonrpc": "2.0", "id": "\\ud800", "method": "fs/read_text_file", "params": {"path": "/etc/passwd"}}'
+ASK = '{"jsonrpc": "2.0", "id": "\\\\ud800", "method": "fs/read_text_file", "params": {"path": "/etc/passwd"}}'
 for line in sys.stdin:
     for number in range(5000):
         print("" if number % 2 else ASK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 WORKSPACE, UPLOADS, OUTPUTS = (f"/mnt/user-data/{name}" for name in ("workspace", "uploads", "outputs"))
 NETWORK = "11.22.33"  # of the hostile sites, in a network that only the red team has
 SITES = 250
+PROC_ROOT = "/proc/self/root"
 
 # Front matter that made the loader of YAML recurse or expand.
 _ALIASES = "\n".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))
@@ -51,7 +52,7 @@ PATHS = (
     "/etc/passwd",
     "/proc/self/environ",
     "/proc/1/environ",
-    "/proc/self/root/etc/shadow",
+    f"{PROC_ROOT}/etc/shadow",
     "/proc/self/fd/0",
     "/dev/zero",
     "/dev/stdin",
@@ -65,7 +66,7 @@ PATHS = (
     "file:///etc/passwd",
     f"//{WORKSPACE}//../../../etc/passwd",
     f"{WORKSPACE}/../../user-data/../../root",
-    f"{WORKSPACE}/root/etc/passwd",
+    f"{WORKSPACE}/host/etc/passwd",
     f"{WORKSPACE}/loop/loop/loop",
     f"{WORKSPACE}/fifo",
     f"{WORKSPACE}/{'d/' * 2_000}x",
@@ -119,7 +120,7 @@ COMMANDS = (
     "truncate -s 4T sparse; ls -la sparse",
     f"for i in $(seq 40); do fallocate -l 20M {WORKSPACE}/fill$i; done; ls | wc -l; rm -f fill*",
     "for i in $(seq 300); do mkdir -p d && cd d || break; done; pwd | wc -c",
-    f"ln -sfn / {WORKSPACE}/root; ln -sfn loop {WORKSPACE}/loop; mkfifo {WORKSPACE}/fifo; ls",
+    f"ln -sfn / {WORKSPACE}/host; ln -sfn loop {WORKSPACE}/loop; mkfifo {WORKSPACE}/fifo; ls",
     f"ln -sf / {OUTPUTS}/root; ln -sf /proc/self/environ {OUTPUTS}/environ; mkfifo {OUTPUTS}/fifo; ls {OUTPUTS}",
     f"cd {OUTPUTS}; touch -- -rf $'\\e[31mred' $'a\\nb' '\u202egnp.exe'; printf x > $'\\xff\\xfe'; ls | wc -l",
     f"cd {OUTPUTS}; for i in $(seq 300); do echo $i > many$i; done",

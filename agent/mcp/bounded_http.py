@@ -1,13 +1,34 @@
-"""The HTTP client for authorization servers, whose answers are small: more than 1 MB is refused before it is kept."""
+"""HTTP clients whose answers are bounded while they come: 1 MB of an authorization server, a message of a server."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx2
 
+from agent.mcp.bounds import (
+    BYTES_PER_LINE,
+    COMPRESSED,
+    MAX_MESSAGE_BYTES,
+    MAX_VALUES,
+    SLICE_BYTES,
+    TOO_LARGE,
+    TOO_MANY_VALUES,
+    Pace,
+    ValueCount,
+)
+from catalogue import LazyText
+
 MAX_BYTES = 1 << 20
+LINES_PER_EVENT = 4  # what a line of an event costs here, in lines of a stdio server
+EVENT_STREAM = "text/event-stream"
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")  # after others, a count goes on: it is never too low
+_LINE_ENDS = b"\r\n"
+
+Note = Callable[[LazyText], None]
+Hook = Callable[[httpx2.Response], Awaitable[None]]
 
 
 class TooLarge(httpx2.HTTPError):
@@ -37,17 +58,81 @@ class _BoundedStream(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-def bound_responses(unbounded_url: str = "") -> Callable[[httpx2.Response], Awaitable[None]]:
-    """Return a hook that bounds each response, except those of `unbounded_url`."""
+class _MessageStream(httpx2.AsyncByteStream):
+    """The body of a server's response in small pieces: one message, or a stream of events with one each.
+
+    The SDK's transport takes both errors that are raised here as the end of this request.
+    """
+
+    def __init__(self, stream: httpx2.AsyncByteStream, note: Note, *, events: bool, refused: bool) -> None:
+        self._stream, self._note = stream, note
+        self._events, self._refused = events, refused
+        self._pace = Pace()
+        self._count = ValueCount()
+        self._size = 0
+        self._tail = b""  # line ends of the piece before: an end of an event may be cut
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._refused:
+            raise self._refusal(COMPRESSED)
+        async for chunk in self._stream:
+            for start in range(0, len(chunk), SLICE_BYTES):
+                piece = chunk[start : start + SLICE_BYTES]
+                self._check(piece)
+                lines = LINES_PER_EVENT * piece.count(b"\n") if self._events else 0
+                await self._pace.take(len(piece) / BYTES_PER_LINE + lines)
+                yield piece
+
+    def _check(self, piece: bytes) -> None:
+        """Count the piece. Raises the error if a message is too large."""
+        whole = self._tail + piece
+        self._tail = whole[len(whole.rstrip(_LINE_ENDS)) :][-3:] if self._events else b""
+        for number, part in enumerate(_EVENT_END.split(whole) if self._events else [whole]):
+            if number:
+                self._count, self._size = ValueCount(), 0
+            self._count.add(part)
+            self._size += len(part)
+            if self._size > MAX_MESSAGE_BYTES:
+                raise self._refusal(TOO_LARGE)
+            if self._count.values > MAX_VALUES:
+                raise self._refusal(TOO_MANY_VALUES)
+
+    def _refusal(self, fault: LazyText) -> Exception:
+        self._note(fault)
+        return (httpx2.SSEError if self._events else httpx2.StreamError)(str(fault))
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._stream.aclose()
+
+
+def bound_responses() -> Hook:
+    """Return a hook that bounds each response."""
 
     async def bound(response: httpx2.Response) -> None:
         url = response.request.url
-        if unbounded_url and url == httpx2.URL(unbounded_url):
-            return
-        if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        if _is_compressed(response):
             raise TooLarge(url)  # nobody asked for it, and it may be a bomb
         if isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _BoundedStream(response.stream, url)
+
+    return bound
+
+
+def bound_messages(note: Note) -> Hook:
+    """Return a hook that bounds each message of a server, and every other response as `bound_responses` does. `note`
+    gets what is wrong with a message."""
+    bound_others = bound_responses()
+
+    async def bound(response: httpx2.Response) -> None:
+        if EVENT_STREAM not in response.request.headers.get("Accept", ""):  # as the SDK asks for messages only
+            await bound_others(response)
+        elif isinstance(response.stream, httpx2.AsyncByteStream):
+            events = response.headers.get("Content-Type", "").lower().startswith(EVENT_STREAM)
+            refused = _is_compressed(response)
+            if refused:
+                response.headers["Content-Encoding"] = "identity"  # so that nothing unpacks it
+            response.stream = _MessageStream(response.stream, note, events=events, refused=refused)
 
     return bound
 
@@ -59,3 +144,7 @@ def bounded_client(seconds: float, *, headers: Any = None, auth: httpx2.Auth | N
     )
     client.headers["Accept-Encoding"] = "identity"
     return client
+
+
+def _is_compressed(response: httpx2.Response) -> bool:
+    return str(response.headers.get("Content-Encoding", "identity")).strip().lower() != "identity"

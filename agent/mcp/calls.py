@@ -113,7 +113,7 @@ class McpCall:
     async def _send(self, more: Mapping[str, Any]) -> Outcome:
         try:
             return await self._connection.request(self._tool, self._arguments, **more)
-        except McpCallLost:
-            if not self._harmless:
+        except McpCallLost as lost:
+            if lost.fault or not self._harmless:
                 raise
             return await self._connection.request(self._tool, self._arguments, **more)

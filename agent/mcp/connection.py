@@ -1,4 +1,4 @@
-"""One MCP server and the task that owns its connection. The only module that imports the `mcp` SDK.
+"""One MCP server and the task that owns its connection. Loads the `mcp` SDK.
 
 anyio's cancel scopes belong to a task, so only the owner enters and leaves the client; callers await it. The process of
 a stdio server is watched: when it ends, the owner leaves, and the next call starts it again.
@@ -12,13 +12,14 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.foreign_text import printable_line
 from agent.imports import import_in_thread
+from agent.mcp.bounds import MAX_MESSAGE_BYTES
 from agent.mcp.http import http_client, stored_token_auth
 from agent.mcp.process import stdio_parameters
 from agent.mcp.settings import McpServerSettings
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, Tool
 
     from agent.mcp.token_auth import StoredTokenAuth
+    from agent.mcp.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,6 @@ PAUSES = (0.0, 5.0, 20.0, 80.0, 300.0)  # seconds after one failure, two in a ro
 FORGET_SECONDS = 900.0  # after so long without a failure, the next one is the first
 MAX_PAGES = 20  # of the list of tools
 MAX_TOOLS = 500
-MAX_STRANGE_LINES = 20  # of stdout that are no messages: each is logged
 CLOSE_SECONDS = 10.0
 ERROR_LINES = 5  # of a server's stderr, for the log
 MAX_LINE_BYTES = 1 << 16
@@ -52,7 +53,12 @@ class McpUnavailable(LocalizedError):
 
 
 class McpCallLost(Exception):
-    """The connection ended during a call, so that its outcome is unknown."""
+    """The connection ended during a call, so that its outcome is unknown. `fault` is what the server did wrong: it
+    would do so again."""
+
+    def __init__(self, fault: LazyText | None = None) -> None:
+        super().__init__(fault)
+        self.fault = fault
 
 
 class McpRefused(Exception):
@@ -83,6 +89,7 @@ class McpConnection:
         self.needs_sign_in = False  # that was the problem
         self._data_dir = data_dir
         self._auth: StoredTokenAuth | None = None  # of the present client
+        self._traffic: Traffic | None = None  # of the present client
         self._tokens_at_failure = 0  # the version of their file
         self._elicit = elicit
         self._client: Client | None = None
@@ -149,8 +156,9 @@ class McpConnection:
                 if error.code != CONNECTION_CLOSED:
                     raise McpRefused(error.message) from error
                 self._fail()
+                fault = self._fault()
                 await self._end(client)
-                raise McpCallLost from error
+                raise McpCallLost(fault) from error
             self._failures = 0
             return Outcome(needed=found) if isinstance(found, types.InputRequiredResult) else Outcome(result=found)
         raise McpUnavailable(N_("it ends every session at once"))
@@ -201,7 +209,7 @@ class McpConnection:
             if self._client is None:
                 late = isinstance(error, TimeoutError)
                 too_late = LazyText(N_("it did not start within {n:g} s"), n=seconds)
-                self.problem = self._note_refusal() or (too_late if late else LazyText(_reason(error)))
+                self.problem = self._note_refusal() or self._fault() or (too_late if late else LazyText(_reason(error)))
                 self._fail()
             problem = self.problem or _reason(error)
             log.warning(
@@ -209,6 +217,9 @@ class McpConnection:
             )
         finally:
             self._client = None
+
+    def _fault(self) -> LazyText | None:
+        return self._traffic.fault if self._traffic else None
 
     def _fail(self) -> None:
         now = time.monotonic()
@@ -246,36 +257,35 @@ class McpConnection:
 
     async def _make_client(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[Client]:
         sdk, types = await import_in_thread("mcp.client"), await import_in_thread("mcp_types")
+        watching = await import_in_thread("agent.mcp.traffic")
+        traffic = self._traffic = watching.Traffic(self._note_change, self._stop.set)
         transport: Any
         if self.settings.url:
             self._auth = await stored_token_auth(self.settings, self._data_dir)
-            http = await stack.enter_async_context(await http_client(self.settings, self._auth))
+            http = await stack.enter_async_context(await http_client(self.settings, self._auth, traffic.note_fault))
             transport = (await import_in_thread("mcp.client.streamable_http")).streamable_http_client(
-                self.settings.url, http_client=http
+                self.settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
             )
         else:
             parameters = await stdio_parameters(self.settings)
-            stdio = await import_in_thread("mcp.client.stdio")
+            stdio = await import_in_thread("agent.mcp.stdio")
             errors = await stack.enter_async_context(_lines_of_stderr(self._errors.append))
-            process = stdio.stdio_client(stdio.StdioServerParameters(**parameters), errlog=errors)
-            transport = _watched(process, self._stop)
-
-        async def note_message(message: object) -> None:
-            if isinstance(message, types.ToolListChangedNotification):
-                self._stale = True
+            transport = stdio.stdio_transport(parameters, errors, traffic)
 
         async def answer(_: object, params: ElicitRequestParams) -> ElicitResult:
             found: ElicitResult = types.ElicitResult(action="cancel")
             return await self._elicit(params) if self._elicit else found
 
         client: AbstractAsyncContextManager[Client] = sdk.Client(
-            transport,
+            watching.watch_traffic(transport, traffic),
             elicitation_callback=answer,
-            message_handler=note_message,
             client_info=types.Implementation(name="fawn", version="1"),
             cache=None,
         )
         return client
+
+    def _note_change(self) -> None:
+        self._stale = True
 
     async def _list_tools(self, client: Client) -> None:
         found: list[Tool] = []
@@ -289,31 +299,6 @@ class McpConnection:
         if (tools := tuple(found[:MAX_TOOLS])) != self.tools:
             self.tools = tools
             self.version += 1
-
-
-@asynccontextmanager
-async def _watched(transport: AbstractAsyncContextManager[Any], ended: asyncio.Event) -> AsyncIterator[Any]:
-    """Pass the messages of a process on, and set `ended` after the last one. Too many lines that are none end it."""
-    import anyio
-
-    async with transport as (read, write), anyio.create_task_group() as group:
-        sender, receiver = anyio.create_memory_object_stream[Any](0)
-
-        async def pass_on() -> None:
-            strange = 0
-            async with sender:
-                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    async for message in read:
-                        strange += isinstance(message, Exception)
-                        if strange > MAX_STRANGE_LINES:
-                            break
-                        await sender.send(message)
-            ended.set()
-
-        group.start_soon(pass_on)
-        async with receiver:
-            yield receiver, write
-            group.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import TokenFile
+from catalogue import LazyText
 
 if TYPE_CHECKING:
     import httpx2
@@ -28,8 +30,10 @@ async def stored_token_auth(settings: McpServerSettings, data_dir: Path | None) 
     return auth
 
 
-async def http_client(settings: McpServerSettings, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
-    """Return the HTTP client for the requests to a server."""
+async def http_client(
+    settings: McpServerSettings, auth: httpx2.Auth | None, note: Callable[[LazyText], None]
+) -> httpx2.AsyncClient:
+    """Return the HTTP client for the requests to a server. `note` gets what is wrong with a message of it."""
     import httpx2
 
     headers = dict(settings.headers)
@@ -46,5 +50,7 @@ async def http_client(settings: McpServerSettings, auth: httpx2.Auth | None = No
             issuer=settings.oauth.issuer,
         )
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=READ_SECONDS)
-    bound = (await import_in_thread("agent.mcp.bounded_http")).bound_responses(settings.url)
-    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks={"response": [bound]})
+    bound = (await import_in_thread("agent.mcp.bounded_http")).bound_messages(note)
+    client = httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks={"response": [bound]})
+    client.headers["Accept-Encoding"] = "identity"
+    return client

@@ -12,7 +12,7 @@ from sandbox.bubblewrap.provider import system_binds
 
 
 async def stdio_parameters(settings: McpServerSettings) -> dict[str, Any]:
-    """Return the SDK's parameters of the process. Raises FileNotFoundError without the program or bubblewrap."""
+    """Return the parameters of the process. Raises FileNotFoundError without the program or bubblewrap."""
     command, args = settings.command, list(settings.args)
     found = await asyncio.to_thread(shutil.which, command)
     if found is None:

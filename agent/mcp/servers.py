@@ -123,8 +123,8 @@ class McpServer:
             keep = True  # the turn ends; the call waits for the next one
             call.hold(partial(self._drop, place))
             raise
-        except McpCallLost:
-            raise ToolException(LOST) from None
+        except McpCallLost as lost:
+            raise ToolException(f"{LOST}. Reason: {lost.fault}; ask it for less" if lost.fault else LOST) from None
         except McpUnavailable as error:
             raise ToolException(f"the server {self.settings.name} is not available: {error}") from error
         except McpRefused as error:

@@ -131,6 +131,7 @@ class Message:
     the author is the person for whom the agent works. `root` is the key of the person's message (or of the time of a
     schedule) that led to this one, "" for itself, and `generation` how many steps lie between them. `resent_by` is the
     id of the person who had it repeated. `worker` is the kind of sub-agent that works on a background task.
+    `bound_by` are the ids of people without whose rights the agent may not work on it.
     """
 
     thread: Thread
@@ -157,12 +158,13 @@ class Message:
     root: str = ""
     generation: int = 0
     worker: str = ""
+    bound_by: tuple[str, ...] = ()
     origin: Origin = field(kw_only=True)
 
     @property
     def people(self) -> tuple[str, ...]:
         """The ids of those for whom the agent works on it: a run has the rights that all of them have."""
-        return tuple(dict.fromkeys(filter(None, (self.author.id, self.resent_by))))
+        return tuple(dict.fromkeys(filter(None, (self.author.id, self.resent_by, *self.bound_by))))
 
     @property
     def payer(self) -> str:
@@ -197,6 +199,7 @@ class Message:
                 kind=Kind(raw["kind"]),
                 attachments=tuple(build_dataclass(Attachment, each) for each in raw["attachments"]),
                 quotes=tuple(build_dataclass(Quote, each) for each in raw["quotes"]),
+                bound_by=tuple(map(str, raw.get("bound_by", ()))),
             )
 
 

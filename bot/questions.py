@@ -276,7 +276,8 @@ def attribute_request(
                     requester = Author(asking.requester, "", language=asking.language)
                     first = replace(first, id=asking.reply_to, author=requester)
             authors |= {person: person for person in runs.people_of(asking)}
-    return first, [*authors.values(), *(message.resent_by for message in messages if message.resent_by)]
+    others = filter(None, (person for message in messages for person in (message.resent_by, *message.bound_by)))
+    return first, [*authors.values(), *others]
 
 
 def _agent_answer(question: QuestionRow, answer: str) -> str:

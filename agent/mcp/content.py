@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_CHARS = 1_000_000  # of a result; the truncation policy shows less of it
-MAX_FILE_BYTES = 20 << 20
 FOLDER = ".mcp"  # in the workspace
 
 
@@ -59,8 +58,6 @@ async def _saved(data: str, mime: str, context: TurnContext) -> str:
     except (binascii.Error, ValueError):
         return f"[{mime[:40] or 'a file'}, which is damaged]"
     about = f"{mime[:40] or 'a file'}, {len(content)} bytes"
-    if len(content) > MAX_FILE_BYTES:
-        return f"[{about}: too large]"
     path = f"{WORKSPACE}/{FOLDER}/{hashlib.sha256(content).hexdigest()[:16]}{mimetypes.guess_extension(mime) or '.bin'}"
     try:
         sandbox = await context.sandbox.get()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Author, Message, Origin, Thread
@@ -54,6 +54,7 @@ class TaskPlace:
     private: bool
     conversation: str
     lineage: Lineage | None = None  # None: a person starts it
+    people: tuple[str, ...] = ()  # ids of all for whom the run works that starts it; none: only the person
 
     @classmethod
     def of_task(cls, row: TaskRow) -> TaskPlace:
@@ -110,6 +111,7 @@ def start_agent(
         generation=lineage.generation,
         origin=Origin.TASK,
         worker=worker.kind,
+        bound_by=tuple(person for person in who.people if person != who.person.id),
     )
     conversations.choose_model(execute, conversation, worker.model, worker.effort)
     agents.choose_agent(execute, conversation, worker.agent or agents.DEFAULT)
@@ -166,16 +168,17 @@ def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: 
             zone = people.zone_of(execute, row.channel, row.person) or current.config.time_zone or "UTC"
             raise TaskRefused(_(RATE_REACHED, time=f"{local_time(until + 59, zone):%Y-%m-%d %H:%M}"))
         return start_command(execute, current, who, key, row.title, row.what, row.follow_up, now)
-    return start_agent(execute, current, who, key, row.title, row.what, now, _worker_of(execute, row))
+    worker, people = _worker_of(execute, row)
+    return start_agent(execute, current, replace(who, people=people), key, row.title, row.what, now, worker)
 
 
-def _worker_of(execute: Execute, row: TaskRow) -> Worker:
-    """Return who worked on a task of an agent. Raises TaskRefused if that is not known any more."""
+def _worker_of(execute: Execute, row: TaskRow) -> tuple[Worker, tuple[str, ...]]:
+    """Return who worked on a task of an agent, and whose rights bound it. Raises TaskRefused if that is not known."""
     here = conversations.find_conversation(execute, row.conversation)
     found = inbox.find_message(execute, f"task:{row.id}")
     if here is None or found is None or not found.message.worker:
         raise TaskRefused(_(TOO_OLD))
-    return Worker(found.message.worker, here.agent, here.model, here.effort)
+    return Worker(found.message.worker, here.agent, here.model, here.effort), found.message.bound_by
 
 
 def _take_allowance(execute: Execute, current: Current, who: TaskPlace, number: int, now: float) -> Lineage:

@@ -67,13 +67,14 @@ class TurnTasks:
 
     async def _start(self, start: Callable[..., int], key: str) -> int | str:
         full_key = f"{self._prefix}/{key}"
-        start = partial(start, current=self._current, who=self._who, key=full_key, now=time.time())
+        start = partial(start, current=self._current, key=full_key, now=time.time())
 
         def work(execute: Execute) -> int:
             run = runs.find_run(execute, self._run)
             if run and run.stop_by:  # what it started now would outlive the stop
                 raise TaskRefused("a person has stopped this work.")
-            return start(execute)
+            people = tuple(runs.people_of(run)) if run else ()
+            return start(execute, who=replace(self._who, people=people))
 
         try:
             with use_language("en"):

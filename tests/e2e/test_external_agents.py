@@ -93,6 +93,20 @@ async def test_an_agent_asks_the_person_and_works_on_with_the_answers(
     assert len(model.requests()) == 2, "the turn went on; it did not end to wait"
 
 
+async def test_an_agent_does_not_work_while_the_caller_plans(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(permissions={"allow": ["invoke_agent", "acp__*"]}, **SETTINGS)
+    call = {"name": "invoke_agent", "args": {"agent": "coder", "prompt": "a.txt"}}
+    telegram.send_document("agent.py", PROGRAM, caption=ask(text="here it is"), chat=JANE)
+    await telegram.wait(JANE, "here it is")
+    telegram.send("/plan " + ask(steps=[{"calls": [call]}], text="my plan"))
+    await telegram.wait(JANE, "my plan")
+    await service.quiet()
+    assert result(model).startswith("Plan mode: only tools that just read or search run")
+    assert written(service) == []
+
+
 async def test_a_stop_ends_an_agent_that_waits_for_a_person(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -296,3 +296,18 @@ async def test_all_files_of_a_sandbox_of_its_own_are_copied(
     copied = [path.name for path in service.folder_of().glob("outputs/many-files/a/b/c/d/*")]
     assert sorted(map(int, copied)) == list(range(1, 251))
     assert "and 150 more" in str(model.requests()[-1].messages)
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_files_that_could_not_be_copied_are_named(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    """A file of the conversation stands where the task's folder should be."""
+    service = await start(subagents={"kinds": [{"name": "alone", "sandbox": "own"}]})
+    steps = [
+        bash("touch /mnt/user-data/outputs/blocked"),
+        {"calls": [task("blocked", "alone", steps=[bash("touch /mnt/user-data/outputs/lost.txt")], text="made")]},
+    ]
+    telegram.send(ask(steps=steps, text="all done"))
+    await telegram.wait(JANE, "all done", seconds=60)
+    await service.quiet()
+    said = str(model.requests()[-1].messages[-1])
+    assert "NOT COPIED, and lost with the task's sandbox: /mnt/user-data/outputs/blocked/lost.txt (" in said

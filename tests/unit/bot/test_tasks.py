@@ -11,11 +11,20 @@ import pytest
 from agent.messages import Author, Thread
 from bot.config.schema import AccessConfig
 from bot.current import Current
-from bot.storage import person_roles, tasks
+from bot.questions import attribute_request
+from bot.storage import inbox, person_roles, tasks
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.tasks import TaskRow
-from bot.tasks.starting import TaskPlace, TaskRefused, is_forbidden, retry_task, start_command
+from bot.tasks.starting import (
+    TaskPlace,
+    TaskRefused,
+    Worker,
+    is_forbidden,
+    retry_task,
+    start_agent,
+    start_command,
+)
 from tests.support.current_config import current_of
 
 JANE, OPERATOR = Author("7", "Jane"), Author("8", "Olga")
@@ -76,3 +85,27 @@ async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_c
     await store.run(take)
     with pytest.raises(TaskRefused, match="does not allow work here"):
         await store.run(partial(retry_task, current=current, row=row, key="x", now=0.0, take_tool=taken.append))
+
+
+async def test_a_background_agent_has_the_rights_of_all_for_whom_its_caller_works(
+    store: Database, current: Current
+) -> None:
+    """Also when it is repeated."""
+    worker = Worker("general-purpose", "", "default", "")
+    who = TaskPlace(JANE, GROUP, False, "conversation", people=(JANE.id, OPERATOR.id))
+
+    def begin(execute: Execute) -> list[list[str]]:
+        first = start_agent(execute, current, who, "k1", "work", "work", 0.0, worker)
+        row = tasks.find_task(execute, first)
+        assert row
+        again = retry_task(execute, current, row, "k2", 0.0, lambda _: None)
+        return [people_of(execute, number) for number in (first, again)]
+
+    def people_of(execute: Execute, number: int) -> list[str]:
+        row = inbox.find_message(execute, f"task:{number}")
+        assert row
+        first, people = attribute_request(execute, f"task:{number}", [row.message])
+        assert first.author.id == JANE.id
+        return sorted(people)
+
+    assert await store.run(begin) == [[JANE.id, OPERATOR.id]] * 2

@@ -168,8 +168,8 @@ def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: 
             zone = people.zone_of(execute, row.channel, row.person) or current.config.time_zone or "UTC"
             raise TaskRefused(_(RATE_REACHED, time=f"{local_time(until + 59, zone):%Y-%m-%d %H:%M}"))
         return start_command(execute, current, who, key, row.title, row.what, row.follow_up, now)
-    worker, people = _worker_of(execute, row)
-    return start_agent(execute, current, replace(who, people=people), key, row.title, row.what, now, worker)
+    worker, bound_by = _worker_of(execute, row)
+    return start_agent(execute, current, replace(who, people=bound_by), key, row.title, row.what, now, worker)
 
 
 def _worker_of(execute: Execute, row: TaskRow) -> tuple[Worker, tuple[str, ...]]:

@@ -29,6 +29,7 @@ FAKES = Path(__file__).parents[2] / "fakes"
 MAX_STALL_SECONDS = 0.4  # of the processor, so that a busy machine does not count
 MAX_GROWTH_BYTES = 150 << 20
 NOTIFICATIONS = 10_000  # over HTTP
+PACKED = gzip.compress(b" " * (64 << 20))
 
 Connect = Callable[[McpServerSettings], McpConnection]
 
@@ -180,15 +181,13 @@ class HttpFlood(McpHttpServer):
 
     def _pieces(self, name: str, id: Any) -> list[bytes]:
         start = b"" if "json" in name else b"data: "
-        values = [[]] * 1_000_000
         answer = {"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "flooded"}]}}
         if name.startswith("long"):
             return [start, *[b"x" * 65_536] * 800]
         if name.startswith("values"):
-            answer["result"] = {"content": [], "structuredContent": {"a": values}}
-            return [start + json.dumps(answer).encode() + b"\n\n"]
+            return [start, b'{"jsonrpc": "2.0", "id": 1, "result": {"a": [', b"[]," * 1_000_000, b"[]]}}\n\n"]
         if name.startswith("packed"):
-            return [gzip.compress(b" " * (64 << 20))]
+            return [PACKED]
         note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
         event = b"data: " + json.dumps(note).encode() + b"\n\n"
         return [event * NOTIFICATIONS, start + json.dumps(answer).encode() + b"\n\n"]

@@ -14,12 +14,14 @@ LINES_PER_SECOND = 20_000.0
 BURST_LINES = 200
 BYTES_PER_LINE = 1 << 13  # a slice counts as so many lines
 MAX_REQUESTS = 50  # of a server, without an answer
+MAX_STRANGE_LINES = 20  # of stdout that are no messages
 _LINES = re.compile(rb"[\r\n]++")
 _MARKS = (b",", b":", b"[", b"{")
 
 TOO_LARGE = LazyText(N_("it sent a message of more than {n} MB"), n=MAX_MESSAGE_BYTES >> 20)
 TOO_MANY_VALUES = LazyText(N_("it sent a message with more than {n} values"), n=MAX_VALUES)
 TOO_MANY_REQUESTS = LazyText(N_("it sent more than {n} requests at once"), n=MAX_REQUESTS)
+TOO_MANY_STRANGE_LINES = LazyText(N_("it wrote more than {n} lines that are no messages"), n=MAX_STRANGE_LINES)
 COMPRESSED = LazyText(N_("it sent a compressed message, which nobody asked for"))
 
 

@@ -18,7 +18,16 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from agent.mcp.bounds import BYTES_PER_LINE, MAX_MESSAGE_BYTES, SLICE_BYTES, TOO_LARGE, Pace, excess
+from agent.mcp.bounds import (
+    BYTES_PER_LINE,
+    MAX_MESSAGE_BYTES,
+    MAX_STRANGE_LINES,
+    SLICE_BYTES,
+    TOO_LARGE,
+    TOO_MANY_STRANGE_LINES,
+    Pace,
+    excess,
+)
 from agent.mcp.traffic import Traffic
 
 log = logging.getLogger(__name__)
@@ -82,9 +91,11 @@ class MessageLines:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:
             self._odd += 1
-            if self._odd == 1:  # some print what belongs into stderr, without end
-                log.warning("mcp.odd_line line=%r", line[:200])
-            return None
+            log.warning("mcp.odd_line line=%r", line[:200])
+            if self._odd <= MAX_STRANGE_LINES:
+                return None
+        self._traffic.fault = TOO_MANY_STRANGE_LINES
+        raise StopAsyncIteration
 
 
 class MessageWriter:

@@ -114,6 +114,7 @@ def children(name: str) -> list[int]:
         ("endless_line", "it sent a message of more than 8 MB"),
         ("many_values", "it sent a message with more than 50,?000 values"),
         ("many_requests", "it sent more than 50 requests at once"),
+        ("many_odd_lines", "it wrote more than 20 lines that are no messages"),
     ],
 )
 async def test_a_server_that_sends_too_much_is_ended_and_started_for_the_next_call(
@@ -130,12 +131,11 @@ async def test_a_server_that_sends_too_much_is_ended_and_started_for_the_next_ca
     assert hostile.starts == 2
 
 
-@pytest.mark.parametrize("tool", ["many_notifications", "many_odd_lines"])
 async def test_a_flood_that_nobody_hears_delays_only_its_own_call(
-    hostile: McpConnection, innocent: McpConnection, tool: str
+    hostile: McpConnection, innocent: McpConnection
 ) -> None:
     async with strained():
-        flooded = asyncio.create_task(text_of(hostile, tool))
+        flooded = asyncio.create_task(text_of(hostile, "many_notifications"))
         for _ in range(20):
             assert await text_of(innocent, "fetch") == "old"
         assert not flooded.done()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.disk.removal import remove_tree
-from tests.redteam.calls import DENIED, TOOLS, hostile_turns
+from tests.redteam.calls import DENIED, hostile_turns
 from tests.redteam.judge import HostileModel, Report, Starvation, Watch, WatchedTelegram, marker
 from tests.redteam.members import OPERATOR, Arena, attack, command, flood, upload
 from tests.redteam.network import enter_network, hostile_sites
@@ -166,10 +166,9 @@ async def run(seconds: float, seed: int, calls: int, folder: Path) -> Report:
         telegram.take_calls()
         watch.check_log(folder / "log")
         watch.check_deeds(folder)
-        offered = model.offered if report.calls >= calls else model.offered & TOOLS.keys()
-        report.untried = sorted(
-            (offered & TOOLS.keys()) - model.called | {t for t in offered - TOOLS.keys() if "__odd_" not in t}
-        )
+        if report.calls >= calls:
+            mine = {name for name in model.offered if "__odd_" not in name}
+            report.untried = sorted(mine - model.called)
     return report
 
 

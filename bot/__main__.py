@@ -177,6 +177,12 @@ def _add_people_and_letters(add: Callable[..., Any]) -> None:
     for metavar, text in {"CHANNEL": _("the channel"), "PERSON": _("the platform id")}.items():
         forget.add_argument("words", action="append", metavar=metavar, help=text)
 
+    text = _("end what a person has who is gone: schedules, tasks, grants, roles, pairing")
+    offboard = add("offboard", text, commands.offboard_person)
+    offboard.add_argument("channel", metavar="CHANNEL", help=_("the channel"))
+    offboard.add_argument("person", metavar="PERSON", help=_("the platform id"))
+    offboard.add_argument("--to", metavar="OTHER", default="", help=_("the platform id of who gets the schedules"))
+
 
 def _add_setup(add: Callable[..., Any]) -> None:
     setup = add(

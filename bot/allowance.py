@@ -14,10 +14,9 @@ from bot.config.schema import FollowUpLimits
 from bot.schedules.timing import local_time
 from bot.storage import audit, follow_ups, outbox, people
 from bot.storage.database import Execute
-from bot.storage.follow_ups import FollowUpRow
+from bot.storage.follow_ups import DAY_SECONDS, FollowUpRow
 from catalogue import N_, LazyText, localized
 
-DAY_SECONDS = 86400.0
 PER_MESSAGE = N_(
     "I have gone on by myself after one message as often as I may ({limit} times), so I don't continue. Send me a"
     " message if I should go on."

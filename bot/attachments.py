@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -20,6 +21,7 @@ from agent.messages import Attachment, Message
 from bot.config.schema import ServiceLimits
 from bot.storage import outbox, tool_calls
 from bot.storage.database import Database
+from bot.storage.quoted import record_quotes
 from bot.upload_details import UploadInspector
 from catalogue import _, ngettext
 from channels.base import Channel, ChannelError, Refused, TryLater
@@ -74,6 +76,8 @@ class Attachments:
                     message = await channel.enrich(message, earlier)
             except (ChannelError, TimeoutError) as error:  # the turn can do without
                 log.warning("enrich.failed key=%s reason=%s", message.key, error or "no answer in time")
+            if message.quotes:
+                await self._store.run(partial(record_quotes, message=message, conversation=self._conversation))
         return UserInput(message, await self.store_attachments(channel, message))
 
     async def store_attachments(self, channel: Channel | None, message: Message) -> tuple[UploadedFile, ...]:

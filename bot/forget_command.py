@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from bot.deeds import Decision
 from bot.storage import outbox
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
-from bot.storage.jobs import enqueue_job
+from bot.storage.jobs import enqueue_job, has_job
 from catalogue import N_, _, every_translation
 
 if TYPE_CHECKING:
@@ -30,11 +31,20 @@ QUESTION = N_(
 )
 KEPT = N_("I keep everything as it is.")
 BEGUN = N_("I'm forgetting you. I'll tell you when it's done.")
+UNDER_WAY = N_("I'm forgetting you already. I'll tell you when it's done.")
+LATELY = N_(
+    "I forgot you within the last 24 hours, and I do that once a day. Please ask me again tomorrow; until then I keep"
+    " what you wrote since."
+)
+LATELY_JOB = "forgotten"
+AGAIN_SECONDS = 86400.0
 
 
 def forget_command(call: CommandCall) -> str:
     """Ask the person whether to forget them, or begin to."""
     person = call.message.author
+    if refusal := _refuse_again(call, PersonKey(call.thread.channel, person.id)):
+        return refusal
     match call.words.lower().split():
         case ["me"]:
             ask = Ask(f"{Decision.FORGETTING}{person.id}", _(QUESTION), (_(YES), _(NO)), free_text=False)
@@ -49,6 +59,20 @@ def forget_command(call: CommandCall) -> str:
         case ["me", "keep"]:
             return _(KEPT)
     return _(USAGE, forget=command_hint("forget me"))
+
+
+def lately_key(person: PersonKey) -> str:
+    """Return the key of the job that remembers for a day that a person was forgotten, without their id."""
+    return f"{LATELY_JOB}:{hashlib.sha256(person.key.encode()).hexdigest()[:24]}"
+
+
+def _refuse_again(call: CommandCall, person: PersonKey) -> str:
+    """Return why not now, "" if nothing speaks against it: it is much work, once for each person and day."""
+    if not call.words.lower().startswith("me"):
+        return ""
+    if has_job(call.execute, f"{FORGET_PERSON_JOB}:{person.key}"):
+        return _(UNDER_WAY)
+    return _(LATELY) if has_job(call.execute, lately_key(person)) else ""
 
 
 def decision_command(click: Message) -> Message | None:

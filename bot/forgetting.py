@@ -1,8 +1,9 @@
 """The job that deletes what is stored of a person.
 
 The job begins anew after a crash: each conversation is cleaned under a claim, its checkpoint and files first, then its
-rows in one transaction, which also takes it off the list of what is left. At last the databases are rewritten, because
-deleted rows stay readable in free pages.
+rows in small transactions, so that nobody waits. The last one takes it off the list of what is left. At last the
+databases are compacted, because deleted rows stay readable in free pages: small ones at once, large ones at night
+(`bot/compaction.py`).
 """
 
 from __future__ import annotations
@@ -14,38 +15,47 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from agent.messages import Author, Thread
+from bot import spool
 from bot.budget_limits import period_bounds
+from bot.compaction import COMPACT_JOB, CompactionJobs, compact_small
 from bot.current import Current
 from bot.data_dir import conversation_folder
-from bot.forget_command import FORGET_PERSON_JOB
+from bot.forget_command import AGAIN_SECONDS, FORGET_PERSON_JOB, LATELY_JOB, lately_key
+from bot.inbox import begins_work
 from bot.jobs import Effect, JobWorker
+from bot.offboarding import STOP_WORK_JOB, StopWorkJobs
 from bot.outbox import Outbox
 from bot.own_data import EXPORT_JOB, ExportJobs
+from bot.rates import counted_since
 from bot.scheduler import Scheduler
-from bot.storage import forgetting, languages, outbox
+from bot.storage import conversations, forgetting, languages, outbox, runs
+from bot.storage.blanked import StillCounted
 from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
+from bot.storage.migrate import remove_upgrade_backups
+from bot.storage.states import RunState
 from bot.task_sandboxes import remove_task_folders
 from bot.tasks.reports import LOG_FOLDER
-from catalogue import N_, _
+from catalogue import N_, _, join_sentences
 from sandbox.base import SandboxFileError, SandboxProvider
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
-from sandbox.disk.removal import remove_tree
-from sandbox.disk.safe_files import remove_copies, safe_name
-
-if TYPE_CHECKING:
-    pass
+from sandbox.disk.safe_files import empty_folder, remove_copies, safe_name
 
 log = logging.getLogger(__name__)
 
+OF_CHECKPOINT = (".pictures", ".outputs", ".mcp")  # scaled pictures, long results, content of MCP servers
 BUSY_SECONDS = 5.0  # until the next look at conversations in which another person's turn works
 DONE = N_("Done: I have forgotten you. What you write from now on is new to me.")
+TONIGHT = N_("The space on my disk where your words were is overwritten tonight.")
+ASK_AGAIN = N_(
+    "Somebody had me forget them, and with that I lost the thread of this conversation. I had asked you something here:"
+    " that question is closed. Please ask me again."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +77,21 @@ class ConversationCleaner:
             raise OSError(f"{folder} could not be deleted")
 
     async def delete_own(self, key: str, uploads: set[str], tasks: set[int]) -> None:
-        """Delete the checkpoint, the uploads of these names, and the output of these background commands."""
+        """Delete the checkpoint with the files that only it names, the uploads of these names, and the output of these
+        background commands."""
         await self.forget_checkpoint(key)
         folder = conversation_folder(self.data_dir, key)
-        if (uploads or tasks) and folder.exists():
+        if folder.exists():
             async with self.folders.open_folder(folder):
                 await run_file_work(remove_copies, folder / "uploads", uploads)
                 await run_file_work(_remove_logs, folder, tasks)
+                for part in OF_CHECKPOINT:
+                    await run_file_work(_empty_folder, folder, f"workspace/{part}")
+
+
+def _empty_folder(folder: Path, rel: str) -> None:
+    with suppress(SandboxFileError):  # the sandbox made something else of it
+        empty_folder(folder, rel)
 
 
 def _remove_logs(folder: Path, tasks: set[int]) -> None:
@@ -96,6 +114,11 @@ class ForgetJobs:
     @property
     def store(self) -> Database:
         return self.databases[0]
+
+    @property
+    def counted(self) -> StillCounted:
+        """Which messages still count for the limits in force."""
+        return StillCounted(counted_since(self.current, time.time()), partial(begins_work, self.current.skills))
 
     async def forget_person(self, job: BackgroundJob) -> Effect | None:
         """Handle a job: delete all that can be deleted now. If somebody's turn still works, the job continues later."""
@@ -128,8 +151,13 @@ class ForgetJobs:
                 messages = await self.store.run(partial(forgetting.messages_of, person=person, conversation=key))
                 names = {safe_name(file.name) for message in messages for file in message.attachments}
                 await self.cleaner.delete_own(key, names, {*traces.tasks})
-            work = partial(forgetting.forget_in_conversation, person=person, key=key, private=private)
-            await self.store.run(work)
+            some = partial(forgetting.forget_some, person=person, key=key, counted=self.counted, private=private)
+            while await self.store.run(some):
+                pass
+            now = time.time()
+            work = partial(_finish_conversation, person=person, key=key, counted=self.counted, private=private, now=now)
+            if await self.store.run(work):
+                self.outbox.wake()
         except BaseException:  # others can work there until the job runs again
             await self.store.run(partial(forgetting.release_conversation, key=key))
             raise
@@ -138,19 +166,24 @@ class ForgetJobs:
     async def _finish(self, person: PersonKey, traces: Traces, given: dict[str, str]) -> None:
         """Forget what is not part of a conversation, and overwrite what was deleted."""
         after: int | None = 0
+        data_dir = self.cleaner.data_dir
         while after is not None:
             work = partial(forgetting.forget_deliveries, person=person, traces=traces, after=after)
             after, copies = await self.store.run(work)
-            for copy in map(Path, copies):
-                await run_file_work(remove_tree, copy.parent)
+            await spool.remove_copies(data_dir, copies)
+        while await self.store.run(partial(forgetting.forget_loose, person=person, counted=self.counted)):
+            pass
         since = month_begin(self.current)
         await self.store.run(
             partial(forgetting.forget_account, person=person, traces=traces, since=since, by=given["by"])
         )
-        for database in self.databases:
-            await database.compact()
+        await self.store.run(partial(forgetting.merge_index, begin=True))
+        while await self.store.run(partial(forgetting.merge_index, begin=False)):
+            pass
+        await run_file_work(remove_upgrade_backups, data_dir, time.time())
+        is_whole = await compact_small(self.store, self.databases, self.current.config.time_zone)
         if given["tell"]:
-            await self.store.run(partial(_say_done, thread=Thread.parse(given["tell"]), person=person))
+            await self.store.run(partial(_say_done, thread=Thread.parse(given["tell"]), person=person, whole=is_whole))
             self.outbox.wake()
         log.info("forget.done")
 
@@ -161,10 +194,41 @@ def month_begin(current: Current) -> float:
     return period_bounds("month", time.time(), ZoneInfo(zone) if zone else None)[0]
 
 
-def _say_done(execute: Execute, thread: Thread, person: PersonKey) -> None:
+def _finish_conversation(
+    execute: Execute, person: PersonKey, key: str, counted: StillCounted, *, private: bool, now: float
+) -> bool:
+    """Delete the rest of a conversation, and tell others whose questions are closed; return whether it told anybody."""
+    row = conversations.find_conversation(execute, key)
+    waiting = [] if private or row is None else forgetting.others_who_wait(execute, person, key)
+    forgetting.forget_in_conversation(execute, person, key, counted, private=private)
+    for run in waiting:
+        runs.finish_run(execute, run.id, RunState.STOPPED, now)
+        thread, author = Thread.parse(row.thread) if row else None, Author(run.requester, "", language=run.language)
+        if thread:
+            with languages.speak_to(execute, thread, author):
+                mention = run.requester
+                outbox.enqueue_notice(
+                    execute,
+                    thread,
+                    _(ASK_AGAIN),
+                    key=f"ask-again:{run.id}",
+                    now=now,
+                    reply_to=run.reply_to,
+                    mention=mention,
+                )
+    return bool(waiting)
+
+
+def _say_done(execute: Execute, thread: Thread, person: PersonKey, *, whole: bool) -> None:
     now = time.time()
+    enqueue_job(execute, key=lately_key(person), kind=LATELY_JOB, payload={}, due=now + AGAIN_SECONDS)
     with languages.speak_to(execute, thread, Author(person.id, "")):
-        outbox.enqueue_notice(execute, thread, _(DONE), key=f"forgotten:{now:.3f}", now=now)
+        words = _(DONE) if whole else join_sentences(_(DONE), _(TONIGHT))
+        outbox.enqueue_notice(execute, thread, words, key=f"forgotten:{now:.3f}", now=now)
+
+
+async def _end_lately(_: BackgroundJob) -> None:
+    """A day has passed: the person may be forgotten again. The end of the job deletes its row."""
 
 
 def register_privacy_jobs(
@@ -179,4 +243,7 @@ def register_privacy_jobs(
     """Have the jobs of `/forget me` and `/export me` run."""
     forget = ForgetJobs(databases, current, cleaner, scheduler, outbox, stop_task)
     jobs.register(FORGET_PERSON_JOB, forget.forget_person)
+    jobs.register(LATELY_JOB, _end_lately)
+    jobs.register(STOP_WORK_JOB, StopWorkJobs(scheduler.stop_run, stop_task).stop)
+    jobs.register(COMPACT_JOB, CompactionJobs(databases, current).compact)
     jobs.register(EXPORT_JOB, ExportJobs(databases[0], current, outbox.wake).export)

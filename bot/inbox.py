@@ -246,10 +246,7 @@ class Inbox:
         return Receipt.ACCEPTED
 
     def _begins_work(self, message: Message) -> bool:
-        """Return whether a command has the agent work: by itself, or as the name of a skill."""
-        name, _space, words = message.text.partition(" ")
-        command = REGISTRY.get(name)
-        return command.begins_work(words.strip()) if command else _is_skill(self._current.skills, name)
+        return begins_work(self._current.skills, message)
 
     def _refuse(self, execute: Execute, message: Message, row: int, received: float, arrived: Arrived) -> bool:
         """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
@@ -308,6 +305,13 @@ def _is_addressed(execute: Execute, message: Message, skills: SkillLibrary | Non
     if message.follow_up and conversations.has_conversation(execute, message.thread):
         return True
     return message.kind is Kind.CHAT and bool(_open_bundle(execute, message))
+
+
+def begins_work(skills: SkillLibrary | None, command: Message) -> bool:
+    """Return whether a command has the agent work: by itself, or as the name of a skill."""
+    name, _space, words = command.text.partition(" ")
+    known = REGISTRY.get(name)
+    return known.begins_work(words.strip()) if known else _is_skill(skills, name)
 
 
 def _is_skill(skills: SkillLibrary | None, name: str) -> bool:

@@ -122,7 +122,7 @@ def _ask_operators(execute: Execute, operators: list[PersonRow], person: PersonR
     for row in near or operators:
         if (place := row.private_chat) is None:
             continue
-        key = f"asked:{person.code}:{row.channel}:{row.person}"
+        key = f"{outbox.about_stranger(person.channel, person.person)}{person.code}:{row.channel}:{row.person}"
         with languages.speak_to(execute, place, Author(row.person, row.name)):
             words, options = _(QUESTION, **shown), (_(LET_IN), _(DECLINE))
             ask = Ask(f"{Decision.PAIRING}{person.code}", words, options, free_text=False)

@@ -18,11 +18,12 @@ from agent.messages import Message, Thread
 from agent.stored_json import Damaged
 from bot.config.spending import RateLimitConfig
 from bot.current import Current
+from bot.storage.blanked import PIECE_SECONDS
 from bot.storage.database import Database, Execute
-from bot.storage.uses import read_message_uses, read_tool_uses
+from bot.storage.uses import MessageUse, forgotten_name, read_forgotten_uses, read_message_uses, read_tool_uses
 from catalogue import format_duration, ngettext
 
-PIECE_SECONDS = 5.0  # pieces of a bundle follow each other so fast, and count once
+MESSAGE_SCOPES = ("person", "chat")
 PAGE_ROWS = 2000  # of the audit, read in one transaction
 LAST_ROW = 2**63 - 1
 MAX_KEYS = 10_000  # then those without a recent use are forgotten
@@ -69,16 +70,21 @@ class ToolAndMessageRates:
     def __init__(self, current: Current) -> None:
         self._current = current
         self._times: dict[str, deque[float]] = {}
-        self._read_for: Sequence[RateLimitConfig] = ()  # the limits for which the earlier uses were read
+        self._forgotten: dict[str, list[float]] = {}  # digest → the uses of who was forgotten
+        self._read_for: dict[tuple[str, ...], Sequence[RateLimitConfig]] = {}  # scopes → limits that were read for
 
     def read_messages(self, execute: Execute, row: int, now: float, begins_work: Callable[[Message], bool]) -> None:
         """Count the messages before this row of the inbox, unless that was done for the limits in force.
 
         `begins_work` says whether a command counts.
         """
-        since = self._begin_reading(now, "person", "chat")
+        since = self._begin_reading(now, *MESSAGE_SCOPES)
         if since is None:
             return
+        self._forgotten.clear()
+        for forgotten in read_forgotten_uses(execute, since, row):
+            for digest in (forgotten.author, forgotten.chat):
+                self._forgotten.setdefault(digest, []).append(forgotten.received)
         pieces: dict[tuple[str, str], float] = {}
         counters: dict[tuple[str, str], list[deque[float]]] = {}
         for use in read_message_uses(execute, since, row):
@@ -91,10 +97,11 @@ class ToolAndMessageRates:
                 continue
             key = use.author, use.conversation
             if key not in counters:
-                thread = Thread.parse(use.conversation.rpartition("#")[0])
+                thread = _thread_of(use)
                 counters[key] = self._counters(_message_uses(thread, use.author.partition(":")[2]))
             for times in counters[key]:
                 times.append(use.received)
+        self._times = {key: deque(sorted(times)) for key, times in self._times.items()}
 
     async def read_tools(self, store: Database) -> None:
         """Count the earlier calls of tools, unless that was done for the limits in force."""
@@ -115,11 +122,11 @@ class ToolAndMessageRates:
     def _begin_reading(self, now: float, *scopes: str) -> float | None:
         """Return the unix time from which on uses count, or None if they were read for the limits in force."""
         limits = self._current.config.rate_limits
-        if limits is self._read_for:
+        if limits is self._read_for.get(scopes, ()):
             return None
-        self._read_for = limits
-        self._times.clear()
-        longest = max((limit.seconds for limit in limits if limit.scope in scopes), default=0.0)
+        self._read_for[scopes] = limits
+        self._times = {key: times for key, times in self._times.items() if key.partition(":")[0] not in scopes}
+        longest = longest_window(limits, scopes)
         return now - longest if longest else None
 
     def take_message(self, message: Message, now: float) -> RateRefusal | None:
@@ -133,13 +140,20 @@ class ToolAndMessageRates:
 
     def _counters(self, uses: Uses) -> list[deque[float]]:
         limits = _limits_of(self._current.config.rate_limits, uses)
-        return [self._times.setdefault(_key(limit, uses), deque()) for limit in limits]
+        return [self._times_of(limit, uses) for limit in limits]
+
+    def _times_of(self, limit: RateLimitConfig, uses: Uses) -> deque[float]:
+        """Return the uses that count for a limit, to be changed. Those of who was forgotten are among them."""
+        key = _key(limit, uses)
+        if key not in self._times:
+            self._times[key] = deque(self._forgotten.get(forgotten_name(uses[limit.scope][0]), ()))
+        return self._times[key]
 
     def _take(self, uses: Uses, now: float) -> RateRefusal | None:
         counted: list[deque[float]] = []
         for limit in _limits_of(self._current.config.rate_limits, uses):
             key = _key(limit, uses)
-            times = self._times.setdefault(key, deque())
+            times = self._times_of(limit, uses)
             while times and times[0] <= now - limit.seconds:
                 times.popleft()
             if len(times) >= limit.count:
@@ -153,6 +167,16 @@ class ToolAndMessageRates:
         return None
 
 
+def longest_window(limits: Sequence[RateLimitConfig], scopes: Collection[str] = MESSAGE_SCOPES) -> float:
+    """Return for how many seconds a use may count at most."""
+    return max((limit.seconds for limit in limits if limit.scope in scopes), default=0.0)
+
+
+def counted_since(current: Current, now: float) -> float:
+    """Return the unix time after which a message may count for a limit in force."""
+    return now - max(longest_window(current.config.rate_limits), current.limits.flood_seconds)
+
+
 def _key(limit: RateLimitConfig, uses: Uses) -> str:
     return f"{limit.scope}:{limit.seconds:g}:{uses[limit.scope][0]}"
 
@@ -163,6 +187,12 @@ def _message_uses(thread: Thread, person: str) -> Uses:
         "person": (f"{thread.channel}:{person}", (person, f"{thread.channel}:{person}")),
         "chat": (chat, (thread.chat, f"{thread.channel}:{thread.chat}")),
     }
+
+
+def _thread_of(use: MessageUse) -> Thread:
+    """Return where a message was sent; a thread without chat if its conversation, that of a schedule, is deleted."""
+    address = use.thread or use.conversation.rpartition("#")[0]
+    return Thread.parse(address) if address else Thread(use.author.partition(":")[0], "", "")
 
 
 def _counts(command: bytes, begins_work: Callable[[Message], bool]) -> bool:

@@ -13,8 +13,9 @@ from functools import partial
 
 from bot.current import Current
 from bot.data_dir import conversation_folder
+from bot.rates import counted_since
 from bot.spool import sweep_spool
-from bot.storage import forgetting, retention
+from bot.storage import blanked, follow_ups, forgetting, retention
 from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import remove_upgrade_backups
@@ -60,6 +61,9 @@ class Retention:
         unused = time.time() - retention.USAGE_SECONDS
         await self._store.run(lambda execute: forgetting.end_forgotten_usage(execute, unused))
         names = await self._store.run(partial(retention.end_names, before=before))
+        counted = counted_since(self._current, time.time())
+        await self._store.run(lambda execute: blanked.end_counts(execute, counted))
+        await self._store.run(lambda execute: follow_ups.end_forgotten(execute, time.time()))
         await sweep_spool(self._store, self._data_dir)
         await run_file_work(remove_upgrade_backups, self._data_dir, before)
         conversations = failed = 0

@@ -11,10 +11,9 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-import orjson
-
 from bot.storage import retention
 from bot.storage.database import Database
+from bot.storage.outbox import folder_names
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
 
@@ -47,9 +46,14 @@ async def sweep_spool(store: Database, data_dir: Path) -> int:
     """Remove the folders that no open row names, which a crash left; return how many."""
     old = await run_file_work(_old_folders, data_dir / SPOOL, time.time() - YOUNG_SECONDS)
     needed = _needed_names(await store.run(retention.open_copies)) if old else set()
-    for name in {*old} - needed:
-        await run_file_work(remove_tree, data_dir / SPOOL / name)
+    await remove_copies(data_dir, {*old} - needed)
     return len({*old} - needed)
+
+
+async def remove_copies(data_dir: Path, names: Collection[str]) -> None:
+    """Remove these folders."""
+    for name in names:
+        await run_file_work(remove_tree, data_dir / SPOOL / name)
 
 
 def _old_folders(spool: Path, before: float) -> list[str]:
@@ -63,15 +67,6 @@ def _needed_names(open_: retention.OpenCopies) -> set[str]:
     for row, payload in open_.rows.items():
         names |= {f"row-{row}", *folder_names(payload)}
     return names
-
-
-def folder_names(payload: bytes) -> Collection[str]:
-    """Return the folders that the payload of a row names; none if it is damaged."""
-    try:
-        entries = orjson.loads(payload)
-        return {Path(each["path"]).parent.name for each in entries if each["path"]}
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return ()
 
 
 def _run_name(run: int) -> str:

@@ -14,7 +14,7 @@ from bot.admin.transcript_format import render_entry
 from bot.config.schema import Config
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
-from catalogue import _, list_items, localized
+from catalogue import _, list_items, localized, ngettext
 from sandbox.disk.loop_images import conversation_folders
 
 OPERATION_ARGUMENTS = {
@@ -24,6 +24,7 @@ OPERATION_ARGUMENTS = {
     "pair.decline": ("code",),
     "pair.revoke": ("channel", "person"),
     "forget": ("channel", "person"),
+    "offboard": ("channel", "person", "to"),
     "backup": ("file",),
 }
 
@@ -42,7 +43,7 @@ async def run_operation(config: Config, group: str, action: str, words: Sequence
         print(f"fawn: {error}", file=sys.stderr)
         return 1
     print(_describe_outcome(operation, answer))
-    if operation == "pair.revoke":
+    if operation in ("pair.revoke", "offboard"):
         for line in _describe_rest(config, answer):
             print(line)
     return 0
@@ -130,6 +131,8 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
                 person=answer["person"],
                 channel=answer["channel"],
             )
+        case "offboard":
+            return "\n".join(_describe_offboarding(answer))
         case "pair.revoke":
             return _("Revoked the access of {person} on {channel}.", person=answer["person"], channel=answer["channel"])
         case _backup:
@@ -143,9 +146,30 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
             return "\n".join([wrote, *left])
 
 
+def _describe_offboarding(answer: Answer) -> Iterator[str]:
+    """Yield the receipt: what was ended, and what was handed over."""
+    left = answer["left"]
+    numbers = {"ended": answer["ended"], "handed": answer["handed"], "tasks": left["tasks"]}
+    listed = {name: list_items([str(number) for number in found]) for name, found in numbers.items()}
+    yield _("Offboarded {person} on {channel}.", person=answer["person"], channel=answer["channel"])
+    if answer["handed"]:
+        yield _("Schedules that {other} has now: {numbers}.", other=answer["to"], numbers=listed["handed"])
+    if answer["ended"]:
+        yield _("Schedules that were ended: {numbers}.", numbers=listed["ended"])
+    if left["tasks"]:
+        yield _("Background tasks that were cancelled: {numbers}.", numbers=listed["tasks"])
+    if left["runs"]:
+        n = len(left["runs"])
+        yield ngettext("{n} request at work is being stopped.", "{n} requests at work are being stopped.", n)
+    if left["grants"]:
+        yield ngettext("{n} grant was taken back.", "{n} grants were taken back.", left["grants"])
+    if left["pairing"]:
+        yield _("What pairing allowed has ended.")
+
+
 def _describe_rest(config: Config, answer: Answer) -> Iterator[str]:
     """Yield what else ended, and what still lets a person in who was put out."""
-    if roles := answer["roles"]:
+    if roles := answer.get("roles") or answer.get("left", {}).get("roles"):
         names = list_items(dict.fromkeys(roles))
         yield _("The roles that people gave with `/access` have ended, too: {roles}.", roles=names)
     rules = next((each.access for each in config.channels if each.name == answer["channel"]), None)

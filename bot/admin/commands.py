@@ -163,6 +163,14 @@ def run_operation(arguments: argparse.Namespace, config: Config) -> int:
     return asyncio.run(cli.run_operation(config, arguments.group, arguments.action, words))
 
 
+def offboard_person(arguments: argparse.Namespace, config: Config) -> int:
+    """End what a person has who is gone. Return the exit code."""
+    from bot.admin import cli
+
+    words = [arguments.channel, arguments.person, arguments.to]
+    return asyncio.run(cli.run_operation(config, "", "offboard", words))
+
+
 def run_skills(arguments: argparse.Namespace, config: Config) -> int:
     """List or change the skills. Return the exit code."""
     from bot.admin.skill_cli import SkillCommandFailed, run_skill_command

@@ -27,6 +27,7 @@ from agent.stored_json import Damaged
 from bot import pairing
 from bot.admin.backup import back_up
 from bot.forget_command import enqueue_forgetting
+from bot.offboarding import offboard_by_command
 from bot.storage import audit, conversations, dead_letters, people, person_roles, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
@@ -94,6 +95,7 @@ class Operations:
             "pair.decline": self.pair_decline,
             "pair.revoke": self.pair_revoke,
             "forget": self.forget,
+            "offboard": self.offboard,
             "backup": self.backup,
             "export": self.export,
         }
@@ -155,6 +157,14 @@ class Operations:
         await self._store.run(partial(enqueue_forgetting, person=PersonKey(channel, person)))
         self._changed()
         return {"channel": channel, "person": person}
+
+    async def offboard(self, channel: str, person: str, to: str) -> Answer:
+        """End what a person has who is gone, and hand their schedules over to the person `to`, unless that is ""."""
+        answer = await self._store.run(partial(offboard_by_command, channel=channel, person=person, to=to))
+        if isinstance(answer, str):
+            raise NotFound(answer)
+        self._changed()
+        return answer
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
         """Revoke what pairing allowed, and the roles that were given with `/access`."""

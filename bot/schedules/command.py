@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
-from bot import deeds
+from bot import deeds, questions
 from bot.schedules import proposals
 from bot.schedules.firing import Fired, enqueue_check, fire, owner_of, record_change, withdraw_fire
 from bot.schedules.timing import TimingError, find_zone, local_time, next_time
@@ -189,7 +189,9 @@ def _run(call: CommandCall, row: ScheduleRow) -> str:
 
 
 def _move_here(call: CommandCall, row: ScheduleRow) -> str:
-    """Post here from now on: the owner writes here, so they may."""
+    """Post here from now on: the owner writes here, so they may. What waits for an answer elsewhere is closed."""
+    if str(call.thread) != row.thread:
+        questions.close_open_questions(call.execute, row.conversation, call.now)
     schedules.move_place(call.execute, row, call.thread, private=call.message.private)
     return _("From now on, schedule {number} posts here.", number=row.id)
 

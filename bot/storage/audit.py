@@ -65,6 +65,7 @@ class AuditKind(StrEnum):
     FEEDBACK = "feedback"  # 👍, 👎, or one that was taken back
     PUSH = "push"  # a notification outside of the chats
     BACKUP = "backup"
+    PERSON_OFFBOARDED = "person.offboarded"
     PRUNED = "audit.pruned"  # older rows were deleted, up to `seq` with `hash`
 
 

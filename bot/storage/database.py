@@ -122,6 +122,10 @@ class Database:
         except sqlite3.Error as error:
             raise StorageError(str(error)) from error
 
+    async def size(self) -> int:
+        """Return the size of the file in bytes."""
+        return (await asyncio.to_thread(self._path.stat)).st_size
+
     async def _write(self) -> None:
         """Commit batch after batch; once closed, commit what still waits and close the connection."""
         try:

@@ -6,6 +6,7 @@ Of a message, the key stays until retention deletes it: an event that the platfo
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -13,13 +14,15 @@ import orjson
 
 from agent.messages import Message, Thread
 from agent.stored_json import Damaged
-from bot.storage import audit, conversations, grants, memory, retention, runs
+from bot.storage import audit, conversations, follow_ups, grants, memory, outbox, quoted, retention, runs, schedules
 from bot.storage import questions as stored_questions
+from bot.storage.blanked import StillCounted, blank_messages
 from bot.storage.database import Execute
-from bot.storage.inbox import IGNORED_KIND, InboxRow
+from bot.storage.inbox import OPEN, InboxRow
 from bot.storage.languages import reader_key
 from bot.storage.person_roles import OF_PERSON
 from bot.storage.rows import read_rows
+from bot.storage.runs import RunRow
 from bot.storage.states import (
     OPEN_RUN,
     OPEN_TASK,
@@ -30,19 +33,29 @@ from bot.storage.states import (
     QuestionState,
     TaskState,
 )
+from bot.storage.uses import FORGOTTEN
 
 CLAIM = "forgetting"  # the owner of a conversation while it is cleaned
 FORGOTTEN_RUN = "-"  # the conversation of usage whose person is forgotten
 BATCH_ROWS = 500
+MERGED_PAGES = 64  # of the full-text index, in one transaction
 _RUN_OF_KEY = re.compile(r"(?:ask|run):(\d+)")
-_FORGET_ROW = (
-    f"UPDATE inbox SET kind='{IGNORED_KIND}', conversation='', author='', payload='', bundle='', run=NULL,"
-    f" state={InboxState.WITHDRAWN}, error='forgotten'"
+
+_OWN_ENTRIES = (
+    "SELECT id FROM transcript WHERE conversation=:key AND (:everybody OR author=:person OR author='' AND run IN"
+    " (SELECT id FROM runs WHERE conversation=:key AND requester='')) LIMIT :limit"
 )
 _FORGET_CALLS = (
     "DELETE FROM calls WHERE conversation=:key"
     " AND (person=:author OR ' ' || people || ' ' LIKE '% ' || :person || ' %')"
 )
+_ALL_BUT_ONE = (
+    "SELECT id FROM inbox WHERE author=:author AND conversation=:key ORDER BY id DESC LIMIT min(:limit,"
+    " (SELECT count(*)-1 FROM inbox WHERE author=:author AND conversation=:key))"
+)
+_OF_CONVERSATION = "SELECT id FROM inbox WHERE author=:author AND conversation=:key"
+_LOOSE_ROWS = "SELECT id FROM inbox WHERE author=:author LIMIT :limit"
+_LINKED_USAGE = f"SELECT id FROM usage WHERE person=:author AND conversation<>'{FORGOTTEN_RUN}' LIMIT :limit"
 
 _ACCOUNT = (
     "DELETE FROM tasks WHERE channel=:channel AND person=:person",
@@ -52,8 +65,8 @@ _ACCOUNT = (
     "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
     f"UPDATE person_roles SET name='' WHERE {OF_PERSON}",
     "UPDATE person_roles SET giver_name='' WHERE channel=:channel AND giver=:person",
-    """DELETE FROM feedback WHERE person=:person AND run IN (SELECT r.id FROM runs r JOIN conversations c
-    ON c.key=r.conversation WHERE c.thread>=:channel || '/' AND c.thread<:channel || '0')""",
+    """DELETE FROM feedback WHERE person=:person AND EXISTS (SELECT 1 FROM runs r JOIN conversations c
+    ON c.key=r.conversation WHERE r.id=feedback.run AND c.thread>=:channel || '/' AND c.thread<:channel || '0')""",
 )
 
 
@@ -94,24 +107,38 @@ def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] =
     rows = execute("SELECT thread FROM people WHERE channel=:channel AND person=:person AND thread<>''", values)
     direct |= {Thread.parse(row["thread"]).without_topic for row in rows}
     own = execute("SELECT id FROM schedules WHERE channel=:channel AND owner=:person", values)
-    schedules = tuple(int(row["id"]) for row in own)
+    plans = tuple(int(row["id"]) for row in own)
     rows = execute("SELECT id FROM tasks WHERE channel=:channel AND person=:person", values)
     tasks = tuple(int(row["id"]) for row in rows)
-    private = {*(f"schedule:{number}" for number in schedules), *(f"task:{number}" for number in tasks)}
+    found += [key for number in plans for key in schedules.own_conversations(execute, number)]
+    found += [*(f"task:{number}" for number in tasks), *quoted.quoting_conversations(execute, person.key)]
     for chat in direct:
         sql = "SELECT key FROM conversations WHERE thread>=:first AND thread<:first || '~'"
-        private |= {str(row["key"]) for row in execute(sql, {"first": str(chat)})}
-    everywhere = {
-        key: row for key in {*found, *private} if key and (row := conversations.find_conversation(execute, key))
+        found += [str(row["key"]) for row in execute(sql, {"first": str(chat)})]
+    everywhere = {key: row for key in {*found} if key and (row := conversations.find_conversation(execute, key))}
+    private = {
+        key
+        for key, row in everywhere.items()
+        if Thread.parse(row.thread).without_topic in direct and not _others_wrote(execute, person, key)
     }
     return Traces(
         chats=tuple(sorted(direct, key=str)),
-        private=tuple(sorted(private & everywhere.keys())),
+        private=tuple(sorted(private)),
         shared=tuple(sorted(everywhere.keys() - private)),
-        schedules=schedules,
+        schedules=plans,
         tasks=tasks,
         threads=frozenset(str(row.thread) for row in everywhere.values()),
     )
+
+
+def _others_wrote(execute: Execute, person: PersonKey, conversation: str) -> bool:
+    """Return whether anybody else wrote in a conversation, as far as it is stored."""
+    sql = (
+        "SELECT EXISTS (SELECT 1 FROM transcript WHERE conversation=:key AND author NOT IN ('', :person)) OR EXISTS"
+        f" (SELECT 1 FROM inbox WHERE conversation=:key AND {OPEN} AND author<>:author) AS found"
+    )
+    values = {"key": conversation, "person": person.id, "author": person.key}
+    return bool(execute(sql, values)[0]["found"])
 
 
 def _direct_chat(execute: Execute, person: PersonKey, conversation: str) -> Thread | None:
@@ -184,42 +211,56 @@ def release_conversation(execute: Execute, key: str) -> None:
     execute("UPDATE conversations SET owner=NULL WHERE key=:key AND owner=:owner", {"key": key, "owner": CLAIM})
 
 
-def _runs_of(execute: Execute, person: PersonKey, key: str, *, everybody: bool) -> list[int]:
-    sql = "SELECT id FROM runs WHERE conversation=:key AND (requester=:person OR :everybody)"
-    rows = execute(sql, {"key": key, "person": person.id, "everybody": int(everybody)})
-    return [int(row["id"]) for row in rows]
+def forget_some(execute: Execute, person: PersonKey, key: str, counted: StillCounted, *, private: bool) -> int:
+    """Delete some of what a claimed conversation has of a person; return how many rows of it.
+
+    One of their messages stays, by which a later round finds the conversation again.
+    """
+    values = {"key": key, "person": person.id, "author": person.key, "everybody": int(private), "limit": BATCH_ROWS}
+    sql = "SELECT id FROM runs WHERE conversation=:key AND (requester=:person OR :everybody AND requester<>'') LIMIT 50"
+    found = [int(row["id"]) for row in execute(sql, values)]
+    for run in found:
+        execute("DELETE FROM feedback WHERE run=:run", {"run": run})
+        execute("DELETE FROM questions WHERE conversation=:key AND run=:run", {"key": key, "run": run})
+        execute("UPDATE runs SET requester='', people='', language='', stop_by='' WHERE id=:run", {"run": run})
+    deleted = len(execute(f"DELETE FROM transcript WHERE id IN ({_OWN_ENTRIES}) RETURNING 1", values))
+    blanked = blank_messages(execute, _ALL_BUT_ONE, values, counted)
+    return len(found) + deleted + blanked + quoted.blank_quotes(execute, person.key, key, 50)
 
 
-def forget_in_conversation(execute: Execute, person: PersonKey, key: str, *, private: bool) -> None:
-    """Delete what is stored of a person in a claimed conversation, and release it. A private one is deleted whole.
+def others_who_wait(execute: Execute, person: PersonKey, key: str) -> list[RunRow]:
+    """Return the runs of others in a conversation that wait for an answer."""
+    sql = (
+        "SELECT * FROM runs WHERE id IN (SELECT run FROM questions WHERE conversation=:key"
+        f" AND state IN ('{QuestionState.OPEN}', '{QuestionState.ANSWERED}')) AND requester NOT IN ('', :person)"
+    )
+    return read_rows(execute, RunRow, sql, key=key, person=person.id)
+
+
+def forget_in_conversation(
+    execute: Execute, person: PersonKey, key: str, counted: StillCounted, *, private: bool
+) -> None:
+    """Delete the rest of what a claimed conversation has of a person, and release it. A private one is deleted whole.
 
     Its checkpoint and its files are deleted already.
     """
-    own = _runs_of(execute, person, key, everybody=private)
+    forget_some(execute, person, key, counted, private=private)
     values = {"key": key, "person": person.id, "channel": person.channel, "author": person.key}
     stored_questions.close_questions(execute, key)
-    for run in own:
-        execute("DELETE FROM feedback WHERE run=:run", {"run": run})
-        execute("DELETE FROM questions WHERE conversation=:key AND run=:run", {"key": key, "run": run})
-        sql = "DELETE FROM transcript WHERE conversation=:key AND run=:run AND (author='' OR author=:person)"
-        execute(sql, {**values, "run": run})
-        execute("UPDATE runs SET requester='', people='', language='', stop_by='' WHERE id=:run", {"run": run})
     execute(
         "UPDATE questions SET answer='', answered_by='' WHERE conversation=:key AND answered_by=:person"
         f" AND state='{QuestionState.CLOSED}'",
         values,
     )
-    execute("DELETE FROM transcript WHERE conversation=:key AND author=:person", values)
     execute(_FORGET_CALLS, values)
     execute("DELETE FROM permission_grants WHERE conversation=:key AND channel=:channel AND person=:person", values)
     execute("DELETE FROM ledger WHERE conversation=:key", values)
     execute("DELETE FROM jobs WHERE key='title:' || :key", values)
-    execute(f"{_FORGET_ROW} WHERE author=:author AND conversation=:key", values)
+    blank_messages(execute, _OF_CONVERSATION, values, counted)
     sql = f"UPDATE conversations SET owner=NULL, title='', state='{ConversationState.IDLE}' WHERE key=:key"
     execute(sql, values)
     conversations.refresh_pending(execute, key)
     if private:
-        execute("DELETE FROM transcript WHERE conversation=:key", values)
         execute("DELETE FROM calls WHERE conversation=:key", values)
         execute("DELETE FROM runs WHERE conversation=:key", values)
         retention.delete_conversation(execute, key)
@@ -230,11 +271,12 @@ def forget_deliveries(
 ) -> tuple[int | None, list[str]]:
     """Blank what was delivered in these conversations, from a row on. What still waits in a direct chat is dropped.
 
-    Return the last row looked at, None at the end, and the copies of files that are not delivered any more.
+    Return the last row looked at, None at the end, and the folders of the spool that are not delivered any more.
     """
     sql = "SELECT id, key, kind, thread, person, state, payload FROM outbox WHERE id>:after ORDER BY id LIMIT :limit"
-    copies = []
+    copies = list[str]()
     rows = execute(sql, {"after": after, "limit": limit})
+    about = outbox.about_stranger(person.channel, person.id)
     direct = tuple(str(chat) for chat in traces.chats)
     prefixes = tuple(f"sched:{number}:" for number in traces.schedules)
     reports = {f"task:{number}" for number in traces.tasks}
@@ -243,15 +285,23 @@ def forget_deliveries(
         is_own = row["thread"].startswith(direct) if direct else False
         is_own = is_own or row["person"] == person.id or row["key"] in reports
         is_own = is_own or row["key"].startswith(prefixes or ("\0",))
+        is_own = is_own or row["key"].startswith(about) or _answers_forgotten(execute, person, row["key"])
         is_own = is_own or bool(of_run and _is_forgotten_run(execute, int(of_run[1])))
         is_done = row["state"] in (OutboxState.SENT, OutboxState.DROPPED)
         if is_own or (is_done and row["thread"] in traces.threads):
             state = row["state"] if is_done else OutboxState.DROPPED
-            if row["kind"] == OutboxKind.FILE and not is_done:
-                copies += [str(file["path"]) for file in orjson.loads(row["payload"]) if file["path"]]
+            if row["kind"] == OutboxKind.FILE and row["state"] != OutboxState.SENT:
+                copies += [f"row-{row['id']}", *outbox.folder_names(row["payload"])]
             blank = "UPDATE outbox SET payload='', person='', state=:state, error='' WHERE id=:id"
             execute(blank, {"id": row["id"], "state": state})
     return int(rows[-1]["id"]) if len(rows) == limit else None, copies
+
+
+def _answers_forgotten(execute: Execute, person: PersonKey, key: str) -> bool:
+    """Return whether a row, by its key, answers a message of this person."""
+    _kind, _colon, message = key.partition(":")
+    sql = f"SELECT 1 FROM inbox WHERE key IN (:key, :whole) AND (author=:author OR error='{FORGOTTEN}')"
+    return bool(execute(sql, {"key": message, "whole": message.rpartition(":")[0], "author": person.key}))
 
 
 def _is_forgotten_run(execute: Execute, run: int) -> bool:
@@ -270,7 +320,6 @@ def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, since
     for row in execute(accounts, values):
         if str(row["account"]).partition("/")[0] == person.channel:
             memory.forget_person(execute, str(row["account"]), person.id)
-    execute("INSERT INTO memory_index(memory_index) VALUES ('optimize')", {})  # its old segments contain the words
     for number in traces.schedules:
         execute("DELETE FROM schedule_fires WHERE schedule=:id", {"id": number})
         execute("DELETE FROM schedules WHERE id=:id", {"id": number})
@@ -280,7 +329,8 @@ def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, since
     for reader in readers:
         execute("DELETE FROM languages WHERE reader=:reader", {"reader": reader})
         execute("DELETE FROM agent_defaults WHERE reader=:reader", {"reader": reader})
-    execute(f"{_FORGET_ROW} WHERE author=:author", values)
+    execute("DELETE FROM quoted WHERE person=:author", values)
+    follow_ups.forget_person(execute, person.key, time.time())
     for row in execute("SELECT key, payload FROM jobs WHERE payload LIKE '%\"who\":%'", {}):  # pings to be pushed
         if orjson.loads(row["payload"]).get("who") == person.id:
             execute("DELETE FROM jobs WHERE key=:key", {"key": row["key"]})
@@ -288,8 +338,24 @@ def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, since
     audit.forget_person(execute, person.channel, person.id, traces.chats, by=by)
 
 
+def forget_loose(execute: Execute, person: PersonKey, counted: StillCounted) -> int:
+    """Delete some of what belongs to no conversation: commands, and the link of usage to runs; return how many rows."""
+    values = {"author": person.key, "limit": BATCH_ROWS}
+    rows = blank_messages(execute, _LOOSE_ROWS, values, counted)
+    sql = f"UPDATE usage SET run=0, conversation='{FORGOTTEN_RUN}' WHERE id IN ({_LINKED_USAGE}) RETURNING 1"
+    return rows + len(execute(sql, values))
+
+
+def merge_index(execute: Execute, *, begin: bool) -> bool:
+    """Merge a part of the full-text index, whose old segments contain deleted words; return whether more is left."""
+    pages = -MERGED_PAGES if begin else MERGED_PAGES  # https://www.sqlite.org/fts5.html, "The 'merge' command"
+    [before] = execute("SELECT total_changes() AS n", {})
+    execute("INSERT INTO memory_index(memory_index, rank) VALUES ('merge', :pages)", {"pages": pages})
+    [after] = execute("SELECT total_changes() AS n", {})
+    return int(after["n"]) - int(before["n"]) >= 2
+
+
 def _forget_usage(execute: Execute, values: dict[str, object], traces: Traces) -> None:
-    execute(f"UPDATE usage SET run=0, conversation='{FORGOTTEN_RUN}' WHERE person=:author", values)
     execute("UPDATE usage SET person='' WHERE person=:author AND at<:since", values)
     for chat in traces.chats:
         execute("UPDATE usage SET chat='' WHERE chat=:chat AND at<:since", {**values, "chat": str(chat)})

@@ -8,8 +8,10 @@ from typing import Any
 
 from agent.messages import Kind, Message, Thread, Unreadable
 from bot.storage.database import Execute
+from bot.storage.quoted import record_quotes
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import InboxState, RunState
+from bot.storage.uses import FORGOTTEN, forgotten_name
 
 IGNORED_KIND, UNREADABLE_KIND = "passed", "unreadable"  # of rows that are no message for the bot
 OPEN = f"state={InboxState.NEW} AND kind IN ('{Kind.CHAT}', '{Kind.CLICK}')"  # a turn must still answer them
@@ -42,7 +44,7 @@ def store_message(
     execute: Execute, message: Message, conversation: str, *, ready: float, received: float, bundle: str = ""
 ) -> int | None:
     """Store a message and return its row id, None when its key is stored already."""
-    return _insert_event(
+    stored = _insert_event(
         execute,
         key=message.key,
         conversation=conversation,
@@ -53,6 +55,9 @@ def store_message(
         received=received,
         bundle=bundle,
     )
+    if stored is not None:
+        record_quotes(execute, message, conversation)
+    return stored
 
 
 def store_ignored(execute: Execute, key: str, reason: str, now: float) -> None:
@@ -118,8 +123,9 @@ def find_bundle(execute: Execute, thread: Thread, bundles: Sequence[str]) -> str
 def count_recent(execute: Execute, message: Message, since: float) -> int:
     """Count the chat messages of the message's author since this time."""
     rows = execute(
-        f"SELECT count(*) AS n FROM inbox WHERE author=:author AND received>:since AND kind='{Kind.CHAT}'",
-        {"author": _author_key(message), "since": since},
+        "SELECT count(*) AS n FROM inbox WHERE author IN (:author, :forgotten) AND received>:since"
+        f" AND (kind='{Kind.CHAT}' OR error='{FORGOTTEN}')",
+        {"author": _author_key(message), "forgotten": forgotten_name(_author_key(message)), "since": since},
     )
     return int(rows[0]["n"])
 

@@ -76,6 +76,11 @@ def enqueue_job(
     insert_row(execute, "jobs", "key", values, update=() if keep else ("kind", "due", "payload", "attempts", "error"))
 
 
+def has_job(execute: Execute, key: str) -> bool:
+    """Return whether there is a job with this key."""
+    return bool(execute("SELECT 1 FROM jobs WHERE key=:key", {"key": key}))
+
+
 def claim_jobs(execute: Execute, owner: str, now: float, limit: int) -> list[BackgroundJob]:
     """Claim up to `limit` due jobs, the earliest first, and count this attempt."""
     sql = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import orjson
 
@@ -153,3 +154,17 @@ def count_unfinished(execute: Execute) -> Mapping[OutboxState, int]:
     states = f"{OutboxState.NEW}, {OutboxState.CLAIMED}, {OutboxState.DEAD}"
     rows = execute(f"SELECT state, count(*) AS n FROM outbox WHERE state IN ({states}) GROUP BY state", {})
     return Counter({OutboxState(row["state"]): row["n"] for row in rows})
+
+
+def about_stranger(channel: str, person: str) -> str:
+    """Return how the keys of questions to operators about a stranger begin."""
+    return f"asked:{channel}:{person}:"
+
+
+def folder_names(payload: bytes) -> Collection[str]:
+    """Return the folders of the spool that the payload of a row with files names; none if it is damaged."""
+    try:
+        entries = orjson.loads(payload)
+        return {Path(each["path"]).parent.name for each in entries if each["path"]}
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.messages import Thread
+from bot.storage import audit
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey, Traces, messages_of
 from bot.storage.languages import reader_key
@@ -22,6 +23,7 @@ _ACCOUNT = {
     "role": f"SELECT subject, role, given FROM person_roles WHERE {OF_PERSON}",
     "task": "SELECT id, kind AS sort, state, title, what, follow_up, thread, created, ended, exit_code, reason"
     " FROM tasks WHERE channel=:channel AND person=:person ORDER BY id",
+    "follow_up": "SELECT at, generation FROM follow_ups WHERE person=:digest ORDER BY at",
     "language": "SELECT language FROM languages WHERE reader=:reader",
     "agent": "SELECT agent FROM agent_defaults WHERE reader=:reader",
 }
@@ -42,6 +44,7 @@ def describe_account(execute: Execute, person: PersonKey, traces: Traces) -> lis
     """Return what is stored of a person apart from conversations."""
     reader = reader_key(Thread(person.channel, "", ""), person.id)
     values = {"channel": person.channel, "person": person.id, "author": person.key, "reader": reader}
+    values |= {"digest": audit.digest(person.key)}
     found = [
         {"kind": kind, **dict(row)}
         for kind, sql in _ACCOUNT.items()

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from bot.storage.database import Execute
-from bot.storage.dialect import ROW_ID
+from bot.storage.dialect import ROLE_PERSON, ROW_ID
 from bot.storage.states import (
     OPEN_RUN,
     InboxState,
@@ -77,22 +77,19 @@ def open_copies(execute: Execute) -> OpenCopies:
     return OpenCopies({int(row["id"]): row["payload"] for row in rows}, frozenset(int(row["id"]) for row in runs))
 
 
-_UNHEARD = "NOT EXISTS (SELECT 1 FROM inbox i WHERE i.author={channel} || ':' || {person})"
-_NAMES = {
-    "people": "UPDATE people SET name='' WHERE name<>'' AND code='' AND "
-    + _UNHEARD.format(channel="people.channel", person="people.person"),
-    "person_roles": "UPDATE person_roles SET name='' WHERE name<>'' AND given<:before AND "
-    + _UNHEARD.format(channel="person_roles.channel", person="person_roles.subject"),
-    "giver": "UPDATE person_roles SET giver_name='' WHERE giver_name<>'' AND given<:before AND "
-    + _UNHEARD.format(channel="person_roles.channel", person="person_roles.giver"),
-    "permission_grants": "UPDATE permission_grants SET name='' WHERE name<>'' AND given<:before AND "
-    + _UNHEARD.format(channel="permission_grants.channel", person="permission_grants.person"),
-}
+_EVERYWHERE = "conversation='' AND name<>'' AND given<:before"  # others end with their conversation
+_UNHEARD = "NOT EXISTS (SELECT 1 FROM inbox i WHERE i.author="
+_NAMES = (
+    f"UPDATE people SET name='' WHERE name<>'' AND code='' AND {_UNHEARD}people.channel || ':' || people.person)",
+    f"UPDATE person_roles SET name='' WHERE name<>'' AND given<:before AND {_UNHEARD}channel || ':' || {ROLE_PERSON})",
+    f"UPDATE person_roles SET giver_name='' WHERE giver_name<>'' AND given<:before AND {_UNHEARD}channel||':'||giver)",
+    f"UPDATE permission_grants SET name='' WHERE {_EVERYWHERE} AND {_UNHEARD}channel || ':' || person)",
+)
 
 
 def end_names(execute: Execute, before: float) -> int:
     """Drop the names of people of whom no message is left; their ids, roles and choices stay. Return how many."""
-    return sum(len(execute(f"{sql} RETURNING 1", {"before": before})) for sql in _NAMES.values())
+    return sum(len(execute(f"{sql} RETURNING 1", {"before": before})) for sql in _NAMES)
 
 
 def idle_conversations(execute: Execute, before: float, skip: int) -> list[str]:
@@ -115,4 +112,5 @@ def delete_conversation(execute: Execute, key: str) -> None:
     execute("DELETE FROM questions WHERE conversation=:key", {"key": key})
     execute("DELETE FROM permission_grants WHERE conversation=:key", {"key": key})
     execute("DELETE FROM ledger WHERE conversation=:key", {"key": key})
+    execute("DELETE FROM quoted WHERE conversation=:key", {"key": key})
     execute("UPDATE addresses SET conversation='' WHERE conversation=:key", {"key": key})

@@ -28,6 +28,11 @@ class RunRow:
     people: str = ""  # ids of those whose messages the run answers, separated by spaces; "": the requester
 
 
+def has_open_run(execute: Execute) -> bool:
+    """Return whether any run has not ended."""
+    return bool(execute(f"SELECT 1 FROM runs WHERE {OPEN_RUN} LIMIT 1", {}))
+
+
 def create_run(
     execute: Execute,
     run: int,

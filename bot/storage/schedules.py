@@ -15,8 +15,9 @@ from bot.storage.states import FireResult, ScheduleState
 MAX_LISTED = 50
 
 # While work of the last fire is pending or runs, the next fire waits. The conversation belongs to the schedule alone.
+_CONVERSATION = "'schedule:' || s.id || CASE s.moves WHEN 0 THEN '' ELSE '.' || s.moves END"
 _BUSY = (
-    "EXISTS (SELECT 1 FROM conversations c WHERE c.key='schedule:' || s.id AND (c.pending>0 OR c.owner IS NOT NULL))"
+    f"EXISTS (SELECT 1 FROM conversations c WHERE c.key={_CONVERSATION} AND (c.pending>0 OR c.owner IS NOT NULL))"
     " OR EXISTS (SELECT 1 FROM jobs j WHERE j.key='watch:' || s.id AND j.due IS NOT NULL)"
 )
 _DUE = f"FROM schedules s WHERE s.state='{ScheduleState.ACTIVE}' AND s.next_at<=:now AND NOT ({_BUSY})"
@@ -28,7 +29,8 @@ class ScheduleRow:
     """A schedule. `changes` is the schedule that this proposal would change, 0 for a new one.
 
     `next_at` is in unix time. `since` is when it was confirmed, from which `every` counts. `seen` is the text of the
-    watched page at its last check, and `failures` counts the checks since then that could not read it.
+    watched page at its last check, and `failures` counts the checks since then that could not read it. `moves` counts
+    how often it moved to another address.
     """
 
     id: int
@@ -53,6 +55,7 @@ class ScheduleRow:
     created: float
     seen: str
     failures: int
+    moves: int
 
     @property
     def timing(self) -> Timing:
@@ -66,8 +69,8 @@ class ScheduleRow:
 
     @property
     def conversation(self) -> str:
-        """The key of its own conversation, which all its runs share."""
-        return f"schedule:{self.id}"
+        """The key of its own conversation, which all its runs at one address share: who reads there read its past."""
+        return f"schedule:{self.id}.{self.moves}" if self.moves else f"schedule:{self.id}"
 
     @property
     def watch_job(self) -> str:
@@ -110,6 +113,18 @@ def list_owned(execute: Execute, channel: str, owner: str) -> list[ScheduleRow]:
         f" ORDER BY id LIMIT {MAX_LISTED}"
     )
     return read_rows(execute, ScheduleRow, sql, channel=channel, owner=owner)
+
+
+def list_unended(execute: Execute, channel: str, owner: str) -> list[ScheduleRow]:
+    """Return all schedules of a person that have not ended, and proposed changes."""
+    sql = f"SELECT * FROM schedules WHERE channel=:channel AND owner=:owner AND {_KEPT} ORDER BY id"
+    return read_rows(execute, ScheduleRow, sql, channel=channel, owner=owner)
+
+
+def change_owner(execute: Execute, number: int, owner: str, name: str) -> None:
+    """Make another person of the channel the owner of a schedule."""
+    sql = "UPDATE schedules SET owner=:owner, name=:name, language='', guest=0 WHERE id=:id"
+    execute(sql, {"id": number, "owner": owner, "name": name})
 
 
 def list_posting(execute: Execute, chat: Thread) -> list[ScheduleRow]:
@@ -184,9 +199,15 @@ def begin_counting(execute: Execute, number: int, now: float) -> None:
     execute("UPDATE schedules SET since=:now WHERE id=:id", {"id": number, "now": now})
 
 
+def own_conversations(execute: Execute, number: int) -> list[str]:
+    """Return the conversations that a schedule has had."""
+    sql = "SELECT key FROM conversations WHERE key=:key OR (key>:key || '.' AND key<:key || '/')"
+    return [str(row["key"]) for row in execute(sql, {"key": f"schedule:{number}"})]
+
+
 def move_place(execute: Execute, row: ScheduleRow, thread: Thread, *, private: bool) -> None:
-    """Let a schedule post at another address."""
-    sql = "UPDATE schedules SET thread=:thread, private=:private WHERE id=:id"
+    """Let a schedule post at another address, in a new conversation: others read there."""
+    sql = "UPDATE schedules SET thread=:thread, private=:private, moves=moves+(thread<>:thread) WHERE id=:id"
     execute(sql, {"id": row.id, "thread": str(thread), "private": int(private)})
 
 

@@ -447,7 +447,8 @@ CREATE TABLE schedules (
     created FLOAT NOT NULL,
     seen TEXT DEFAULT '' NOT NULL,
     failures INTEGER DEFAULT '0' NOT NULL
-);
+,
+    moves INTEGER DEFAULT '0' NOT NULL);
 CREATE INDEX schedules_created ON schedules (created);
 CREATE INDEX schedules_due ON schedules (next_at) WHERE state='active';
 CREATE INDEX schedules_owner ON schedules (channel, owner);
@@ -503,6 +504,7 @@ CREATE TABLE follow_ups (
     at FLOAT NOT NULL,
     PRIMARY KEY ("key")
 );
+CREATE INDEX follow_ups_at ON follow_ups (at);
 CREATE INDEX follow_ups_person ON follow_ups (person, at);
 CREATE INDEX follow_ups_root ON follow_ups (root);
 
@@ -529,9 +531,17 @@ CREATE TABLE calls (
 );
 CREATE INDEX calls_at ON calls (at);
 
+CREATE TABLE quoted (
+    person TEXT NOT NULL,
+    message TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    PRIMARY KEY (person, message)
+);
+CREATE INDEX quoted_conversation ON quoted (conversation);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0028');
+INSERT INTO alembic_version VALUES ('0029');
 COMMIT;

@@ -9,7 +9,7 @@ from typing import Any
 from agent.messages import Author, Thread
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
-from bot.storage.states import OPEN_RUN, OPEN_TASK, RunState, TaskKind, TaskState
+from bot.storage.states import OPEN_RUN, OPEN_TASK, InboxState, RunState, TaskKind, TaskState
 
 MAX_LISTED = 20
 
@@ -159,6 +159,17 @@ def end_task(
         f" WHERE id=:id AND {OPEN_TASK} RETURNING id"
     )
     return bool(execute(sql, {"id": number, "state": state, "now": now, "code": exit_code, "reason": reason}))
+
+
+def cancel_all(execute: Execute, channel: str, person: str, now: float) -> list[int]:
+    """Cancel the commands of a person, and what waits for its run and was withdrawn; return the tasks."""
+    waits = f"state='{TaskState.RUN}' AND message IN (SELECT id FROM inbox WHERE state={InboxState.WITHDRAWN})"
+    sql = (
+        "UPDATE tasks SET state=:state, ended=:now WHERE channel=:channel AND person=:person"
+        f" AND ({OPEN_TASK} OR {waits}) RETURNING id"
+    )
+    values = {"channel": channel, "person": person, "state": TaskState.CANCELLED, "now": now}
+    return [int(row["id"]) for row in execute(sql, values)]
 
 
 def cancel_unbegun(execute: Execute, number: int, now: float) -> None:

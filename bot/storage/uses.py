@@ -8,22 +8,50 @@ from typing import NamedTuple
 import orjson
 
 from agent.messages import Kind
+from bot.storage import audit
 from bot.storage.audit import AuditKind
 from bot.storage.database import Execute
 from bot.storage.dialect import BODY_BYTES
 
 RATE_LIMIT = "rate limit"  # why a row of the inbox was refused
+FORGOTTEN = "forgotten"  # the same of a row whose person is forgotten
+OF_FORGOTTEN = f"author>='{FORGOTTEN}:' AND author<'{FORGOTTEN};'"  # while they count: `author`, `bundle` are digests
 _TOOL_RESULT = f'"{AuditKind.TOOL_RESULT}"'.encode()
 
 
 class MessageUse(NamedTuple):
-    """A message or command of a person, `author` with the channel; `payload` is that of a command."""
+    """A message or command of a person, `author` with the channel; `payload` is that of a command.
+
+    `thread` is that of the conversation, "" if it was deleted."""
 
     author: str
     conversation: str
+    thread: str
     bundle: str
     received: float
     payload: bytes
+
+
+class ForgottenUse(NamedTuple):
+    """A message of somebody who was forgotten: digests of the person and of the chat."""
+
+    author: str
+    chat: str
+    received: float
+
+
+def forgotten_name(name: str) -> str:
+    """Return what stands for a person or a chat in the row of a forgotten message."""
+    return f"{FORGOTTEN}:{audit.digest(name)}"
+
+
+def read_forgotten_uses(execute: Execute, since: float, before_row: int) -> list[ForgottenUse]:
+    """Return the forgotten messages since this unix time that still count, in order, as `read_message_uses` does."""
+    sql = (
+        f"SELECT author, bundle AS chat, received FROM inbox WHERE {OF_FORGOTTEN} AND received>:since AND id<:before"
+        " ORDER BY received"
+    )
+    return [*map(ForgottenUse._make, execute(sql, {"since": since, "before": before_row}))]
 
 
 def read_message_uses(execute: Execute, since: float, before_row: int) -> list[MessageUse]:
@@ -32,10 +60,11 @@ def read_message_uses(execute: Execute, since: float, before_row: int) -> list[M
     Rows that Fawn makes of a command or a schedule have a key that does not begin with the channel.
     """
     sql = (
-        "SELECT author, conversation, bundle, received,"
-        f" CASE WHEN kind='{Kind.COMMAND}' THEN payload ELSE '' END AS payload FROM inbox WHERE received>:since"
+        "SELECT author, conversation, coalesce(c.thread, '') AS thread, bundle, received,"
+        f" CASE WHEN kind='{Kind.COMMAND}' THEN payload ELSE '' END AS payload"
+        " FROM inbox LEFT JOIN conversations c ON c.key=conversation WHERE received>:since"
         f" AND id<:before AND kind IN ('{Kind.CHAT}', '{Kind.COMMAND}') AND error<>'{RATE_LIMIT}'"
-        " AND key LIKE substr(author, 1, instr(author, ':')-1) || '%' ORDER BY received"
+        " AND inbox.key LIKE substr(author, 1, instr(author, ':')-1) || '%' ORDER BY received"
     )
     return [*map(MessageUse._make, execute(sql, {"since": since, "before": before_row}))]
 

@@ -80,7 +80,8 @@ def _parse_message(event: Json, me: DingTalkAccount) -> Message:
         said, quoted_files = _parse_content(
             str(replied["msgType"]), replied.get("content") or {}, str(replied["msgId"])
         )
-        quotes += [Quote("somebody", said[:MAX_QUOTE_CHARS])] if said else []
+        author = str(replied.get("senderStaffId") or replied.get("senderId") or "")
+        quotes += [Quote("somebody", said[:MAX_QUOTE_CHARS], author_id=author)] if said else []
         files += quoted_files
     command = None if files else parse_command_text(text)
     message_kind = Kind.CHAT if command is None else Kind.COMMAND

@@ -129,7 +129,7 @@ class DiscordChannel(PlatformChannel):
             return None
         names = ", ".join(file.name for file in message.attachments)
         text = " ".join(part for part in (message.text, f"[{names}]" if names else "") if part)
-        return Quote(message.author.name, text, "earlier") if text else None
+        return Quote(message.author.name, text, "earlier", message.author.id) if text else None
 
     def message_link(self, thread: Thread, message: str) -> str:
         return f"https://discord.com/channels/{thread.workspace}/{thread.topic or thread.chat}/{message}"

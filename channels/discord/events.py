@@ -233,7 +233,8 @@ def _reply_context(event: Event, me: DiscordAccount) -> tuple[tuple[Quote, ...],
     if replied is not None and not to_bot:
         attached = _attachments_of(replied, replied)
         if text := _text_without_mention(replied, me)[0] or ", ".join(file.name for file in attached):
-            quotes.append(Quote(author_of(replied).name, text))
+            author = author_of(replied)
+            quotes.append(Quote(author.name, text, author_id=author.id))
         files += attached
     return tuple(quotes), to_bot, tuple(files)
 

@@ -74,7 +74,9 @@ class FeishuHistory:
     async def _make_quote(self, item: Json, me: FeishuAccount, kind: Any) -> Quote:
         content = MessageContent() if item.get("deleted") else parse_content(_as_event(item), me.open_id)
         text = content.text or ", ".join(file.name for file in content.attachments)
-        return Quote(await self._person_name(item.get("sender") or {}) or "somebody", text[:MAX_QUOTE_CHARS], kind)
+        sender = item.get("sender") or {}
+        name = await self._person_name(sender) or "somebody"
+        return Quote(name, text[:MAX_QUOTE_CHARS], kind, str(sender.get("id") or ""))
 
     async def _person_name(self, sender: Json) -> str:
         """Return the display name of a person, or the id where the app may not read the name."""

@@ -273,6 +273,7 @@ def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:
     ts, root = about["ts"], about.get("thread_ts") or ""
     said, _, _ = readable_text(about.get("text") or "", account)
     files, links = _attachments_of(about, account)
+    author = str(about.get("user") or "")
     quoted = "\n".join([*([said] if said else []), *links, *(quote.text for quote in _quotes_of(about))])
     return Message(
         thread=Thread(NAME, account.team_id, channel, root if private else root or ts),
@@ -282,7 +283,7 @@ def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:
         text=SHORTCUT_QUESTION,
         time=float(payload["action_ts"]),
         attachments=files,
-        quotes=(Quote(about.get("user") or about.get("username") or "somebody", quoted),) if quoted else (),
+        quotes=(Quote(author or about.get("username") or "somebody", quoted, author_id=author),) if quoted else (),
         private=private,
         origin=Origin.PERSON,
     )
@@ -353,7 +354,12 @@ def _attachments_of(raw: Json, account: SlackAccount) -> tuple[tuple[Attachment,
 def _quotes_of(raw: Json) -> tuple[Quote, ...]:
     """Return the messages that it shares or links to."""
     return tuple(
-        Quote(shared.get("author_name") or "somebody", _TOKEN.sub(_readable_token, shared["text"]), "forward")
+        Quote(
+            shared.get("author_name") or "somebody",
+            _TOKEN.sub(_readable_token, shared["text"]),
+            "forward",
+            str(shared.get("author_id") or ""),
+        )
         for shared in raw.get("attachments") or ()
         if (shared.get("is_share") or shared.get("is_msg_unfurl")) and shared.get("text")
     )

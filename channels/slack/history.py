@@ -110,5 +110,6 @@ async def earlier_messages(workspace: Workspace, message: Message, limit: int) -
         if content := "\n".join(piece for piece in (text, files and f"[{files}]") if piece):
             person = await workspace.find_person(entry.get("user") or "")
             name = person.name if person else entry.get("username") or entry.get("user") or "somebody"
-            quotes.append(Quote(name, await workspace.with_names(content), "earlier"))
+            text = await workspace.with_names(content)
+            quotes.append(Quote(name, text, "earlier", str(entry.get("user") or "")))
     return quotes

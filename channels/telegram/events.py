@@ -87,7 +87,8 @@ def _parse_message(message: telegram.Message, account: TelegramAccount) -> Messa
     kind = Kind.CHAT
     if message.forward_origin:  # another person's text is context, and never a command
         if text:
-            quotes = (*quotes, Quote(_origin_name(message.forward_origin), text, "forward"))
+            origin = message.forward_origin
+            quotes = (*quotes, Quote(_origin_name(origin), text, "forward", _origin_id(origin)))
         text, mentioned = "", False
     elif (command := parse_command_text(text, account.username)) is not None:
         if not command:
@@ -286,7 +287,9 @@ def _reply_context(
     """Return the quotes of a reply, whether it answers the bot, and the files of another person's message."""
     part = message.quote.text if message.quote else ""
     if message.external_reply:
-        return (Quote(_origin_name(message.external_reply.origin), part or "(something not quoted)"),), False, ()
+        origin = message.external_reply.origin
+        text = part or "(something not quoted)"
+        return (Quote(_origin_name(origin), text, author_id=_origin_id(origin)),), False, ()
     replied = _replied_message(message)
     if replied is None:
         return (), False, ()
@@ -298,7 +301,12 @@ def _reply_context(
     )
     files = _attachments_of(replied)
     quoted = part or replied.text or replied.caption or ", ".join(file.name for file in files)
-    return ((Quote(name, quoted),) if quoted else ()), False, files
+    author = str(user.id) if user else ""
+    return ((Quote(name, quoted, author_id=author),) if quoted else ()), False, files
+
+
+def _origin_id(origin: telegram.MessageOrigin) -> str:
+    return str(origin.sender_user.id) if isinstance(origin, telegram.MessageOriginUser) else ""
 
 
 def _origin_name(origin: telegram.MessageOrigin) -> str:

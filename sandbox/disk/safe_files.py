@@ -276,6 +276,16 @@ def remove_copies(root: Path, names: Collection[str], rel: str = ".") -> None:
                 os.unlink(each, dir_fd=folder)
 
 
+def empty_folder(root: Path, rel: str) -> None:
+    """Delete the files of a folder below `root`; a missing one is empty. Raises SandboxFileError if it is no folder."""
+    if not os.path.lexists(root / rel):
+        return
+    with open_below(root, rel) as folder:
+        for each in os.listdir(folder):
+            if not stat.S_ISDIR(os.stat(each, dir_fd=folder, follow_symlinks=False).st_mode):
+                os.unlink(each, dir_fd=folder)
+
+
 def shown_path(rel: str) -> str:
     """Make a relative path safe to show: one line, bounded."""
     return "".join(char if char.isprintable() else "�" for char in rel[:300])

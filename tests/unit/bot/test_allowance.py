@@ -10,9 +10,10 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from bot import allowance
-from bot.allowance import DAY_SECONDS, Lineage
+from bot.allowance import Lineage
 from bot.config.schema import FollowUpLimits
 from bot.storage.database import Database
+from bot.storage.follow_ups import DAY_SECONDS
 from bot.storage.migrate import migrate_database
 from catalogue import localized
 

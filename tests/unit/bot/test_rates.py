@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,11 @@ from bot.config.schema import Config
 from bot.config.spending import RateLimitConfig
 from bot.current import Current
 from bot.rates import LAST_ROW, ToolAndMessageRates
-from bot.storage import audit, inbox
+from bot.storage import audit, blanked, conversations, inbox
 from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.blanked import StillCounted
 from bot.storage.database import Database, Execute
+from bot.storage.forgetting import PersonKey, forget_loose
 from bot.storage.migrate import migrate_database
 from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
@@ -143,4 +146,71 @@ async def test_a_change_of_the_limits_counts_what_was_sent_before(store: Databas
 
     current = Current(Config(rate_limits=(RateLimitConfig("person", count=1, seconds=60),)))
     rates = ToolAndMessageRates(current)
+    await store.run(work)
+
+
+async def test_forgetting_a_person_is_no_way_around_a_limit(store: Database) -> None:
+    """A new process, or new limits, still count what was blanked, until the longest window is over."""
+    limits = RateLimitConfig("person", count=3, seconds=60), RateLimitConfig("chat", count=4, seconds=60)
+
+    def begins_work(command: Message) -> bool:
+        return command.text.startswith("plan")
+
+    def work(execute: Execute) -> list[float | None]:
+        keep(execute, "telegram:1", NOON - 90)
+        keep(execute, "telegram:2", NOON - 50)
+        for piece in range(3):
+            keep(execute, f"telegram:album{piece}", NOON - 40 + piece, bundle="album:1")
+        keep(execute, "telegram:3", NOON - 30, kind=Kind.COMMAND, text="plan a trip")
+        keep(execute, "telegram:4", NOON - 29, kind=Kind.COMMAND, text="status")
+        keep(execute, "plan:telegram:3", NOON - 30)
+        inbox.set_state(execute, keep(execute, "telegram:5", NOON - 20), InboxState.DONE, RATE_LIMIT)
+        keep(execute, "telegram:6", NOON - 10, author=Author("bob", "Bob"))
+        counted = StillCounted(NOON - 60, begins_work)
+        assert forget_loose(execute, PersonKey("telegram", "jane"), counted)
+        assert "jane" not in str([dict(row) for row in execute("SELECT author, bundle, payload FROM inbox", {})])
+        found: list[float | None] = []
+        for person in ("jane", "eve", "eve"):
+            rates = limiter(*limits)
+            rates.read_messages(execute, LAST_ROW, NOON, begins_work)
+            if person == "eve":
+                assert rates.take_message(said("eve", chat="elsewhere"), NOON) is None
+            refused = rates.take_message(said(person), NOON)
+            found.append(refused.until if refused else None)
+        assert inbox.count_recent(execute, said(), NOON - 60) == 3
+        assert blanked.end_counts(execute, NOON - 45) == 1
+        assert blanked.end_counts(execute, NOON) == 2
+        assert not execute("SELECT 1 FROM inbox WHERE author LIKE 'forgotten%'", {})
+        return found
+
+    assert await store.run(work) == [NOON - 50 + 60] + [NOON - 50 + 60] * 2
+
+
+async def test_counting_messages_does_not_keep_tool_calls_from_being_counted(store: Database) -> None:
+    """Each kind of use is read once for the limits in force."""
+    event = AuditEvent(AuditKind.TOOL_RESULT, what={"tool": "web_search"}, result="success")
+    await store.run(lambda execute: audit.record(execute, event))
+    rates = limiter(RateLimitConfig("tool", "web_search", 1, 60), RateLimitConfig("person", count=1, seconds=60))
+    now = time.time()
+    await store.run(lambda execute: rates.read_messages(execute, LAST_ROW, now, lambda command: True))
+    assert rates.take_message(said(), now) is None
+    await rates.read_tools(store)
+    assert rates.take("web_search"), "the call of the last process counts"
+    assert rates.take_message(said(), now), "and the message is not forgotten"
+
+
+async def test_a_message_to_a_schedule_is_counted_like_any_other(store: Database) -> None:
+    def work(execute: Execute) -> None:
+        message = replace(said(), key="telegram:1")
+        for conversation in ("schedule:1", "schedule:2"):
+            row = replace(message, key=f"telegram:{conversation}")
+            inbox.store_message(execute, row, conversation, ready=NOON - 9, received=NOON - 9)
+        conversations.place_conversation(execute, "schedule:1", said().thread, "", NOON)
+        rates = limiter(RateLimitConfig("person", count=2, seconds=60), RateLimitConfig("chat", count=1, seconds=60))
+        rates.read_messages(execute, LAST_ROW, NOON, lambda command: True)
+        refused = rates.take_message(said("eve"), NOON)
+        assert refused
+        assert refused.limit.scope == "chat"
+        assert rates.take_message(said(chat="elsewhere"), NOON)
+
     await store.run(work)

@@ -93,7 +93,7 @@ def test_replies_to_the_bot_are_for_it_and_others_are_quotes() -> None:
     )
     assert read(own, ROOM, DiscordAccount("1000", opens_threads=False)).thread == ROOM
     theirs = said("<@1000> is it?", message_reference=reference, referenced_message=said("so it is"))
-    assert read(theirs).quotes == (Quote("Jane", "so it is"),)
+    assert read(theirs).quotes == (Quote("Jane", "so it is", author_id="2000"),)
     gone = said("<@1000> is it?", message_reference=reference, referenced_message=None)
     assert read(gone).quotes == ()
 

@@ -23,6 +23,7 @@ from bot.config.team import ApprovalRule, RoleAssignment, TeamConfig
 from bot.config.variant import load_variant
 from bot.replay import PRICE, RATE, REFUSED, ROLE, Replay
 from bot.storage import calls, forgetting, grants, usage
+from bot.storage.blanked import StillCounted
 from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.migrate import migrate_database
@@ -228,8 +229,8 @@ async def test_retention_and_forgetting_delete_calls_of_a_person_and_of_those_wh
     await store.run(lambda execute: execute(joined, {}))
     assert await store.run(lambda execute: delete_finished(execute, "calls", 1000.0, 10)) == 1
     forget = forgetting.forget_in_conversation
-    person = PersonKey("slack", "U1")
-    await store.run(lambda execute: forget(execute, person, PAYER.conversation, private=False))
+    person, counted = PersonKey("slack", "U1"), StillCounted(0.0, lambda _command: False)
+    await store.run(lambda execute: forget(execute, person, PAYER.conversation, counted, private=False))
     assert [row.subject for row in await store.run(lambda execute: calls.read_calls(execute, 0.0, 0, 10))] == ["theirs"]
 
 

@@ -15,6 +15,7 @@ from bot.storage.inbox import IGNORED_KIND
 from bot.storage.states import InboxState
 from bot.storage.uses import FORGOTTEN, OF_FORGOTTEN, RATE_LIMIT, forgotten_name
 
+COLUMNS = "id, key, kind, author, payload, bundle, received, error"  # that blanking needs
 PIECE_SECONDS = 5.0  # pieces of a bundle follow each other so fast, and count once
 _BLANK = (
     f"UPDATE inbox SET kind='{IGNORED_KIND}', conversation='', author=:author, payload='', bundle=:chat, run=NULL,"
@@ -31,9 +32,8 @@ class StillCounted:
 
 
 def blank_messages(execute: Execute, chosen: str, values: Mapping[str, Any], counted: StillCounted) -> int:
-    """Blank the rows of the inbox that the statement `chosen` selects the ids of; return how many."""
-    sql = f"SELECT id, key, kind, author, payload, bundle, received, error FROM inbox WHERE id IN ({chosen})"
-    rows = sorted(execute(sql, values), key=lambda row: float(row["received"]))
+    """Blank the rows of the inbox that the statement `chosen` selects, with these COLUMNS; return how many."""
+    rows = sorted(execute(chosen, values), key=lambda row: float(row["received"]))
     counting = _counting_chats(rows, counted)
     for row in rows:
         chat = counting.get(int(row["id"]))

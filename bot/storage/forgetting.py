@@ -16,7 +16,7 @@ from agent.messages import Message, Thread
 from agent.stored_json import Damaged
 from bot.storage import audit, conversations, follow_ups, grants, memory, outbox, quoted, retention, runs, schedules
 from bot.storage import questions as stored_questions
-from bot.storage.blanked import StillCounted, blank_messages
+from bot.storage.blanked import COLUMNS, StillCounted, blank_messages
 from bot.storage.database import Execute
 from bot.storage.inbox import OPEN, InboxRow
 from bot.storage.languages import reader_key
@@ -50,11 +50,11 @@ _FORGET_CALLS = (
     " AND (person=:author OR ' ' || people || ' ' LIKE '% ' || :person || ' %')"
 )
 _ALL_BUT_ONE = (
-    "SELECT id FROM inbox WHERE author=:author AND conversation=:key ORDER BY id DESC LIMIT min(:limit,"
+    f"SELECT {COLUMNS} FROM inbox WHERE author=:author AND conversation=:key ORDER BY id DESC LIMIT min(:limit,"
     " (SELECT count(*)-1 FROM inbox WHERE author=:author AND conversation=:key))"
 )
-_OF_CONVERSATION = "SELECT id FROM inbox WHERE author=:author AND conversation=:key"
-_LOOSE_ROWS = "SELECT id FROM inbox WHERE author=:author LIMIT :limit"
+_OF_CONVERSATION = f"SELECT {COLUMNS} FROM inbox WHERE author=:author AND conversation=:key"
+_LOOSE_ROWS = f"SELECT {COLUMNS} FROM inbox WHERE author=:author LIMIT :limit"
 _LINKED_USAGE = f"SELECT id FROM usage WHERE person=:author AND conversation<>'{FORGOTTEN_RUN}' LIMIT :limit"
 
 _ACCOUNT = (

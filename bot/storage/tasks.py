@@ -19,6 +19,7 @@ _ROWS = (
     " ELSE t.state END AS shown, coalesce(t.ended, r.finished) AS until"
     " FROM tasks t LEFT JOIN inbox i ON i.id=t.message LEFT JOIN runs r ON r.id=i.run"
 )
+_WITHDRAWN = f"state='{TaskState.RUN}' AND message IN (SELECT id FROM inbox WHERE state={InboxState.WITHDRAWN})"
 _OPEN = f"(t.{OPEN_TASK} OR t.state='{TaskState.RUN}' AND (r.id IS NULL OR r.{OPEN_RUN}))"
 
 
@@ -163,10 +164,9 @@ def end_task(
 
 def cancel_all(execute: Execute, channel: str, person: str, now: float) -> list[int]:
     """Cancel the commands of a person, and what waits for its run and was withdrawn; return the tasks."""
-    waits = f"state='{TaskState.RUN}' AND message IN (SELECT id FROM inbox WHERE state={InboxState.WITHDRAWN})"
     sql = (
         "UPDATE tasks SET state=:state, ended=:now WHERE channel=:channel AND person=:person"
-        f" AND ({OPEN_TASK} OR {waits}) RETURNING id"
+        f" AND ({OPEN_TASK} OR {_WITHDRAWN}) RETURNING id"
     )
     values = {"channel": channel, "person": person, "state": TaskState.CANCELLED, "now": now}
     return [int(row["id"]) for row in execute(sql, values)]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from agent.background import BackgroundWork
 from agent.blocks import Approve, Ask, Usage
+from agent.exposure import Exposure
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
 from agent.parsing.child import ParserProcess
@@ -294,6 +295,7 @@ class TurnContext:
     notes: list[CallNote] = field(default_factory=list)
     judged: list[JudgedCall] = field(default_factory=list)
     permissions: PermissionGate = field(default_factory=RulePermissions)
+    exposure: Exposure = field(default_factory=Exposure)  # one for the turn and all that works for it
     reach: Reach = field(default_factory=Reach)  # the tools of the agent; what works for it has no others
     asked: Collection[str] = ()
     memory: MemoryNotes | None = None  # None: it is off

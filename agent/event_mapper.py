@@ -15,6 +15,7 @@ from langgraph.types import Interrupt
 
 from agent.blocks import ALLOW_HERE, APPROVAL_OPTIONS, Approve, Ask, Block, File, Notice, Plan, Step, Text
 from agent.context import TurnContext
+from agent.exposure import OUTWARD
 from agent.models.reasoning import thinking_of
 from agent.permissions.rules import Grant, asked_use, describe_call
 from agent.policies.base import TakeBack
@@ -26,6 +27,10 @@ from catalogue import N_, _, ngettext
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
 DETAIL_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
 MAX_TITLE_CHARS, MAX_DETAIL_CHARS, MAX_THINKING_CHARS = 80, 200, 2000
+CARRIES_OUT = N_(
+    "What is shown here would leave for `{to}`. Text by strangers may have led to it, so check what it carries."
+    " “{option}” covers every later call to `{to}`."
+)
 UNKNOWN_TOOL_TITLE = N_("Using {tool}")
 
 
@@ -203,7 +208,7 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
         call = describe_call(name, value["args"])
         approve = Approve(interrupt.id, _("May I run `{name}`?", name=name), str(value.get("detail", "")), call)
         if value.get("grant"):
-            approve = _offer_grant(approve, Grant(*value["grant"]), str(value["argument"]))
+            approve = _offer_grant(approve, Grant(*value["grant"]), str(value["argument"]), str(value.get(OUTWARD, "")))
             approve = replace(approve, use=asked_use(value))
         return replace(approve, id=f"{interrupt.id}-{approve.call_hash[:16]}")
     options = tuple(map(str, value.get("options") or ()))
@@ -211,8 +216,11 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
     return Ask(interrupt.id, question, options, free_text, personal=bool(value.get("personal")))
 
 
-def _offer_grant(approve: Approve, grant: Grant, argument: str) -> Approve:
-    """Offer to allow later calls, too, and say which ones."""
+def _offer_grant(approve: Approve, grant: Grant, argument: str, outward: str = "") -> Approve:
+    """Offer to allow later calls, too, and say which ones. `outward` is where the call would carry data to."""
+    if outward:
+        told = _(CARRIES_OUT, option=_(ALLOW_HERE), to=outward)
+        return replace(approve, detail=told, grant=grant, option_count=APPROVAL_OPTIONS.index(ALLOW_HERE) + 1)
     text = N_("“{option}” covers every later call of `{tool}`.")
     if argument:
         text = N_("“{option}” covers every later call of `{tool}` with the same `{argument}`.")

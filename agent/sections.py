@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.acp.settings import ExternalAgentSettings
+from agent.exposure import OutwardMode
 from agent.mcp.settings import McpConfig
 from agent.models.settings import CallLimits
 from agent.permissions.rules import Rule, RuleText, parse_rules
@@ -74,6 +75,12 @@ class PermissionConfig:
     )
     allow: tuple[RuleText, ...] = setting(
         (), "calls that run without a question, such as `mcp__github__get_*`; they replace built-in rules"
+    )
+    outward: OutwardMode = setting(
+        "ask-after-untrusted",
+        "whether calls that can carry data out ask: `ask-after-untrusted` once a conversation holds private data and"
+        " has read text by strangers, `ask` always, `allow` never; addresses that a person, a search or a page named run"
+        " without a question",
     )
 
     def rules(self) -> tuple[Rule, ...]:

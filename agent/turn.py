@@ -132,6 +132,9 @@ class Agent:
 
     async def _run_graph(self, turn: Turn, context: TurnContext, mapper: EventMapper) -> AsyncGenerator[Block, None]:
         config = _graph_config(turn.conversation)
+        await context.exposure.note_inputs(turn.inputs)
+        if context.memory and context.memory.notes:
+            await context.exposure.note_result("memory", {})
         entry = await enter_turn(self.graph, config, turn, self._formatter)
         agent, worker = (entry.by if isinstance(entry, GraphInput) else ()) or (turn.agent, turn.worker)
         profile, kind = self._profiles.get(agent), self._kinds.find(worker)

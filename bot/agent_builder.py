@@ -8,8 +8,10 @@ from agent.context import MakePreviewLink, ToolServices
 from agent.parsing.child import ParserProcess
 from agent.sections import AgentSettings
 from agent.skills.library import SkillLibrary
+from agent.web.addresses import AddressGuard
 from agent.web.fetcher import WebFetcher
 from agent.web.search import make_search
+from agent.web.settings import WebConfig
 from bot.config.schema import Config
 from bot.memory import is_enabled
 from bot.storage.database import Database
@@ -30,11 +32,15 @@ class AgentBuilder:
         self._preview = preview
         self._runs_commands = runs_commands
 
+    def _make_fetcher(self, web: WebConfig) -> WebFetcher:
+        guard = AddressGuard(hosts=web.hosts)
+        return WebFetcher(obeys_robots=web.robots, guard=guard, parser=self.parser, proxy=web.proxy)
+
     async def build(self, config: Config) -> tuple[Agent, WebFetcher | None]:
         """Return the agent, and what reads web pages if the configuration allows that. Raises AgentConfigError."""
         from agent.factory import build_agent
 
-        fetcher = WebFetcher(obeys_robots=config.web.robots, parser=self.parser) if config.web.fetch else None
+        fetcher = self._make_fetcher(config.web) if config.web.fetch else None
         services = ToolServices(
             self._runs_commands,
             self._preview,
@@ -42,7 +48,7 @@ class AgentBuilder:
             config.skills.evolution,
             is_enabled(config),
             fetcher,
-            make_search(config.web.search),
+            make_search(config.web.search, config.web.proxy),
             config.schedules.per_person > 0,
             config.tasks.per_thread > 0 and self._runs_commands,
             self.parser,

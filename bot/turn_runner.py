@@ -25,6 +25,7 @@ from bot.budgets import Budgets
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.current import Current
 from bot.data_dir import conversation_folder
+from bot.exposure import load_exposure
 from bot.feed import Feed
 from bot.live_questions import StoredLiveQuestions
 from bot.log import run_var, thread_var
@@ -176,6 +177,7 @@ class TurnRunner:
         work.memory = await self._memory.recall(job, work.account.meter)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.permissions, context.questions = await work.questions.permissions.prepare(), work.questions
+        context.exposure = await load_exposure(self._store, self._current, job.conversation)
         context.brief, context.meter = work.agent.prompt_of(job.agent), work.account.meter
         context.notes, context.judged = work.account.notes, work.account.judged
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory

@@ -35,6 +35,8 @@ def _make_tool(agents: Mapping[str, ExternalAgentSettings]) -> AgentTool:
             needs_sandbox=True,
             permission="allow",
             subject=Subject("agent"),
+            way_out="arguments",
+            brings="pages",
         )
     )
     async def invoke_agent(

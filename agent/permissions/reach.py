@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from agent.exposure import OUTWARD
 from agent.permissions.rules import Judgement, PermissionGate, ToolUse
 
 OUT_OF_REACH = "the agent that gave this work does not have this tool"
 # `tool_search` finds only what the agent has; an external agent's calls are its own, and rules judge them.
-ALWAYS = ("tool_search", "acp__*")
+ALWAYS = ("tool_search", "acp__*", OUTWARD)
 
 
 def matches_any(name: str, patterns: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from agent.policies.brief import BriefPolicy
 from agent.policies.call_limit import CallLimitPolicy
 from agent.policies.custom import place_policies
 from agent.policies.empty_response import EmptyResponsePolicy
+from agent.policies.exposure import ExposurePolicy
 from agent.policies.goal import GoalPolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
@@ -92,6 +93,7 @@ def worker_policies(
             whole_calls,  # no other one sees a call that must not run
             *tools_of_servers,  # the others see which tool it is
             permission,  # a question about a call is not yet its beginning
+            ExposurePolicy(),  # notes what the model is about to see
             LedgerPolicy(),  # stores what the model received
             TruncationPolicy(settings.context.output_chars),
             loop_detection,  # compares whole outputs

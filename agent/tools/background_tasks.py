@@ -28,7 +28,7 @@ def _effect(args: Mapping[str, Any]) -> Effect:
     return "once" if args.get("action") == "cancel" else "none"
 
 
-@make_tool(ToolTraits(describe=_describe, effect=_effect, permission="allow"))
+@make_tool(ToolTraits(describe=_describe, effect=_effect, permission="allow", brings="commands"))
 async def background_tasks(
     action: Annotated[Literal["list", "cancel"], "What to do."],
     runtime: Runtime,

@@ -50,6 +50,8 @@ class LiveOutput:
         needs_sandbox=True,
         permission="allow",
         subject=Subject("command", "shell"),
+        way_out="network",
+        brings="commands",
     )
 )
 async def bash(

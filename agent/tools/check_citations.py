@@ -20,6 +20,7 @@ from sandbox.base import ROOT
 
 MAX_REPORT_BYTES = 1 << 20
 MAX_PAGES = 40
+NOT_NAMED = "was not read: it stood in no message, result or page. Read it with web_fetch first."
 
 
 def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
@@ -34,6 +35,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             read_only=True,
             permission="allow",
             subject=Subject("report", "path"),
+            brings="pages",
         )
     )
     async def check_citations(
@@ -49,6 +51,9 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
         claims = await asyncio.to_thread(_claims_by_url, report)
         problems = []
         for url in list(claims)[:MAX_PAGES]:
+            if runtime.context.exposure.destination("address", "web_fetch", {"url": url}):
+                problems.append(f"- {url} {NOT_NAMED}")
+                continue
             try:
                 page = await fetcher.fetch(url, owner=runtime.context.meter.root)
             except WebError as error:

@@ -19,7 +19,10 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
 
     @make_tool(
         ToolTraits(
-            describe=describe_as(N_("Starting a preview of port {port}")), needs_sandbox=True, permission="allow"
+            describe=describe_as(N_("Starting a preview of port {port}")),
+            needs_sandbox=True,
+            permission="allow",
+            way_out="arguments",
         )
     )
     async def expose(

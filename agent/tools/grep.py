@@ -20,6 +20,7 @@ MAX_LINES = 100
         read_only=True,
         permission="allow",
         subject=Subject("path", "folder", ROOT),
+        brings="files",
     )
 )
 async def grep(

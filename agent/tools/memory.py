@@ -34,7 +34,7 @@ def _effect(args: Mapping[str, Any]) -> Effect:
     return "none" if args.get("action") == "search" else "once"
 
 
-@make_tool(ToolTraits(describe=_describe, effect=_effect, permission="allow"))
+@make_tool(ToolTraits(describe=_describe, effect=_effect, permission="allow", brings="memory"))
 async def memory(
     action: Annotated[Literal["save", "search", "forget"], "What to do."],
     runtime: Runtime,

@@ -28,6 +28,7 @@ MAX_BYTES = 64 << 20  # read before giving up
         paged=True,
         permission="allow",
         subject=Subject("path", "path"),
+        brings="files",
     )
 )
 async def read_file(

@@ -49,6 +49,8 @@ fi
         needs_sandbox=True,
         permission="allow",
         subject=Subject("name", "skill"),
+        way_out="network",
+        brings="commands",
     )
 )
 async def run_skill(

@@ -23,6 +23,7 @@ from pydantic import ConfigDict, Field, create_model
 
 from agent.background import BackgroundWork
 from agent.context import ToolServices, TurnContext
+from agent.exposure import Brings, WayOut
 from agent.permissions.rules import Subject, Verdict
 from agent.sections import AgentSettings
 from catalogue import _
@@ -53,11 +54,23 @@ class ToolTraits:
     paged: bool = False  # limits its own output; calls for nearly the same range count as equal
     permission: Verdict = "ask"  # without a rule: `allow` for a tool that stays inside the sandbox
     subject: Subject | None = None  # the argument that the patterns of rules are compared with
+    way_out: WayOut | None = None  # how it can carry data out; None: by its arguments, unless it stays inside
+    brings: Brings | None = None  # what its result may hold; None: everything, unless it stays inside
 
     @property
     def is_step(self) -> bool:
         """Whether its calls are shown as steps."""
         return not (self.asks or self.shows_plan)
+
+    @property
+    def outward(self) -> WayOut:
+        """How a call can carry data out."""
+        return self.way_out or ("none" if self.permission == "allow" else "arguments")
+
+    @property
+    def exposes(self) -> Brings:
+        """What the result of a call may hold."""
+        return self.brings or ("nothing" if self.permission == "allow" else "everything")
 
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Return the effect of a call with these arguments."""

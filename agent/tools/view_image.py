@@ -29,6 +29,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             read_only=True,  # the scaled copy is a cache
             permission="allow",
             subject=Subject("path", "path"),
+            brings="files",
         )
     )
     async def view_image(

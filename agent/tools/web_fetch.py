@@ -27,6 +27,8 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             read_only=True,
             permission="allow",
             subject=Subject("url"),
+            way_out="address",
+            brings="pages",
         )
     )
     async def web_fetch(url: Annotated[str, "A public http or https URL."], runtime: Runtime) -> str:
@@ -36,6 +38,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             page = await fetcher.fetch(url.strip(), owner=runtime.context.meter.root)
         except WebError as error:
             raise ToolException(str(error)) from error
+        await runtime.context.exposure.note_page(page.url, page.text)
         text = page.text or "[the page has no text; it may need JavaScript]"
         return quote_untrusted("web_page", text, url=page.url, title=page.title, date=page.date)
 

@@ -32,6 +32,8 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             read_only=True,
             permission="allow",
             subject=Subject("query"),
+            way_out="query",
+            brings="pages",
         )
     )
     async def web_search(
@@ -45,6 +47,8 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
             provider, hits = await search.find(query, min(max(count, 1), MAX_RESULTS), notify)
         except WebError as error:
             raise ToolException(str(error)) from error
+        for hit in hits:  # not the query, which the model wrote
+            await runtime.context.exposure.note_page(hit.url, hit.snippet[:MAX_SNIPPET_CHARS])
         lines = [f"{n}. {hit.title}\n{hit.url}\n{hit.snippet[:MAX_SNIPPET_CHARS]}" for n, hit in enumerate(hits, 1)]
         return quote_untrusted("search_results", "\n\n".join(lines) or "No results.", query=query, by=provider)
 

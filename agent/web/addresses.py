@@ -32,6 +32,7 @@ class AddressGuard(AbstractResolver):
     ports: frozenset[int] = frozenset(WEB_PORTS)
     exempt: frozenset[str] = frozenset()
     resolver: AbstractResolver | None = None
+    hosts: tuple[str, ...] = ()  # the only ones, with their subdomains
 
     def check_url(self, text: str) -> URL:
         """Return the URL without its fragment. Raises WebError if it may not be requested."""
@@ -46,10 +47,23 @@ class AddressGuard(AbstractResolver):
             raise WebError("Only http and https URLs without a user name can be read.")
         if port not in self.ports:
             raise WebError(f"Port {port} cannot be read, only 80 and 443.")
+        if self.hosts and not self._is_listed(host):
+            raise WebError(f"{host} is not one of the hosts that this installation allows (web.hosts).")
         # aiohttp does not ask the resolver about an address.
         if (address := _literal_address(host)) and not self._is_allowed(address):
             raise WebError(f"{host} is not a public address.")
         return url
+
+    async def check_name(self, url: URL) -> None:
+        """Check the host of a URL that a proxy resolves, as far as it is known here. Raises WebError."""
+        try:
+            await self.resolve(url.host or "", url.port or 0)
+        except OSError:
+            return  # only the proxy knows it
+
+    def _is_listed(self, host: str) -> bool:
+        name = host.rstrip(".").lower()
+        return any(name == each or name.endswith(f".{each}") for each in (h.lower().strip(".") for h in self.hosts))
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC

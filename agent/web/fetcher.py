@@ -59,7 +59,8 @@ class _Response:
 
 
 class WebFetcher:
-    """Fetches pages and keeps the latest in memory. Requests carry no cookies, credentials or proxy settings."""
+    """Fetches pages and keeps the latest in memory. Requests carry no cookies and no credentials. A
+    proxy is asked only if it is configured."""
 
     def __init__(
         self,
@@ -68,8 +69,10 @@ class WebFetcher:
         guard: AddressGuard | None = None,
         pace_seconds: float = 1.0,
         parser: ParserProcess | None = None,
+        proxy: str = "",
     ) -> None:
         self._guard = guard or AddressGuard()
+        self._proxy = proxy
         self._politeness = Politeness(self._read_robots, obeys_robots=obeys_robots, pace_seconds=pace_seconds)
         self._parser = parser or ParserProcess()
         self._fetches: Counter[Hashable] = Counter()
@@ -130,8 +133,11 @@ class WebFetcher:
         return response.status, response.body
 
     async def _request(self, url: URL, limit: int) -> _Response:
-        connector = aiohttp.TCPConnector(resolver=self._guard, use_dns_cache=False)
+        resolver = None if self._proxy else self._guard  # the proxy itself may be on a private network
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False)
         try:
+            if self._proxy:
+                await self._guard.check_name(url)
             async with (
                 aiohttp.ClientSession(
                     connector=connector,
@@ -141,7 +147,7 @@ class WebFetcher:
                     timeout=REQUEST_TIMEOUT,
                     headers=HEADERS,
                 ) as session,
-                session.get(url, allow_redirects=False) as response,
+                session.get(url, allow_redirects=False, proxy=self._proxy or None) as response,
             ):
                 is_pdf = response.content_type == "application/pdf"
                 body, cut = await _read_body(response, max(limit, MAX_PDF_BYTES) if is_pdf else limit)

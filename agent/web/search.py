@@ -103,7 +103,8 @@ APIS = {
 class HttpSearch:
     """A provider with an HTTP API."""
 
-    def __init__(self, settings: SearchSettings) -> None:
+    def __init__(self, settings: SearchSettings, proxy: str = "") -> None:
+        self._proxy = proxy if settings.provider != "searxng" else ""  # an instance of one's own
         self._api = APIS[settings.provider]
         self._url = settings.url or self._api.url
         if settings.provider == "searxng":
@@ -116,7 +117,9 @@ class HttpSearch:
         try:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as session,
-                session.request("POST" if "json" in request else "GET", self._url, **request) as response,
+                session.request(
+                    "POST" if "json" in request else "GET", self._url, proxy=self._proxy or None, **request
+                ) as response,
             ):
                 if response.status >= 400:
                     raise WebError(_status_reason(self._api.label, response.status), status=response.status)
@@ -200,11 +203,11 @@ class WebSearch:
         return time.monotonic() - self._failed_at.get(provider.label, -COOLDOWN_SECONDS) < COOLDOWN_SECONDS
 
 
-def make_search(entries: Sequence[SearchSettings]) -> WebSearch | None:
+def make_search(entries: Sequence[SearchSettings], proxy: str = "") -> WebSearch | None:
     """Return the search over the configured providers, or None without one."""
-    return WebSearch([make_provider(entry) for entry in entries]) if entries else None
+    return WebSearch([make_provider(entry, proxy) for entry in entries]) if entries else None
 
 
-def make_provider(entry: SearchSettings) -> SearchProvider:
+def make_provider(entry: SearchSettings, proxy: str = "") -> SearchProvider:
     """Return one configured provider."""
-    return ScrapedSearch() if entry.provider == "ddgs" else HttpSearch(entry)
+    return ScrapedSearch(proxy) if entry.provider == "ddgs" else HttpSearch(entry, proxy)

@@ -30,6 +30,13 @@ class WebConfig:
         True, "the agent may read public pages; private and local addresses are always refused (docs/web.md)"
     )
     robots: bool = setting(True, "pages that a site's robots.txt excludes are not read")
+    hosts: tuple[str, ...] = setting(
+        (),
+        "the only hosts whose pages are read, with their subdomains, such as `example.com`; empty: every public host",
+    )
+    proxy: str = setting(
+        "", "URL of an HTTP proxy through which pages and searches are requested, such as `http://proxy.example:3128`"
+    )
     search: tuple[SearchSettings, ...] = setting(
         (), "search providers, described below; when one fails, the next one answers"
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from agent.exposure import OUTWARD
 from agent.foreign_text import printable_text
 from agent.imports import import_in_thread
 from agent.models.settings import AgentConfigError, ModelSettings
@@ -95,7 +96,10 @@ def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Fin
             (_(MCP_SERVER, name=each.name), _one(check_mcp_server(each, config.data_dir)))
             for each in config.mcp.servers
         ),
-        *((_(WEB_SEARCH, provider=each.provider), _one(check_search(each))) for each in config.web.search),
+        *(
+            (_(WEB_SEARCH, provider=each.provider), _one(check_search(each, config.web.proxy)))
+            for each in config.web.search
+        ),
         (_("voice"), check_voice(config.voice)),
         (_("embeddings"), check_embeddings(config.memory.embeddings)),
         *((_(PUSH_TARGET, name=each.name), _one(check_push_target(each, config.push))) for each in config.push.targets),
@@ -157,6 +161,7 @@ def _check_rules(config: Config) -> list[Finding]:
     rules = [*config.permissions.rules(), *(rule for role in team.roles for rule in role.rules())]
     rules += [rule for approval in team.approvals for rule in parse_rules(ask=approval.calls)]
     rules = [rule for rule in rules if not rule.tool.lower().startswith(FOREIGN_PREFIXES)]
+    rules = [rule for rule in rules if not rule.names(OUTWARD)]
     known = importlib.import_module("agent.tools").all_tool_names() if rules else ()
     never = N_("the rule {rule!r} never matches: no tool has that name")
     unasked = N_("the chat {chat} can't be asked: its channel is not configured")
@@ -165,7 +170,8 @@ def _check_rules(config: Config) -> list[Finding]:
         "to forbid it by force: `sandbox.network` without that host, no credentials in the sandbox, or `bash` denied"
     )
     return (
-        [
+        _check_ways_out(config)
+        + [
             Finding("note", _("permissions"), _(evadable, rule=str(rule)), by_force)
             for rule in rules
             if rule.verdict == "deny" and rule.pattern and rule.names("bash")
@@ -181,6 +187,20 @@ def _check_rules(config: Config) -> list[Finding]:
             if (name := chat.partition("/")[0]) not in channels
         ]
     )
+
+
+def _check_ways_out(config: Config) -> list[Finding]:
+    """Name a configuration in which private data, text by strangers and a way out meet without a question."""
+    ways = [*(["web_fetch"] if config.web.fetch and not config.web.hosts else ())]
+    ways += [f"mcp__{server.name}__*" for server in config.mcp.servers]
+    if config.permissions.outward != "allow" or not (config.web.fetch or config.web.search) or not ways:
+        return []
+    text = _(
+        "private data, text by strangers and ways out meet without a question: `outward: allow`, pages, and {tools}",
+        tools=list_items(ways),
+    )
+    fix = _("remove `permissions.outward`, then such calls ask; or bound pages with `web.hosts`")
+    return [Finding("note", _("permissions"), text, fix)]
 
 
 def _check_clock(config: Config) -> Finding:

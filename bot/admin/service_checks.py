@@ -70,11 +70,11 @@ async def check_mcp_server(settings: McpServerSettings, data_dir: Path) -> Findi
     )
 
 
-async def check_search(settings: SearchSettings) -> Finding:
+async def check_search(settings: SearchSettings, proxy: str = "") -> Finding:
     """Send one query."""
     subject = _(WEB_SEARCH, provider=settings.provider)
     try:
-        found = await make_provider(settings).find("weather", 3)
+        found = await make_provider(settings, proxy).find("weather", 3)
     except WebError as error:
         return Finding("fault", subject, localized(error), _("correct `web: {search: …}` (docs/web.md)"))
     if not found:

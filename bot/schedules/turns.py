@@ -12,6 +12,7 @@ from agent.schedules import NOTHING_NEW, ScheduleRequest
 from bot.artifacts import Artifacts
 from bot.claims import ClaimedRun
 from bot.current import Current
+from bot.exposure import inherit_exposure
 from bot.schedules.proposals import (
     DECIDABLE,
     ProposalRefused,
@@ -49,6 +50,7 @@ class TurnSchedules:
         person = said[0].author if said else Author(job.requester, "", language=job.language)
         self._who = Proposer(person, job.thread, any(message.private for message in said))
         self._run = job.run
+        self._conversation = job.conversation
 
     async def list_schedules(self) -> str:
         """Return the schedules of the requester: in a shared chat, those that post there."""
@@ -84,7 +86,9 @@ class TurnSchedules:
     def _propose(self, execute: Execute, request: ScheduleRequest, now: float) -> ScheduleRow:
         if request.number:
             self._find_own(execute, request.number)
-        return propose_schedule(execute, self._current, self._who, request, now)
+        row = propose_schedule(execute, self._current, self._who, request, now)
+        inherit_exposure(execute, self._conversation, f"schedule:{row.changes or row.id}")
+        return row
 
     def _find_own(self, execute: Execute, number: int) -> ScheduleRow:
         """Return a schedule that this run may change: of all its people, and in this place. Raises ProposalRefused."""

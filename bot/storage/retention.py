@@ -111,6 +111,7 @@ def delete_conversation(execute: Execute, key: str) -> None:
     execute("DELETE FROM outputs WHERE conversation=:key", {"key": key})
     execute("DELETE FROM questions WHERE conversation=:key", {"key": key})
     execute("DELETE FROM permission_grants WHERE conversation=:key", {"key": key})
+    execute("DELETE FROM exposures WHERE conversation=:key", {"key": key})
     execute("DELETE FROM ledger WHERE conversation=:key", {"key": key})
     execute("DELETE FROM quoted WHERE conversation=:key", {"key": key})
     execute("UPDATE addresses SET conversation='' WHERE conversation=:key", {"key": key})

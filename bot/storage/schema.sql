@@ -539,9 +539,18 @@ CREATE TABLE quoted (
 );
 CREATE INDEX quoted_conversation ON quoted (conversation);
 
+CREATE TABLE exposures (
+    conversation TEXT NOT NULL,
+    private INTEGER DEFAULT '0' NOT NULL,
+    untrusted INTEGER DEFAULT '0' NOT NULL,
+    files INTEGER DEFAULT '0' NOT NULL,
+    known BLOB DEFAULT '' NOT NULL,
+    PRIMARY KEY (conversation)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0029');
+INSERT INTO alembic_version VALUES ('0030');
 COMMIT;

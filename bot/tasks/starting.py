@@ -12,6 +12,7 @@ from bot import allowance
 from bot.allowance import Lineage, UsedUp
 from bot.config.team import Right
 from bot.current import Current
+from bot.exposure import inherit_exposure
 from bot.permissions import judge_for_role
 from bot.schedules.timing import local_time
 from bot.storage import agents, audit, conversations, inbox, people, tasks
@@ -113,6 +114,7 @@ def start_agent(
         worker=worker.kind,
         bound_by=tuple(person for person in who.people if person != who.person.id),
     )
+    inherit_exposure(execute, who.conversation, conversation)
     conversations.choose_model(execute, conversation, worker.model, worker.effort)
     agents.choose_agent(execute, conversation, worker.agent or agents.DEFAULT)
     stored = inbox.store_message(execute, message, conversation, ready=now, received=now)

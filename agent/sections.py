@@ -79,8 +79,8 @@ class PermissionConfig:
     outward: OutwardMode = setting(
         "ask-after-untrusted",
         "whether calls that can carry data out ask: `ask-after-untrusted` once a conversation holds private data and"
-        " has read text by strangers, `ask` always, `allow` never; addresses that a person, a search or a page named run"
-        " without a question",
+        " has read text by strangers, `ask` always, `allow` never; addresses that a person, a search or a page"
+        " named run without a question",
     )
 
     def rules(self) -> tuple[Rule, ...]:

@@ -1,4 +1,4 @@
-"""The question whether a call may carry data out: a call of `outward` for the rules, such as `outward(web_fetch HOST)`."""
+"""The question whether a call may carry data out: for rules a call of its own, such as `outward(web_fetch HOST)`."""
 
 from __future__ import annotations
 

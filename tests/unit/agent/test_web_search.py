@@ -13,6 +13,7 @@ from langchain.tools import ToolException
 
 from agent.blocks import Notice
 from agent.context import ToolServices
+from agent.exposure import Exposure
 from agent.sections import AgentSettings
 from agent.setting import Secret
 from agent.tools.web_search import make
@@ -70,10 +71,12 @@ async def test_another_provider_answers_when_one_fails_and_stays_in_front(site: 
     tool = make(AgentSettings(), ToolServices(False, search=search))
     assert tool is not None
     written: list[Any] = []
-    runtime = SimpleNamespace(stream_writer=written.append)
+    exposure = Exposure()
+    runtime = SimpleNamespace(stream_writer=written.append, context=SimpleNamespace(exposure=exposure))
     for _ in range(2):
         answer = await tool.coroutine(query="otters", runtime=runtime)  # type: ignore[misc]  # make_tool sets it
         assert answer.startswith('<search_results query="otters" by="Brave">')
+        assert exposure.untrusted
         assert "1. Otters\nhttps://example.com/otters\n412 animals" in answer
     assert written == [Notice("search", "Tavily can't search at the moment. Brave searches instead.")]
     assert [path for _, path in site.requests] == ["/tavily", "/brave?q=otters&count=8", "/brave?q=otters&count=8"]

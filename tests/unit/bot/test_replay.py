@@ -85,7 +85,7 @@ def config_of(*, roles: Mapping[str, str] | None = None, **more: Any) -> Config:
 
 
 def rules(deny: Sequence[str] = (), ask: Sequence[str] = (), allow: Sequence[str] = ()) -> PermissionConfig:
-    return PermissionConfig(*(tuple(map(RuleText, texts)) for texts in (deny, ask, allow)))
+    return PermissionConfig(tuple(map(RuleText, deny)), tuple(map(RuleText, ask)), tuple(map(RuleText, allow)))
 
 
 FOLDER = Subject("path", "folder", "/mnt/user-data")

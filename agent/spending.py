@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+ASCII_CHARS_PER_TOKEN = 3
+
 LEAD = "lead"  # the agent that answers the person
 VOICE, EMBEDDING = "voice", "embedding"  # kinds of calls of other endpoints than those of `models`
 EXTERNAL = "external"  # the kind of the work of an external agent, which pays with keys of its own
@@ -78,6 +80,14 @@ class SpendingGate(Protocol):
 
     def take_warnings(self) -> list[str]:
         """Return the sentences about budgets that are nearly used up, each once."""
+
+
+def text_tokens(text: str) -> int:
+    """Estimate the tokens of a text. Other letters than ASCII count as one each: Chinese has about 0.7 a character."""
+    if text.isascii():
+        return -(-len(text) // ASCII_CHARS_PER_TOKEN)
+    ascii_chars = len(text.encode("ascii", "ignore"))
+    return len(text) - ascii_chars + -(-ascii_chars // ASCII_CHARS_PER_TOKEN)
 
 
 async def reserve_call(meter: Meter, planned: PlannedCall) -> Reservation | Refusal | None:

@@ -43,11 +43,6 @@ def clean_json(value: T, levels: int = MAX_LEVELS) -> T:
     return cleaned  # type: ignore[no-any-return]  # the same type, except for those integers
 
 
-def show_invisible(text: str, visible: str = "\n") -> str:
-    """Return the text with an escape for each character that a reader cannot see, but those in `visible`."""
-    return "".join(each if each.isprintable() or each in visible else f"\\u{ord(each):04x}" for each in text)
-
-
 def _join_surrogates(text: str) -> str:
     """Join surrogate pairs; replace lone surrogates by U+FFFD."""
     try:

@@ -7,19 +7,12 @@ from collections.abc import Sequence
 from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.messages.base import BaseMessage
 
-ASCII_CHARS_PER_TOKEN = 3
+from agent.spending import text_tokens
+
 # The most that a picture of 1,568 pixels costs: Gemini counts 258 for each of nine tiles of 768 pixels
 # (ai.google.dev/gemini-api/docs/tokens), Anthropic and OpenAI at most 1,600 and 1,445.
 PICTURE_TOKENS = 2322
 MESSAGE_TOKENS = 4  # the frame of a message
-
-
-def text_tokens(text: str) -> int:
-    """Estimate the tokens of a text. Other letters than ASCII count as one each: Chinese has about 0.7 a character."""
-    if text.isascii():
-        return -(-len(text) // ASCII_CHARS_PER_TOKEN)
-    ascii_chars = len(text.encode("ascii", "ignore"))
-    return len(text) - ascii_chars + -(-ascii_chars // ASCII_CHARS_PER_TOKEN)
 
 
 def messages_tokens(messages: Sequence[AnyMessage]) -> int:

@@ -13,8 +13,7 @@ import orjson
 from agent.audio_length import audio_seconds
 from agent.context import Meter
 from agent.sections import VoiceConfig
-from agent.spending import LEAD, VOICE, ModelCall, PlannedCall, Refusal, count_call, reserve_call
-from agent.token_estimates import text_tokens
+from agent.spending import LEAD, VOICE, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
 from catalogue import _, join_sentences
 
 MAX_BYTES = 25 << 20  # of OpenAI and Groq

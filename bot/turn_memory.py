@@ -31,7 +31,9 @@ Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[list[Vector]]]
 
 MAX_SEARCHED = 10  # in an answer of the tool
 MAX_EARLIER_MESSAGES = 50  # of the requester in the conversation, whose words may be saved
-TOGETHER = "several people take part in this request, and a memory is one person's alone. They can use `/memory`."
+TOGETHER = (
+    "several people take part in this request, and a memory is one person's alone. They can use the command `memory`."
+)
 TOOL_CONFIDENCE = 0.9  # of what a person asks to remember
 
 

@@ -16,8 +16,7 @@ import orjson
 
 from agent.context import Meter
 from agent.sections import EmbeddingsConfig
-from agent.spending import EMBEDDING, LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call
-from agent.token_estimates import text_tokens
+from agent.spending import EMBEDDING, LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
 from catalogue import N_, LocalizedError
 
 log = logging.getLogger(__name__)

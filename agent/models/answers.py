@@ -18,9 +18,8 @@ from agent.models.errors import BudgetExceeded, ModelFailure, UnreadableAnswer, 
 from agent.models.loader import LoadedModel
 from agent.models.received import ReceivedOutput, count_into
 from agent.models.traffic import model_call
-from agent.spending import LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call
+from agent.spending import LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
 from agent.text_cleaning import clean_message
-from agent.token_estimates import text_tokens
 
 log = logging.getLogger(__name__)
 

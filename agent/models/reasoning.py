@@ -8,7 +8,7 @@ receives it. Servers do not want the reasoning of messages without tool calls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import openai
@@ -40,6 +40,8 @@ class ThinkingOpenAI(ChatOpenAI):
     def _create_chat_result(
         self, response: dict[str, Any] | openai.BaseModel, generation_info: dict[str, Any] | None = None
     ) -> ChatResult:
+        if isinstance(page := cast(Any, response), str):
+            raise TypeError(f"a text in place of an answer: {page[:100]!r}")
         whole = response if isinstance(response, dict) else response.model_dump(warnings=False)
         for choice in whole["choices"]:
             for call in choice["message"].get("tool_calls") or ():

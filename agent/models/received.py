@@ -13,7 +13,7 @@ from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.tracers.context import register_configure_hook
 
 from agent.models.reasoning import thinking_of
-from agent.token_estimates import text_tokens
+from agent.spending import text_tokens
 
 
 class ReceivedOutput(BaseCallbackHandler):

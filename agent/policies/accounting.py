@@ -8,7 +8,8 @@ from langchain_core.messages import AIMessage
 
 from agent.models.answers import call_model
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
-from agent.token_estimates import messages_tokens, text_tokens
+from agent.spending import text_tokens
+from agent.token_estimates import messages_tokens
 from agent.tools.tool import AgentTool
 
 

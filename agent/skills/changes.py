@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agent.invisible import show_invisible
 from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, SkillLibrary, SkillOrigin, SkillState
 from agent.skills.records import MAX_VERSIONS, Pin, SkillRecords, Staged, write_records
 from agent.skills.skill import SKILL_FILES, read_skill
 from agent.skills.tree import check_path, check_tree, copy_tree, diff_trees, hash_tree
 from agent.skills.versions import delete_unnamed, drop_oldest, version_folder
-from agent.text_cleaning import show_invisible
 from catalogue import N_
 
 log = logging.getLogger(__name__)

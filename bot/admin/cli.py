@@ -171,7 +171,7 @@ def _describe_rest(config: Config, answer: Answer) -> Iterator[str]:
     """Yield what else ended, and what still lets a person in who was put out."""
     if roles := answer.get("roles") or answer.get("left", {}).get("roles"):
         names = list_items(dict.fromkeys(roles))
-        yield _("The roles that people gave with `/access` have ended, too: {roles}.", roles=names)
+        yield _("The roles that people gave in chats have ended, too: {roles}.", roles=names)
     rules = next((each.access for each in config.channels if each.name == answer["channel"]), None)
     for setting in rules.settings_naming(answer["person"]) if rules else ():
         at = f"channels.{answer['channel']}.access.{setting}"

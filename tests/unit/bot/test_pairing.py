@@ -214,7 +214,7 @@ async def test_revoking_ends_the_roles_and_says_what_the_configuration_still_all
     config = Config(data_dir=tmp_path, channels=(named,))
     assert await run_operation(config, "pair", "revoke", ["telegram", "42"]) == 0
     said = capsys.readouterr().out
-    assert "The roles that people gave with `/access` have ended, too: operator." in said
+    assert "The roles that people gave in chats have ended, too: operator." in said
     assert "STILL LET IN by the configuration: `channels.telegram.access.allow`." in said
     assert "STILL LET IN by the configuration: `channels.telegram.access.roles`." in said
     async with Database(tmp_path / "fawn.db") as store:

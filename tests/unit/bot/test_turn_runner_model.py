@@ -384,9 +384,9 @@ async def test_the_usage_of_every_attempt_is_recorded_with_its_model(
     async with enter() as harness:
         await harness.threads.wait_until_idle()
         assert await harness.states() == ["done"]
-        assert harness.rows("SELECT model FROM usage ORDER BY id") == [("main",), ("small",)]
+        assert harness.rows("SELECT model FROM usage ORDER BY id") == [("main",), ("main",), ("small",)]
         [(input_, output)] = harness.rows("SELECT sum(input), sum(output) FROM usage")
-    assert f"input={input_} output={output} calls=2" in caplog.text
+    assert f"input={input_} output={output} calls=3" in caplog.text
 
 
 async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeModel) -> None:
@@ -399,7 +399,9 @@ async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeM
         live.stop("42")
         await harness.threads.wait_until_idle()
         assert await harness.states() == ["stopped"]
-        assert harness.rows("SELECT agent, model, kind FROM usage") == [("lead", "main", "turn")]
+        assert harness.rows("SELECT agent, model, kind FROM usage") == [("lead", "main", "turn")] * 2, (
+            "also what was cut off"
+        )
 
 
 # ---------------------------------------------------------------- invalid characters

@@ -174,6 +174,9 @@ async def _end(process: asyncio.subprocess.Process, reader: asyncio.StreamReader
         draining.cancel()
         if process.stdin and process.stdin.transport.get_write_buffer_size():
             process.stdin.transport.abort()  # nobody will read it
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_SECONDS):
+                await process.wait()  # asyncio closes its part when the pipe is closed, too
 
 
 async def _has_ended(process: asyncio.subprocess.Process, seconds: float) -> bool:

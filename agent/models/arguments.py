@@ -168,7 +168,8 @@ def _argument_piece(chunk: ChatGenerationChunk) -> ToolCallChunk | None:
     [piece] = message.tool_call_chunks
     blocks = message.content or []
     bare = isinstance(blocks, list) and all(isinstance(b, dict) and _text_field(b) for b in blocks) and len(blocks) < 2
-    if piece["name"] or piece["id"] or not bare or message.usage_metadata or message.response_metadata:
+    more = message.usage_metadata or message.response_metadata.keys() - {"model_provider"}
+    if piece["name"] or piece["id"] or not bare or more:
         return None
     return piece
 

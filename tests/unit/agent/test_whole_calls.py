@@ -148,12 +148,12 @@ async def test_only_so_many_calls_of_one_answer_run(provider: Provider, bench: B
 
 async def test_only_so_many_arguments_of_one_answer_are_read(provider: Provider, bench: Bench) -> None:
     small, long = '{"text": "small"}', json.dumps({"text": "x" * 4_000_000})
-    calls = [raw("effect", small), raw("effect", long)]
+    calls = [raw("effect", small), raw("effect", long), raw("effect", small)]
     provider.server.script = _once(Answer(calls=tuple(ToolCall(c["name"], c["args"]) for c in calls), piece=500_000))
     blocks = await bench.run(say("go"))
     assert view(blocks).text == "I see"
     found = await results(bench)
-    assert [result.status for result in found] == ["success", "error"]
+    assert [result.status for result in found] == ["success", "error", "error"]
     assert all("4,000,000 characters together" in str(result.content) for result in found[1:])
     assert (bench.folder / "workspace/effects").read_text() == "small\n"
 

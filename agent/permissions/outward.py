@@ -21,9 +21,10 @@ def outward_question(use: ToolUse, to: str) -> dict[str, Any]:
 
 def settles(judgement: Judgement, use: ToolUse) -> bool:
     """Return whether what allows a call also says that it may carry data out: a person's grant for this call, or a rule
-    with the exact name of its tool. A shell line has several commands, of which a pattern names one."""
+    that names its tool. A shell line has several commands, of which a pattern names one."""
     if judgement.rule == GRANTED:
         return True
-    if not judgement.rule or "*" in (rule := parse_rule("allow", judgement.rule)).tool:
+    if not judgement.rule:
         return False
+    rule = parse_rule("allow", judgement.rule)
     return not rule.pattern or (use.subject is not None and use.subject.kind != "shell")

@@ -29,6 +29,7 @@ from bot.config.schema import Config
 from bot.config.source import ConfigSource
 from bot.console_host import ServiceConsoleHost
 from bot.current import Current
+from bot.departures import DAY_SECONDS, DEPARTURES_JOB, DepartureJobs
 from bot.forgetting import ConversationCleaner, register_privacy_jobs
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
@@ -314,6 +315,7 @@ class App:
         jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
         jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
         jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
+        jobs.register(DEPARTURES_JOB, DepartureJobs(store, current, channel, wake_outbox).check, DAY_SECONDS)
         jobs.register(AUDIT_JOB, partial(keep_audit, store, current), ROUND_SECONDS)
         jobs.register(MEMORY_JOB, memory.extract)
         jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)

@@ -339,3 +339,14 @@ class TitleSetter(Protocol):
 
         Raises ChannelError; the call may be repeated.
         """
+
+
+@runtime_checkable
+class AccountChecker(Protocol):
+    """The further method of a channel whose platform says which accounts were deactivated."""
+
+    async def is_gone(self, person: str) -> bool | None:
+        """Return whether the account was deactivated; None where the platform does not know the person.
+
+        Raises ChannelError; the call may be repeated.
+        """

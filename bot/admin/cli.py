@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from bot.admin.command_parser import USAGE
 from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_service
 from bot.admin.transcript_format import render_entry
 from bot.config.schema import Config
+from bot.offboarding import describe_offboarding, describe_rest
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
-from catalogue import _, list_items, localized, ngettext
+from catalogue import _, localized
 from sandbox.disk.loop_images import conversation_folders
 
 OPERATION_ARGUMENTS = {
@@ -44,7 +45,7 @@ async def run_operation(config: Config, group: str, action: str, words: Sequence
         return 1
     print(_describe_outcome(operation, answer))
     if operation in ("pair.revoke", "offboard"):
-        for line in _describe_rest(config, answer):
+        for line in describe_rest(config, answer):
             print(line)
     return 0
 
@@ -132,7 +133,7 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
                 channel=answer["channel"],
             )
         case "offboard":
-            return "\n".join(_describe_offboarding(answer))
+            return "\n".join(describe_offboarding(answer))
         case "pair.revoke":
             return _("Revoked the access of {person} on {channel}.", person=answer["person"], channel=answer["channel"])
         case _backup:
@@ -144,38 +145,6 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
                 size=size,
             )
             return "\n".join([wrote, *left])
-
-
-def _describe_offboarding(answer: Answer) -> Iterator[str]:
-    """Yield the receipt: what was ended, and what was handed over."""
-    left = answer["left"]
-    numbers = {"ended": answer["ended"], "handed": answer["handed"], "tasks": left["tasks"]}
-    listed = {name: list_items([str(number) for number in found]) for name, found in numbers.items()}
-    yield _("Offboarded {person} on {channel}.", person=answer["person"], channel=answer["channel"])
-    if answer["handed"]:
-        yield _("Schedules that {other} has now: {numbers}.", other=answer["to"], numbers=listed["handed"])
-    if answer["ended"]:
-        yield _("Schedules that were ended: {numbers}.", numbers=listed["ended"])
-    if left["tasks"]:
-        yield _("Background tasks that were cancelled: {numbers}.", numbers=listed["tasks"])
-    if left["runs"]:
-        n = len(left["runs"])
-        yield ngettext("{n} request at work is being stopped.", "{n} requests at work are being stopped.", n)
-    if left["grants"]:
-        yield ngettext("{n} grant was taken back.", "{n} grants were taken back.", left["grants"])
-    if left["pairing"]:
-        yield _("What pairing allowed has ended.")
-
-
-def _describe_rest(config: Config, answer: Answer) -> Iterator[str]:
-    """Yield what else ended, and what still lets a person in who was put out."""
-    if roles := answer.get("roles") or answer.get("left", {}).get("roles"):
-        names = list_items(dict.fromkeys(roles))
-        yield _("The roles that people gave in chats have ended, too: {roles}.", roles=names)
-    rules = next((each.access for each in config.channels if each.name == answer["channel"]), None)
-    for setting in rules.settings_naming(answer["person"]) if rules else ():
-        at = f"channels.{answer['channel']}.access.{setting}"
-        yield _("STILL LET IN by the configuration: `{setting}`. Change it there.", setting=at)
 
 
 def _format_bytes(count: int) -> str:

@@ -60,6 +60,7 @@ _LINKED_USAGE = f"SELECT id FROM usage WHERE person=:author AND conversation<>'{
 _ACCOUNT = (
     "DELETE FROM tasks WHERE channel=:channel AND person=:person",
     "DELETE FROM held_pings WHERE channel=:channel AND person=:person",
+    "DELETE FROM departures WHERE channel=:channel AND person=:person",
     """UPDATE people SET name='', thread='', message='', notify=NULL, notify_where='', quiet='', digest='', push_url='',
     zone='' WHERE channel=:channel AND person=:person""",
     "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",

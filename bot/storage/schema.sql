@@ -314,6 +314,7 @@ CREATE TABLE permission_grants (
     PRIMARY KEY (id),
     UNIQUE (conversation, tool, subject)
 );
+CREATE INDEX permission_grants_people ON permission_grants (channel, person) WHERE person<>'';
 
 CREATE TABLE agent_defaults (
     reader TEXT NOT NULL,
@@ -452,6 +453,7 @@ CREATE TABLE schedules (
 CREATE INDEX schedules_created ON schedules (created);
 CREATE INDEX schedules_due ON schedules (next_at) WHERE state='active';
 CREATE INDEX schedules_owner ON schedules (channel, owner);
+CREATE INDEX schedules_owners ON schedules (channel, owner) WHERE state='active';
 CREATE INDEX schedules_thread ON schedules (thread);
 
 CREATE TABLE held_pings (
@@ -548,9 +550,16 @@ CREATE TABLE exposures (
     PRIMARY KEY (conversation)
 );
 
+CREATE TABLE departures (
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    since FLOAT NOT NULL,
+    PRIMARY KEY (channel, person)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0030');
+INSERT INTO alembic_version VALUES ('0031');
 COMMIT;

@@ -58,8 +58,13 @@ _CHAT_GONE = frozenset(
 )
 _MESSAGE_MISSING = frozenset({"message_not_found", "edit_window_closed", "cant_update_message", "cant_delete_message"})
 _STREAM_ENDED = frozenset({"message_not_in_streaming_state", "streaming_state_conflict"})
+_PERSON_UNKNOWN = frozenset({"user_not_found", "user_not_visible"})
 _BUSY = frozenset({"ratelimited", "rate_limited", "service_unavailable"})
 _OUTCOME_UNKNOWN = frozenset({"internal_error", "fatal_error", "request_timeout"})  # "some aspect may have succeeded"
+
+
+class PersonUnknown(Refused):
+    """The workspace knows no such person."""
 
 
 class StreamEnded(Refused):
@@ -142,6 +147,7 @@ class SlackApi:
             (_CHAT_GONE, ChatGone),
             (_MESSAGE_MISSING, MessageMissing),
             (_STREAM_ENDED, StreamEnded),
+            (_PERSON_UNKNOWN, PersonUnknown),
         )
         return next((kind for codes, kind in kinds if code in codes), Refused)(f"Slack: {code}")
 

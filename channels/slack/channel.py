@@ -120,6 +120,12 @@ class SlackChannel(PlatformChannel):
             new = title[:MAX_SESSION_TITLE_CHARS]
             await workspace.api("agents.sessions.rename", **session_address(thread), title=new)
 
+    async def is_gone(self, person: str) -> bool | None:
+        """Return whether each workspace that knows the account has deactivated it; None if none knows it."""
+        said = [await workspace.is_deactivated(person) for workspace in self.workspaces]
+        known = [each for each in said if each is not None]
+        return all(known) if known else None
+
     # ------------------------------------------------------------ files
 
     def _file_rules(self, thread: Thread) -> FileRules:

@@ -18,7 +18,7 @@ from channels.shared.caches import ExpiringDict, LatestDict
 from channels.shared.http_client import HttpClient
 from channels.shared.inbound import EventDelayed, InboundPipeline
 from channels.slack import SlackSettings, WorkspaceTokens
-from channels.slack.api import SlackApi, session_address, thread_arguments
+from channels.slack.api import PersonUnknown, SlackApi, session_address, thread_arguments
 from channels.slack.blocks import context_block, cut_fallback, notification_text
 from channels.slack.events import NAME, QUESTION_PREFIX, Json, SlackAccount
 
@@ -127,6 +127,19 @@ class Workspace:
     async def find_person(self, user: str) -> Person | None:
         """Return the person, or None if Slack does not answer in time. Raises ChannelError."""
         return await self._people.find_person(user, (await self.identify()).team_id)
+
+    async def is_deactivated(self, user: str) -> bool | None:
+        """Return whether the account was deactivated; None if this workspace does not know it. Raises ChannelError.
+
+        Slack keeps deactivated accounts, with `deleted` (docs.slack.dev/reference/objects/user-object): an unknown id
+        is one of another workspace.
+        """
+        try:
+            found = (await self.api("users.info", live=True, user=user)).get("user") or {}
+        except PersonUnknown:
+            return None
+        deleted = found.get("deleted")
+        return deleted if isinstance(deleted, bool) else None
 
     async def with_author(self, message: Message) -> Message:
         """Add the author's name and membership, which decides about access.

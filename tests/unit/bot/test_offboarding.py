@@ -70,7 +70,7 @@ async def test_a_person_who_is_gone_has_nothing_left_and_others_keep_theirs(
         "Background tasks that were cancelled: 1.",
         "1 grant was taken back.",
         "What pairing allowed has ended.",
-        "The roles that people gave with `/access` have ended, too: operator.",
+        "The roles that people gave in chats have ended, too: operator.",
         "STILL LET IN by the configuration: `channels.telegram.access.allow`.",
     ):
         assert line in said

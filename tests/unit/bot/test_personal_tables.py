@@ -51,6 +51,7 @@ HANDLED = {
     "schedules.owner",
     "schedules.name",
     "held_pings.person",
+    "departures.person",
     "tasks.person",
     "tasks.name",
     "follow_ups.person",

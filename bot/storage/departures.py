@@ -1,0 +1,33 @@
+"""People whose accounts the platforms may have deactivated, and since when they say so."""
+
+from __future__ import annotations
+
+from bot.storage import person_roles
+from bot.storage.database import Execute
+from bot.storage.forgetting import PersonKey
+from bot.storage.rows import insert_row
+
+_WITH_RIGHTS = """SELECT channel, owner AS person FROM schedules WHERE state='active'
+    UNION SELECT channel, person FROM permission_grants WHERE person<>''
+    UNION SELECT channel, person FROM people WHERE allowed>0"""
+
+
+def people_with_rights(execute: Execute) -> list[PersonKey]:
+    """Return who has an active schedule, a grant, a role by `/access` or a pairing, in order."""
+    found = {PersonKey(row["channel"], row["person"]) for row in execute(_WITH_RIGHTS, {})}
+    found |= {PersonKey(row.channel, row.person) for row in person_roles.list_roles(execute) if row.person}
+    return sorted(found, key=lambda person: (person.channel, person.id))
+
+
+def note_gone(execute: Execute, person: PersonKey, now: float) -> float:
+    """Note that the platform says that the account is deactivated; return since when it says so."""
+    values = {"channel": person.channel, "person": person.id, "since": now}
+    insert_row(execute, "departures", "channel, person", values)
+    sql = "SELECT since FROM departures WHERE channel=:channel AND person=:person"
+    return float(execute(sql, values)[0]["since"])
+
+
+def note_present(execute: Execute, person: PersonKey) -> None:
+    """Note that the account is no longer said to be deactivated, or was offboarded."""
+    values = {"channel": person.channel, "person": person.id}
+    execute("DELETE FROM departures WHERE channel=:channel AND person=:person", values)

@@ -6,8 +6,9 @@ from bot.storage import person_roles
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.rows import insert_row
+from bot.storage.states import ScheduleState
 
-_WITH_RIGHTS = """SELECT channel, owner AS person FROM schedules WHERE state='active'
+_WITH_RIGHTS = f"""SELECT channel, owner AS person FROM schedules WHERE state='{ScheduleState.ACTIVE}'
     UNION SELECT channel, person FROM permission_grants WHERE person<>''
     UNION SELECT channel, person FROM people WHERE allowed>0"""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from agent.background import BackgroundWork
 from agent.blocks import Approve, Ask, Usage
+from agent.expected_cost import CostHistory
 from agent.exposure import Exposure
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
@@ -311,6 +312,7 @@ class TurnContext:
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools
     task: AskingTask | None = None
     clock: WorkClock | None = None
+    costs: CostHistory | None = None  # None: a plan is shown without its expected cost
 
     def helper_model(self, wanted: LoadedModel | None) -> LoadedModel:
         """Return the model of a role such as summaries, or that of the turn if the requester's role excludes it."""

@@ -28,7 +28,7 @@ from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
 from agent.policies.goal import NEXT_ROUND
 from agent.policies.mcp import McpPolicy
-from agent.policies.plan_mode import SUBMIT_PLAN
+from agent.policies.plan_mode import ASK_TO_GO_ON, SUBMIT_PLAN
 from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents, tool_patterns
 from agent.resume import Graph, State
 from agent.sections import AgentSettings
@@ -118,7 +118,7 @@ def _assemble_agent(
         checkpointer,
         formatter,
         {tool.name: traits_of(tool) for tool in tools}
-        | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
+        | dict.fromkeys((SUBMIT_PLAN, ASK_TO_GO_ON, NEXT_ROUND), ToolTraits(asks=True)),
         TitleMaker(models[roles.title] if roles.title else None),
         FactExtractor([models[roles.memory or lead], *models.values()]),
         SubagentKinds(settings, models, summary_model, tools, make_graph, servers),

@@ -43,6 +43,7 @@ class State(ToolState):
     answered: NotRequired[Annotated[list[str], _keep_latest]]
     by: NotRequired[list[str]]  # agent and kind of sub-agent that work: who asked gets the answer
     planning: NotRequired[bool]  # the turn has not yet shown its plan and got a "go"
+    cost_bound: NotRequired[dict[str, Any] | None]  # of a plan that got its "go": amount and unit
     goal: NotRequired[
         dict[str, Any] | None
     ]  # that the turn works for: text, round, and the tokens of the rounds before
@@ -131,6 +132,7 @@ def _new_input(turn: Turn, formatter: MessageFormatter) -> dict[str, Any]:
         "messages": _new_messages(turn, formatter),
         "by": [turn.agent, turn.worker],
         "planning": any(item.message.mode == "plan" for item in turn.inputs),
+        "cost_bound": None,
         "goal": {"text": "\n\n".join(goals), "round": 1, "tokens": 0} if goals else None,
     }
 

@@ -98,11 +98,11 @@ class Account:
     def __init__(self, store: Database, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
         self._store = store
         self._budgets = budgets
-        self._payer = Payer(job.run, job.conversation, job.thread, job.payer)
+        self.payer = Payer(job.run, job.conversation, job.thread, job.payer)
         self.meter = meter
         self.notes: list[CallNote] = []  # for the audit
         self.judged: list[JudgedCall] = []
-        meter.gate = budgets.gate(self._payer)
+        meter.gate = budgets.gate(self.payer)
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """Run `work` and record usage and tool calls since the last commit, in one transaction."""
@@ -112,11 +112,11 @@ class Account:
         self.judged.clear()
 
         def both(execute: Execute) -> T:
-            usage.record_calls(execute, self._payer, map(self._budgets.price, calls))
+            usage.record_calls(execute, self.payer, map(self._budgets.price, calls))
             for note in notes:
                 audit.record(execute, self._event_of(note))
             for call in judged:
-                judged_calls.add_call(execute, self._payer, call)
+                judged_calls.add_call(execute, self.payer, call)
             return work(execute)
 
         try:
@@ -137,7 +137,7 @@ class Account:
         kind = AuditKind.TOOL_CALL if note.kind == "call" else AuditKind.TOOL_RESULT
         what = {"tool": note.tool, "arguments": note.arguments, "approval": note.approval, "by": note.by}
         what = {name: value for name, value in what.items() if value}
-        payer = self._payer
+        payer = self.payer
         return AuditEvent(kind, payer.thread, payer.requester, run=payer.run, what=what, result=note.outcome)
 
 

@@ -25,6 +25,7 @@ from bot.budgets import Budgets
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.current import Current
 from bot.data_dir import conversation_folder
+from bot.expected_cost import RequestCosts
 from bot.exposure import load_exposure
 from bot.feed import Feed
 from bot.live_questions import StoredLiveQuestions
@@ -180,6 +181,7 @@ class TurnRunner:
         context.exposure = await load_exposure(self._store, self._current, job.conversation)
         context.brief, context.meter = work.agent.prompt_of(job.agent), work.account.meter
         context.notes, context.judged = work.account.notes, work.account.judged
+        context.costs = RequestCosts(self._store, self.budgets, work.account.payer, work.account.meter)
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
         await self._rates.read_tools(self._store)
         context.tool_rates = self._rates

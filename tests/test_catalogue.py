@@ -120,6 +120,7 @@ ENGLISH_SENTENCES = {
     "The person agreed to the plan": "the model",
     "The person wants another plan": "the model",
     "The person cancelled the plan": "the model",
+    "The work has cost more than expected": "the model",
     "Judge whether a goal is met": "the model",
     "Round {round} of {rounds} begins": "the model",
     "Skills in use; read them again": "the model",

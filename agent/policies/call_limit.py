@@ -27,7 +27,8 @@ class CallLimitPolicy:
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Count the call, or end the turn with an explanation."""
         answers = [message for message in messages_since_human(request.messages) if isinstance(message, AIMessage)]
-        counted = answers[-1].response_metadata if answers else {}
+        metadata = (message.response_metadata for message in reversed(answers))  # not every answer is of a model
+        counted = next((each for each in metadata if COUNT_KEY in each), {})
         count, tokens = int(counted.get(COUNT_KEY, 0)), int(counted.get(TOKENS_KEY, 0))
         if self._max_tokens:  # a task: its meter also has the calls whose answers its messages do not keep
             total = request.runtime.context.meter.total

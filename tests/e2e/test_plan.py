@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import Start
+from tests.e2e.test_budgets import priced
 from tests.e2e.test_console import Terminals, answers, shows, terminals
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import until
@@ -135,3 +136,82 @@ async def test_plans_and_goals_on_the_other_platforms(tmp_path: Path) -> None:
             await asyncio.gather(*map(visit, ("slack", "discord", "feishu", "dingtalk")))
             await service.quiet()
         assert not [*service.data.glob("threads/*/outputs/made.txt")], "a plan changes nothing"
+
+
+SHOWN = "Runs like this one cost $"
+EXCESS = "that I expected. Go on?"
+
+
+def work(body: dict[str, Any]) -> Answer | None:
+    """Cost cents with the first step after "go", and end after the second; everything before costs less."""
+    messages = body["messages"]
+    if not body.get("tools") or "agreed to the plan" not in str(messages):
+        return None
+    if "agreed to go on" in str(messages):
+        return Answer("made it")
+    words = 25_000 if "a plan to Stop" in str(messages) else 5_000  # the run before is history then
+    return Answer("worked " * words, calls=(ToolCall("ls", "{}"),))
+
+
+async def test_a_plan_asks_when_it_passes_its_expected_cost(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(**priced(model))
+    for number in range(4):
+        telegram.send(ask(text=f"cheap {number}"))
+        await telegram.wait(JANE, f"cheap {number}")
+        await service.quiet()
+    telegram.send("/plan " + ask(text="unknown yet"))
+    shown = await telegram.wait(JANE, "fewer than 5 requests were finished here in the last 30 days")
+    assert "Shall I work by this plan?" in shown.text
+    assert "$" not in shown.text.partition("I can't say")[2]
+    await service.quiet()
+    telegram.click(shown.buttons[0][1], shown.id)
+    await until(lambda: "agreed to the plan" in str(model.requests()[-1].messages), what="the work")
+    await service.quiet()
+    model.script = work
+    for answer, end in (("Go on", "made it"), ("Stop", "What is done so far is kept.")):
+        telegram.send("/new")
+        await until(lambda: "A fresh start" in telegram.visible(JANE)[-1].text, what="a new conversation")
+        await service.quiet()
+        telegram.send("/plan " + ask(text=f"a plan to {answer}"))
+        await until(lambda: SHOWN in telegram.visible(JANE)[-1].text, what="the plan")
+        await service.quiet()
+        shown = telegram.visible(JANE)[-1]
+        bound = shown.text.partition("if this one passes ")[2].split(".\n")[0].rstrip(".")
+        telegram.click(shown.buttons[0][1], shown.id)
+        await until(lambda: EXCESS in telegram.visible(JANE)[-1].text, 20, "the question")
+        await service.quiet()
+        asked = telegram.visible(JANE)[-1]
+        assert f"of the {bound} {EXCESS}" in asked.text, "exactly the amount that was shown"
+        assert [label for label, _ in asked.buttons] == ["Go on", "Stop"]
+        calls = len(model.requests())
+        await service.restart()
+        assert EXCESS in telegram.visible(JANE)[-1].text
+        assert len(model.requests()) == calls
+        telegram.click(asked.buttons[["Go on", "Stop"].index(answer)][1], asked.id)
+        await telegram.wait(JANE, end)
+        await service.quiet()
+        assert len(model.requests()) == calls + (answer == "Go on")
+
+
+async def test_so_it_does_on_another_platform(tmp_path: Path) -> None:
+    async with AllPlatforms.open(tmp_path) as service:
+        rig = service.rigs["slack"]
+        for number in range(5):
+            rig.mutter(ask(text=f"cheap {number}"))
+            await service.shows("slack", f"cheap {number}")
+            await service.quiet()
+        service.model.script = work
+        rig.mutter("!plan " + ask(text="my plan"))
+        await service.shows("slack", "Runs like this one cost ")
+        await service.quiet()
+        rig.mutter("go")
+        await service.shows("slack", "tokens " + EXCESS)  # its model has no price
+        await service.quiet()
+        rig.mutter("only if it is quick")
+        await service.shows("slack", "I have noted that. Go on, or stop here?")
+        await service.quiet()
+        rig.mutter("go on")
+        await service.shows("slack", "made it")
+        assert "only if it is quick" in str(service.model.requests()[-1].messages)

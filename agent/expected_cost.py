@@ -1,0 +1,31 @@
+"""What a request is expected to cost, by those before it, and the question when it costs more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Unit = Literal["money", "tokens"]
+"""Micro-dollars; tokens where a price is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCost:
+    """What the person is told, and the amount above which the request asks; None: nothing is known."""
+
+    text: str
+    amount: int | None = None
+    unit: Unit = "money"
+
+
+class CostHistory(Protocol):
+    """The costs of earlier requests and of this one, which may consist of several runs with questions between them."""
+
+    async def expected(self) -> ExpectedCost:
+        """Return what a request like this one costs."""
+
+    async def spent(self, unit: Unit) -> int:
+        """Return what this request has cost so far."""
+
+    def excess(self, spent: int, expected: int, unit: Unit) -> str:
+        """Return the question whether to go on."""

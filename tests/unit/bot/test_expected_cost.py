@@ -1,0 +1,160 @@
+"""What a request is expected to cost, over real rows: medians, too little history, unknown prices, other chats."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.context import Meter
+from agent.messages import Author, Message, Origin, Thread
+from agent.models.settings import ModelPrice, ModelSettings
+from agent.spending import ModelCall
+from bot.budgets import Budgets
+from bot.config.schema import Config
+from bot.current import Current
+from bot.expected_cost import RequestCosts, round_up
+from bot.storage import runs, usage
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import migrate_database
+from bot.storage.states import RunState
+from bot.storage.usage import Payer, PricedCall
+
+THREAD = Thread("telegram", "bot", "-100", "7")
+PAYER = Payer(1000, f"{THREAD}#now", THREAD, "42")
+CALL = ModelCall("lead", "main", "turn", 100, 0, 0, 0, 0.1, 0.0)
+DAY = 86400.0
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as opened:
+        yield opened
+
+
+class History:
+    """Runs and their usage."""
+
+    def __init__(self, store: Database) -> None:
+        self.store = store
+        self.meter = Meter()
+        model = ModelSettings("main", model="any", price=ModelPrice(input=1.0, output=2.0))
+        self.costs = RequestCosts(store, Budgets(store, Current(Config(models=(model,)))), PAYER, self.meter)
+
+    async def add(
+        self,
+        run: int,
+        cost: int | None,
+        *,
+        payer: Payer = PAYER,
+        state: RunState = RunState.DONE,
+        seconds: float = 60,
+        ago: float = DAY,
+        tokens: int = 100,
+        conversation: str = "",
+    ) -> None:
+        payer = replace(payer, run=run, conversation=conversation or f"c{run}")
+        author = Author(payer.requester, "Jane")
+        message = Message(payer.thread, str(run), str(run), author, "hello", 0.0, origin=Origin.PERSON)
+        at = time.time() - ago
+        call = PricedCall(replace(CALL, input=tokens, at=at), cost, "")
+
+        def work(execute: Execute) -> None:
+            runs.create_run(execute, run, payer.conversation, message, RunState.RUNNING, at)
+            usage.record_calls(execute, payer, [call])
+            if state is not RunState.RUNNING:
+                runs.finish_run(execute, run, state, at + seconds)
+
+        await self.store.run(work)
+
+    async def text(self) -> str:
+        return (await self.costs.expected()).text
+
+
+@pytest.fixture
+def history(store: Database) -> History:
+    return History(store)
+
+
+async def test_the_median_and_what_nine_of_ten_did_not_pass(history: History) -> None:
+    for number in range(1, 11):
+        await history.add(number, number * 100_000, seconds=number * 60)
+    expected = await history.costs.expected()
+    assert (expected.amount, expected.unit) == (900_000, "money")
+    assert expected.text == (
+        "Runs like this one cost $0.50 and took 5 min in the middle; 9 of 10 stayed within $0.90 and 9 min."
+        " I'll ask you if this one passes $0.90."
+    )
+
+
+@pytest.mark.parametrize("other", ["old", "failed", "another chat"])
+async def test_too_little_history_names_no_amount(history: History, other: str) -> None:
+    for number in range(1, 5):
+        await history.add(number, 100_000)
+    match other:
+        case "old":
+            await history.add(5, 100_000, ago=31 * DAY)
+        case "failed":
+            await history.add(5, 100_000, state=RunState.FAILED)
+        case _:
+            await history.add(5, 100_000, payer=replace(PAYER, thread=Thread("telegram", "bot", "-200")))
+    expected = await history.costs.expected()
+    assert expected.amount is None
+    assert "fewer than 5 requests were finished here in the last 30 days" in expected.text
+    assert "$" not in expected.text
+
+
+async def test_one_unknown_price_makes_it_tokens(history: History) -> None:
+    for number in range(1, 6):
+        await history.add(number, None if number == 3 else 100_000, tokens=number * 1000)
+    expected = await history.costs.expected()
+    assert (expected.amount, expected.unit) == (5000, "tokens")
+    assert "cost 3,000 tokens and took 1 min in the middle; 9 of 10 stayed within 5,000 tokens" in expected.text
+
+
+async def test_so_does_a_request_whose_own_model_has_no_price(history: History) -> None:
+    for number in range(1, 6):
+        await history.add(number, 100_000)
+    history.meter.add(replace(CALL, model="gone"))
+    assert (await history.costs.expected()).unit == "tokens"
+
+
+async def test_the_history_of_the_person_comes_before_that_of_the_chat(history: History) -> None:
+    for number in range(1, 10):
+        await history.add(number, 1_000_000, payer=replace(PAYER, requester="43"))
+    assert (await history.costs.expected()).amount == 1_000_000
+    for number in range(10, 15):
+        await history.add(number, 200_000)
+    assert (await history.costs.expected()).amount == 200_000
+
+
+async def test_a_request_is_all_its_runs_and_those_that_asked_come_first(history: History) -> None:
+    for number in range(1, 30, 2):
+        await history.add(number, 10_000)
+    for number in range(31, 41, 2):
+        await history.add(number, 100_000, state=RunState.WAITING, conversation=f"p{number}")
+        await history.add(number + 1, 200_000, conversation=f"p{number}")
+    expected = await history.costs.expected()
+    assert expected.amount == 300_000
+    assert "took 2 min" in expected.text
+
+
+async def test_what_is_spent_are_the_runs_since_the_request_and_calls_that_are_not_stored(history: History) -> None:
+    here = PAYER.conversation
+    await history.add(990, 5_000_000, conversation=here)
+    await history.add(991, 100_000, state=RunState.WAITING, conversation=here)
+    await history.add(PAYER.run, 20_000, state=RunState.RUNNING, conversation=here)
+    history.meter.add(replace(CALL, input=3000))
+    assert await history.costs.spent("money") == 123_000
+    assert await history.costs.spent("tokens") == 3200
+
+
+def test_an_amount_is_rounded_up_to_what_is_shown(history: History) -> None:
+    assert [round_up(each, "money") for each in (0, 1, 12_301, 99_901, 400_001)] == [0, 100, 12_400, 100_000, 410_000]
+    assert history.costs.excess(400_001, 400_000, "money") == (
+        "This has cost $0.41 of the $0.40 that I expected. Go on?"
+    )

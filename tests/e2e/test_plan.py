@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,9 @@ def work(body: dict[str, Any]) -> Answer | None:
         return None
     if "agreed to go on" in str(messages):
         return Answer("made it")
-    words = 25_000 if "a plan to Stop" in str(messages) else 5_000  # the run before is history then
-    return Answer("worked " * words, calls=(ToolCall("ls", "{}"),))
+    size = 200_000 if "a plan to Stop" in str(messages) else 40_000  # the run before is history then
+    arguments = json.dumps({"path": "/mnt/user-data/workspace/made.txt", "content": "x" * size})
+    return Answer("", calls=(ToolCall("write_file", arguments),))
 
 
 async def test_a_plan_asks_when_it_passes_its_expected_cost(
@@ -180,7 +182,7 @@ async def test_a_plan_asks_when_it_passes_its_expected_cost(
         shown = telegram.visible(JANE)[-1]
         bound = shown.text.partition("if this one passes ")[2].split(".\n")[0].rstrip(".")
         telegram.click(shown.buttons[0][1], shown.id)
-        await until(lambda: EXCESS in telegram.visible(JANE)[-1].text, 20, "the question")
+        await until(lambda: EXCESS in telegram.visible(JANE)[-1].text, 12, "the question")
         await service.quiet()
         asked = telegram.visible(JANE)[-1]
         assert f"of the {bound} {EXCESS}" in asked.text, "exactly the amount that was shown"

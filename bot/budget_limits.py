@@ -11,6 +11,8 @@ from agent.messages import Thread
 from agent.spending import LEAD, PlannedCall
 from bot.budget_texts import refusal_of
 from bot.config.spending import BudgetConfig
+from bot.storage import audit
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.budgets import CounterKey, read_counter
 from bot.storage.database import Execute
 from bot.storage.usage import Payer
@@ -74,6 +76,12 @@ class StandingBudgets:
             limit.config, limit.key.until, self._zone, limit.config.money or 0, limit.config.tokens or 0
         )
         return join_sentences(refusal.what, refusal.what_to_do)
+
+
+def record_used_up(execute: Execute, limit: Limit, place: Thread, person: str, kind: str) -> None:
+    """Note in the audit that work of this kind was refused before any call of a model."""
+    what = {"scope": limit.key.scope, "period": limit.key.period, "kind": kind}
+    audit.record(execute, AuditEvent(AuditKind.BUDGET_REFUSED, place, person, what=what, result="refused"))
 
 
 def limits_of(

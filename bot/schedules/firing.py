@@ -17,7 +17,7 @@ from agent.messages import Author, Message, Origin, Quote
 from agent.schedules import MissedRule, ScheduleKind
 from bot import questions
 from bot.access import AccessPolicy
-from bot.budget_limits import Limit
+from bot.budget_limits import Limit, record_used_up
 from bot.config.team import Right
 from bot.schedules.timing import TimingError, local_time, next_time, times_until
 from bot.schedules.words import format_times
@@ -130,6 +130,7 @@ def fire(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, n
     costs = row.kind != ScheduleKind.REMINDER
     if costs and (used_up := access.budgets.find_used_up(execute, row.place, row.owner, now)):
         if schedules.record_fire(execute, row.id, due, now, FireResult.NO_BUDGET):
+            record_used_up(execute, used_up, row.place, row.owner, "schedule")
             _say_used_up(execute, access, row, used_up, now)
             fired.said = True
         return

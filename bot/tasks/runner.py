@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from bot.background import run_forever, until_stored
+from bot.budget_limits import record_used_up
 from bot.config.team import Right
 from bot.current import Current
 from bot.data_dir import conversation_folder
@@ -120,12 +121,10 @@ class CommandTasks:
         if row is None or not row.is_open:
             return None
         access = self._current.access
-        end = None
         if is_forbidden(execute, self._current, row) or not access.may(execute, row.place, row.person, Right.TALK):
-            end = TaskEnd(TaskState.FAILED, reason=NO_RIGHT)
-        elif limit := access.budgets.find_used_up(execute, row.place, row.person, now):
-            with languages.speak_to(execute, row.place, row.author):
-                end = TaskEnd(TaskState.FAILED, reason=access.budgets.describe_used_up(limit))
+            end: TaskEnd | None = TaskEnd(TaskState.FAILED, reason=NO_RIGHT)
+        else:
+            end = self._refuse_spending(execute, row, now)
         if end:
             reports.record_end(execute, self._current.config, replace(row, follow_up=""), end, now)
         return end
@@ -152,9 +151,19 @@ class CommandTasks:
 
     def _refuse(self, execute: Execute, row: TaskRow) -> TaskEnd | None:
         """Return the end of a command that a rule or a role forbids now: it may have waited through a restart."""
-        if not is_forbidden(execute, self._current, row):
+        if is_forbidden(execute, self._current, row):
+            return TaskEnd(TaskState.FAILED, reason=FORBIDDEN)
+        return self._refuse_spending(execute, row, time.time())
+
+    def _refuse_spending(self, execute: Execute, row: TaskRow, now: float) -> TaskEnd | None:
+        """Return the end of a command whose person has used up a budget, and note it in the audit."""
+        budgets = self._current.access.budgets
+        limit = budgets.find_used_up(execute, row.place, row.person, now)
+        if limit is None:
             return None
-        return TaskEnd(TaskState.FAILED, reason=FORBIDDEN)
+        record_used_up(execute, limit, row.place, row.person, "command")
+        with languages.speak_to(execute, row.place, row.author):
+            return TaskEnd(TaskState.FAILED, reason=budgets.describe_used_up(limit))
 
     async def _execute(self, provider: SandboxProvider, row: TaskRow) -> TaskEnd:
         path = log_path(row.id)

@@ -259,7 +259,7 @@ def is_at_the_call(attempt: Attempt, messages: list[Json]) -> bool:
 
 
 async def test_a_used_up_budget(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    """A request of the setup uses up the budget of the person, and that of sub-agents. A command costs nothing."""
+    """A request of the setup uses up the budget of the person, and that of sub-agents."""
 
     def tokens(path: str) -> int:  # a model call takes about 4,300
         return 6_000 if path in OWN_REQUEST else 2_000
@@ -283,15 +283,12 @@ async def test_a_used_up_budget(tmp_path: Path, telegram: FakeTelegram, model: F
     await act(attempts)
 
     async def is_refused(attempt: Attempt) -> None:
-        if attempt.path == NO_MODEL:
-            await took_effect(attempt)
-        else:
-            await (attempt.wait_done() if attempt.path == "sub-agent" else attempt.wait("is used up"))
+        await (attempt.wait_done() if attempt.path == "sub-agent" else attempt.wait("is used up"))
 
     await each_path(attempts, is_refused)
     for path, attempt in attempts.items():
-        assert attempt.has_effect() == (path == NO_MODEL), path
-        assert bool(attempt.audit("budget.refused")) == (path != NO_MODEL), path
+        assert not attempt.has_effect(), path
+        assert attempt.audit("budget.refused"), path
 
 
 async def test_a_rate_of_messages(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start) -> None:

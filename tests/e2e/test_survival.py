@@ -73,7 +73,10 @@ async def test_damaged_messages_do_not_block_others(telegram: FakeTelegram, star
             f" SELECT 'damaged' || key, key, '{kind}', '', {payload}, 0, unixepoch() FROM conversations"
             f" WHERE key LIKE '%/{chat}/%'",
         )
-    write(service, "INSERT INTO outbox(key, kind, thread, payload, created) VALUES ('damaged', 'say', 'x', '', 0)")
+    write(
+        service,
+        "INSERT INTO outbox(key, kind, thread, payload, created) VALUES ('damaged', 'say', 'x', '', unixepoch())",
+    )
     write(service, "UPDATE conversations SET pending=1, ready=0 WHERE key LIKE '%/500/%'")
     if not running:
         await service.start()

@@ -66,6 +66,7 @@ def test_a_policy_stands_where_its_entry_says() -> None:
         "whole_calls",
         "permission",
         "watch_tools",
+        "exposure",
         "ledger",
         "truncation",
         "loop_detection",
@@ -105,7 +106,7 @@ def test_no_policy_sees_a_call_of_a_server_before_it_is_judged(before: str) -> N
         ({"use": "WatchTools", "before": "permission"}, "must come after `permission`"),
         (
             {"use": "WatchTools", "before": "leger"},
-            "there is no policy 'leger' here; there are whole_calls, permission, ledger",
+            "there is no policy 'leger' here; there are whole_calls, permission, exposure, ledger",
         ),
         ({"use": "WatchTools", "after": "tool_error", "before": "ledger"}, "cannot come after `tool_error`"),
         ({"use": "Nothing"}, "has neither wrap_model_call nor wrap_tool_call"),

@@ -128,7 +128,7 @@ class Calls:
         """Return what the model gets; "ran" of a tool that is not for reading."""
         tool = self._tools[name]
         runtime: Any = ToolRuntime({}, self._context, {}, lambda _: None, "1", None)
-        request = ToolCallRequest(ToolCall(name=name, args=args, id="1"), tool, {}, runtime)
+        request = ToolCallRequest(ToolCall(name=name, args=args, id="1"), tool, {"messages": []}, runtime)
 
         async def handle(_: ToolCallRequest) -> ToolMessage:
             read = tool.coroutine if name in ("read_file", "grep") else None

@@ -299,6 +299,7 @@ OPERATIONS: Mapping[str, tuple[dict[str, str], str]] = {  # what the command lin
     "pair.accept": ({"code": "MALLORYS"}, "pairing.accepted"),
     "pair.decline": ({"code": "MALLORYS"}, "pairing.declined"),
     "pair.revoke": ({"channel": "telegram", "person": BOSS.id}, "pairing.revoked"),
+    "offboard": ({"channel": "telegram", "person": BOSS.id, "to": ""}, "person.offboarded"),
     "backup": ({"file": "saved.tar.gz"}, "backup"),
 }
 READING = {"dead.list", "pair.list", "export"}

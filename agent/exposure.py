@@ -37,7 +37,7 @@ UPLOADS = "/uploads"
 
 _URL = re.compile(r"https?://[^\s<>\"`|\\^{}\x00-\x20\x7f]++", re.IGNORECASE)
 _BARE = re.compile(r"[A-Za-z0-9.\-_~/%?&=+:@,;!]++")  # words that may be an address without its scheme
-_DOMAIN = re.compile(r"(?:[a-z0-9-]{1,63}+\.)++[a-z]{2,24}+", re.IGNORECASE)
+_DOMAIN = re.compile(r"(?:[a-z0-9-]{1,63}\.)+[a-z]{2,24}", re.IGNORECASE)  # possessive groups fail on Python 3.11.2
 _NOT_ASCII = re.compile(r"[^\x21-\x7e]")
 _TRAILING = ".,;:!?)]}>*_~'"
 

@@ -51,7 +51,7 @@ _PLAIN_PAGER = re.compile(r"(?:GIT_)?PAGER=(?:cat|less)?")
 _SETTING_BUILTINS = name_set("read printf getopts wait unset declare typeset local export readonly let")
 _EVALUATING_BUILTINS = _SETTING_BUILTINS | {"test", "["}
 _HIDDEN_COMMAND = re.compile(r"\$\(|`")
-_HIDDEN_INDEX = re.compile(r"\[(?:[^\][$`]|\$(?!\())*+(?:\$\(|`)")
+_HIDDEN_INDEX = re.compile(r"\[[^\][$`]*(?:\$(?!\()[^\][$`]*)*(?:\$\(|`)")  # possessive groups fail on Python 3.11.2
 _DEFAULTING = re.compile(r"\$\{(\w+):?=")
 _JOINED_LINES = re.compile(r"[^\s]\\\n\S")
 _WRITES = re.compile(r"^\d*(?:&?>|>\||>>|<>)")

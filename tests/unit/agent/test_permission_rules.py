@@ -305,3 +305,11 @@ def test_the_forms_that_people_know_are_read() -> None:
     assert judge(parse_rules(deny=["Bash(git *)"]), bash("git log")).verdict == "deny"
     with pytest.raises(ValueError, match="is not a rule"):
         parse_rule("ask", "bash(git")
+
+
+@pytest.mark.parametrize("index", ["$(git push)", "`git push`", "b$c`git push`", "b[$(git push)", "$$(git push)"])
+def test_a_command_in_an_index_is_not_certain(index: str) -> None:
+    """`test -v` and arithmetic run what stands in an index, also where it is quoted."""
+    rules = parse_rules(deny=["bash(git push *)"])
+    use = ToolUse("bash", {"command": f"test -v 'a[{index}]'"}, Subject("command", "shell"), "allow")
+    assert judge(rules, use).verdict != "allow"

@@ -78,10 +78,13 @@ class StandingBudgets:
         return join_sentences(refusal.what, refusal.what_to_do)
 
 
-def record_used_up(execute: Execute, limit: Limit, place: Thread, person: str, kind: str) -> None:
-    """Note in the audit that work of this kind was refused before any call of a model."""
+def record_used_up(
+    execute: Execute, limit: Limit, place: Thread, person: str, kind: str, run: int | None = None
+) -> None:
+    """Note in the audit that a call or work of this kind was refused."""
     what = {"scope": limit.key.scope, "period": limit.key.period, "kind": kind}
-    audit.record(execute, AuditEvent(AuditKind.BUDGET_REFUSED, place, person, what=what, result="refused"))
+    event = AuditEvent(AuditKind.BUDGET_REFUSED, place, person, run=run, what=what, result="refused")
+    audit.record(execute, event)
 
 
 def limits_of(

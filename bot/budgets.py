@@ -20,7 +20,7 @@ from agent.models.prices import REPORTED_PRICE, Priced, load_prices, price_call
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.spending import EMBEDDING, EXTERNAL, VOICE, ModelCall, PlannedCall, Refusal
 from bot.background import until_stored
-from bot.budget_limits import Limit, limits_of
+from bot.budget_limits import Limit, limits_of, record_used_up
 from bot.budget_texts import refusal_of, unknown_price, warning_of
 from bot.config.spending import BudgetConfig
 from bot.config.team import RoleConfig
@@ -168,11 +168,7 @@ class Budgets:
         cost, tokens = most.cost or 0, most.call.input + most.call.output
         for limit, (spent_money, spent_tokens, held_money, held_tokens) in zip(limits, counters, strict=True):
             if limit.share(spent_money, spent_tokens) >= 1.0:
-                what = {"scope": limit.key.scope, "period": limit.key.period, "kind": least.call.kind}
-                event = AuditEvent(
-                    AuditKind.BUDGET_REFUSED, payer.thread, payer.requester, run=payer.run, what=what, result="refused"
-                )
-                audit.record(execute, event)
+                record_used_up(execute, limit, payer.thread, payer.requester, least.call.kind, payer.run)
                 return limit
             most_money, most_tokens = limit.config.money, limit.config.tokens
             left_money = cost if most_money is None else most_money - spent_money - held_money

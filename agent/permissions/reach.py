@@ -1,4 +1,4 @@
-"""What an agent may use. Whatever works for it gets the intersection with this, and never more."""
+"""Limit what an agent may use. Whatever works for it gets the intersection with this, and never more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a skill."""
+"""Define the error that says what is wrong with a skill."""
 
 from __future__ import annotations
 

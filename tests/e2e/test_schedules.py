@@ -93,8 +93,8 @@ async def test_only_its_owner_confirms_and_an_unconfirmed_schedule_never_fires(
 
 
 async def test_a_fire_survives_kills_and_happens_once(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    """Killed before its time, and again while the run that it began asks the model."""
-    service = await start(**SETTINGS)
+    """Killed before its time, and again while the run that it began asks the model. It is no message of its owner."""
+    service = await start(**SETTINGS, rate_limits=[{"scope": "person", "count": 1, "seconds": "1h"}])
     press(telegram, await propose(telegram, at=soon(5), what=ask(text="w0 the news", delay_ms=2500)))
     await telegram.wait(JANE, "Schedule 1 is active.")
     await service.quiet()

@@ -154,8 +154,10 @@ async def test_an_approval_expires_as_denied(telegram: FakeTelegram, model: Fake
 
 async def test_several_approvals_are_decided_one_by_one(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(permissions=ASK)
-    questions = await asked(telegram, service, asking("a", "b", "c", text="all decided"), 3)  # in the order of judgement
-    one, two, three = (next(each for each in questions if f'workspace/{name}"' in each.text) for name in "abc")
+    questions = await asked(telegram, service, asking("a", "b", "c", text="all decided"), 3)
+    one, two, three = (
+        next(each for each in questions if f'workspace/{name}"' in each.text) for name in "abc"
+    )  # any order
     press(telegram, two, "Deny")
     press(telegram, three, "Approve")
     await until(lambda: written(service) == ["c"], 20, "the approved call")

@@ -81,6 +81,15 @@ class Author:
         return Origin.BOT if self.bot else Origin.PERSON
 
 
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """For whom something is done, and where they asked for it. `private` marks a direct chat with the bot."""
+
+    person: Author
+    thread: Thread
+    private: bool = False
+
+
 class Kind(StrEnum):
     """How the inbox handles a message."""
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agent.blocks import command_hint
 from agent.near_misses import closest_name, split_name
+from bot.commands.call import CommandCall
 from bot.deeds import CHOOSE_FOR_CHAT
 from bot.storage import agents
 from bot.storage.audit import AuditKind
 from bot.storage.languages import CHAT
 from catalogue import _, join_sentences
-
-if TYPE_CHECKING:  # it imports this module
-    from bot.commands import CommandCall
 
 FOR_ME, FOR_CHAT = "me", "here"  # after the name: for whom it is the default
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from agent.messages import Message, Thread
 from bot.config.schema import FollowUpLimits
-from bot.schedules.timing import local_time
 from bot.storage import audit, follow_ups, outbox, people
 from bot.storage.database import Execute
 from bot.storage.follow_ups import DAY_SECONDS, FollowUpRow
+from bot.times import local_time
 from catalogue import N_, LazyText, localized
 
 PER_MESSAGE = N_(

@@ -24,7 +24,8 @@ from bot.audit import AUDIT_JOB, keep_audit, record_config
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.command_runner import CommandRunner
-from bot.commands import CommandService, listed_commands
+from bot.commands.call import CommandService
+from bot.commands.registry import listed_commands
 from bot.config.schema import Config
 from bot.config.source import ConfigSource
 from bot.console_host import ServiceConsoleHost

@@ -92,7 +92,7 @@ def report_unreached(execute: Execute, chat: Thread, run: int, now: float) -> No
     if found is None or (row := conversations.find_conversation(execute, found.conversation)) is None:
         return
     home = Thread.parse(row.thread)
-    with languages.speak_to(execute, home, Author(found.requester, "", language=found.language)):
+    with languages.speak_to(execute, home, found.author):
         words = _(UNREACHED, chat=f"{chat.channel}/{chat.workspace}/{chat.chat}")
         key = f"ask:{run}:unreached:{chat}"
         outbox.enqueue_notice(execute, home, words, key=key, now=now, reply_to=found.reply_to)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Thread
+from bot.commands.call import CommandCall
 from bot.deeds import READ_AUDIT
+from bot.plain_text import without_formatting
 from bot.roles_commands import HERE, find_target
 from bot.storage import audit, people
 from bot.storage.audit import AuditKind
-from bot.work_commands import without_formatting
 from catalogue import N_, _
-
-if TYPE_CHECKING:
-    from bot.commands import CommandCall
 
 AUDIT_WORDS = "NUMBER | KIND | @PERSON | here"
 SHOWN, MAX_SHOWN = 10, 50

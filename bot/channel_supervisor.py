@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from bot.background import run_forever
-from bot.commands import listed_commands
+from bot.commands.registry import listed_commands
 from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receive
 
 log = logging.getLogger(__name__)

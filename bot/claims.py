@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
-from agent.blocks import Approve, Ask
 from agent.context import Answer
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import questions
 from bot.access import AccessPolicy
 from bot.bundles import bundle_key, merge_bundles
+from bot.claimed_run import ClaimedRun, RunEnding
 from bot.questions import Bound
 from bot.storage import (
     agents,
@@ -54,55 +54,6 @@ DAMAGED = N_("I can't read a message that I stored for you: it was damaged on my
 
 class ClaimLost(Exception):
     """Another worker has claimed this conversation: nothing of this worker's run was recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedRun:
-    """A run to execute: the claimed conversation and what it must answer."""
-
-    conversation: str
-    thread: Thread
-    fence: int
-    run: int
-    attempt: int
-    requester: str
-    language: str  # of the requester, in which this run speaks
-    started: float  # unix time of the first attempt
-    reply_to: str
-    messages: tuple[Message, ...]
-    answers: tuple[Answer, ...]
-    model: str
-    may_use_model: Callable[[str], bool]  # whether it may answer the requester
-    effort: str  # of the model
-    agent: str  # "" for the default one
-    title: str
-    first: bool  # no run of the conversation has ended yet
-    fresh: bool  # the checkpoint cannot hold unfinished work
-    resumed: bool  # there may be more messages for it: it was begun or queued before, or it takes only answers
-    stop_by: str  # who stopped it before a restart
-    posted: tuple[SentMessage, ...]  # what is visible of its reply already
-
-    @property
-    def author(self) -> Author:
-        """The requester, with their name if a message of theirs is known."""
-        known = (each.author for each in self.messages if each.author.id == self.requester)
-        return next(known, Author(self.requester, "", language=self.language))
-
-    @property
-    def payer(self) -> str:
-        """The id of the person whose budgets pay: the requester, or who had their request repeated."""
-        return next((each.resent_by for each in self.messages if each.resent_by), self.requester)
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnding:
-    """How a run ended."""
-
-    state: RunState
-    asks: tuple[Ask | Approve, ...] = ()
-    title: str = ""
-    clean: bool = True  # the checkpoint holds nothing unfinished
-    asked: bool = False  # questions were asked while the turn worked
 
 
 def claim_conversations(
@@ -263,7 +214,7 @@ def _claimed_run(
 ) -> ClaimedRun:
     messages = tuple(merge_bundles(taken).values())
     thread = Thread.parse(row.thread)
-    requester = Author(run.requester, "", language=run.language)
+    requester = run.author
     role = access.role_of(execute, thread, run.requester)
     return ClaimedRun(
         conversation=row.key,

@@ -14,7 +14,8 @@ from agent.messages import Message
 from agent.stored_json import Damaged
 from bot import claims
 from bot.background import run_forever
-from bot.commands import REGISTRY, CommandCall, CommandService
+from bot.commands.call import CommandCall, CommandService
+from bot.commands.registry import REGISTRY
 from bot.skills.commands import request_skill
 from bot.storage import audit, inbox, languages, outbox
 from bot.storage.audit import AuditEvent, AuditKind

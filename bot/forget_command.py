@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agent.blocks import Ask, command_hint
 from agent.messages import Kind, Message, Thread
+from bot.commands.call import CommandCall
 from bot.deeds import Decision
 from bot.storage import outbox
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import enqueue_job, has_job
 from catalogue import N_, _, every_translation
-
-if TYPE_CHECKING:
-    from bot.commands import CommandCall
 
 FORGET_PERSON_JOB = "forget_person"
 YES, NO = N_("Forget me"), N_("Keep everything")

@@ -203,7 +203,7 @@ def _finish_conversation(
     forgetting.forget_in_conversation(execute, person, key, counted, private=private)
     for run in waiting:
         runs.finish_run(execute, run.id, RunState.STOPPED, now)
-        thread, author = Thread.parse(row.thread) if row else None, Author(run.requester, "", language=run.language)
+        thread, author = Thread.parse(row.thread) if row else None, run.author
         if thread:
             with languages.speak_to(execute, thread, author):
                 mention = run.requester

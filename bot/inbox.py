@@ -19,7 +19,7 @@ from typing import Protocol
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from agent.skills.library import SkillLibrary
 from bot import claims, pairing, questions
-from bot.commands import REGISTRY
+from bot.commands.registry import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current

@@ -11,7 +11,7 @@ from functools import partial
 from agent.blocks import Approve, Ask, View
 from bot import claims, questions
 from bot.approvals import RoutedApproval, ask_elsewhere, question_columns, send_long_call
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.config.schema import ServiceLimits
 from bot.inbox import longest_wait
 from bot.permissions import TurnPermissions

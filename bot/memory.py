@@ -17,7 +17,7 @@ from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import claims
 from bot.budgets import Budgets
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.config.schema import Config
 from bot.current import Current
 from bot.jobs import Effect

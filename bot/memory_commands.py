@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -14,20 +13,18 @@ from agent.memory.visibility import Memory, MemoryKind, is_of_workspace
 from agent.messages import Thread
 from agent.stored_json import Damaged
 from bot import deeds
+from bot.commands.call import CommandCall
 from bot.memory import is_enabled
 from bot.memory_facts import place_of
 from bot.outbox import files_payload
+from bot.plain_text import without_formatting
 from bot.spool import command_folder
 from bot.storage import inbox, outbox, people
 from bot.storage import memory as stored
 from bot.storage.rows import parse_row_id
-from bot.work_commands import without_formatting
 from catalogue import N_, _, ngettext
 from channels.base import MessageLinker, OutgoingFile
 from channels.shared.texts import shorten
-
-if TYPE_CHECKING:
-    from bot.commands import CommandCall
 
 MAX_SHOWN = 15
 MAX_EXPORTED = 100_000

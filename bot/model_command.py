@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.models.presets import effort_names
 from agent.near_misses import closest_name, split_name
+from bot.commands.call import CommandCall
 from bot.storage import agents, conversations
 from bot.storage.audit import AuditKind
 from catalogue import _, join_sentences, list_items
-
-if TYPE_CHECKING:  # it imports this module
-    from bot.commands import CommandCall
 
 DEFAULT = "default"  # the model, or the effort, of the configuration
 

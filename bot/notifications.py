@@ -17,12 +17,12 @@ from agent.messages import Author, Thread
 from bot.config.push import PushEvent
 from bot.config.schema import Config
 from bot.current import Current
-from bot.schedules.timing import find_zone
 from bot.storage import held_pings, languages, outbox, people
 from bot.storage.database import Database, Execute
 from bot.storage.held_pings import HeldPing
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.people import PersonRow
+from bot.times import find_zone
 from catalogue import N_, _, ngettext
 
 PUSH_JOB, DIGEST_JOB = "push", "digest"

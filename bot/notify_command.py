@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agent.blocks import command_hint
 from bot import access
+from bot.commands.call import CommandCall
 from bot.notifications import enqueue_digest, parse_clock_time
 from bot.push import is_bark_server
 from bot.storage import people
 from bot.storage.people import PersonRow
 from catalogue import N_, _, join_sentences
-
-if TYPE_CHECKING:  # it lists this command
-    from bot.commands import CommandCall
 
 NOTIFY_WORDS = "on | off | SECONDS | here | dm | bark URL | quiet 22:00-07:00 | digest 18:00"
 USAGE = N_("Use `{on}`, `{off}`, or `{number}` (seconds).")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import orjson
 
 from agent.blocks import command_hint
 from agent.messages import Thread
+from bot.commands.call import CommandCall
 from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.outbox import files_payload
@@ -27,9 +27,6 @@ from sandbox.base import FOLDERS
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.safe_files import list_files
 from sandbox.inside.search import WalkBounds
-
-if TYPE_CHECKING:
-    from bot.commands import CommandCall
 
 EXPORT_JOB = "export_person"
 EXPORT_NAME = "my-data.jsonl"

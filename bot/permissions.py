@@ -25,7 +25,7 @@ from agent.permissions.rules import (
 )
 from bot.access import AccessPolicy
 from bot.approvals import find_approval_rule, may_approve, route_approval
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.config.schema import Config
 from bot.config.team import ApprovalRule, Right, RoleConfig
 from bot.current import Current

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.permissions.rules import Rule, Verdict
 from bot import deeds
+from bot.commands.call import CommandCall
 from bot.deeds import Deed
 from bot.permissions import is_in_force, rules_in_force
 from bot.questions import describe_grant
@@ -16,9 +16,6 @@ from bot.storage.audit import AuditKind
 from bot.storage.grants import GrantRow
 from catalogue import N_, _, list_items
 from channels.shared.texts import shorten
-
-if TYPE_CHECKING:  # it imports this module
-    from bot.commands import CommandCall
 
 MAX_CALL_CHARS = 120
 RULE_LINES: dict[Verdict, str] = {

@@ -169,7 +169,7 @@ def _announce_decision(execute: Execute, question: QuestionRow, text: str, messa
         return
     other, reader, reply_to = Thread.parse(question.asked_in), Author("", ""), ""
     if other == message.thread.without_topic:
-        other, reader = Thread.parse(row.thread), Author(run.requester, "", language=run.language)
+        other, reader = Thread.parse(row.thread), run.author
         reply_to = run.reply_to
     with languages.speak_to(execute, other, reader):
         option = next((each for each in APPROVAL_OPTIONS if text in every_translation(each)), text)
@@ -273,7 +273,7 @@ def attribute_request(
             if question.kind == QuestionKind.APPROVE and asking.requester != authors[question.answer_key]:
                 del authors[question.answer_key]
                 if first.key == question.answer_key:
-                    requester = Author(asking.requester, "", language=asking.language)
+                    requester = asking.author
                     first = replace(first, id=asking.reply_to, author=requester)
             authors |= {person: person for person in runs.people_of(asking)}
     others = filter(None, (person for message in messages for person in (message.resent_by, *message.bound_by)))
@@ -341,7 +341,7 @@ def close_expired_questions(execute: Execute, conversation: str, now: float) -> 
             thread = Thread.parse(row.thread)
             audit.record(execute, AuditEvent(AuditKind.APPROVAL_EXPIRED, thread, run=question.run, what=what))
         if row and run:
-            nobody = Author(run.requester, "", language=run.language)
+            nobody = run.author
             thread = Thread.parse(row.thread)
             click = Message(
                 thread, key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id, origin=Origin.SYSTEM

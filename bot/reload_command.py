@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from agent.messages import Message
+from bot.commands.call import CommandCall
 from bot.reload import ReloadOutcome
 from bot.storage import languages, outbox
 from bot.storage.database import Execute
 from catalogue import _, join_sentences, list_items
-
-if TYPE_CHECKING:  # it imports this module
-    from bot.commands import CommandCall
 
 
 def reload_command(call: CommandCall) -> str:

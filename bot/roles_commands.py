@@ -5,22 +5,19 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.access import Standing
+from bot.commands.call import CommandCall
 from bot.config.team import OWNER, Right, RoleConfig
 from bot.deeds import GIVE_ROLE
 from bot.known_people import is_possible_id, suggest_people
+from bot.plain_text import without_formatting
 from bot.storage import audit, people, person_roles
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.person_roles import chat_subject, person_subject
-from bot.work_commands import without_formatting
 from catalogue import N_, _, join_sentences, list_items
-
-if TYPE_CHECKING:
-    from bot.commands import CommandCall
 
 log = logging.getLogger(__name__)
 

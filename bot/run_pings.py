@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.blocks import Final
 from bot import access
 from bot.artifacts import Artifacts
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.config.push import PushEvent
 from bot.current import Current
 from bot.notifications import Ping, route_ping

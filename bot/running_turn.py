@@ -14,7 +14,7 @@ from agent.messages import Kind, Message
 from bot import claims
 from bot.attachments import Attachments
 from bot.budgets import Budgets
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.current import Current
 from bot.feed import RunFeed
 from bot.inbox import longest_wait

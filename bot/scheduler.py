@@ -14,7 +14,7 @@ from agent.blocks import Notice
 from agent.messages import Message, Thread
 from bot import claims
 from bot.background import run_forever
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.current import Current
 from bot.inbox import longest_wait
 from bot.running_turn import RunningTurn

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
+from bot.commands.call import CommandCall
+from bot.plain_text import without_formatting
 from bot.storage import transcripts
-from bot.work_commands import without_formatting
 from catalogue import N_, _, list_items
-
-if TYPE_CHECKING:
-    from bot.commands import CommandCall
 
 MAX_FOUND, SNIPPET_CHARS = 10, 160
 

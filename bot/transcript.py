@@ -10,7 +10,7 @@ from agent.blocks import NOTED_STEP, Approve, Ask, Block, Notice, Step, Text, Vi
 from agent.messages import Message
 from bot import claims
 from bot.artifacts import Artifacts
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.storage import transcripts
 from bot.storage.database import Execute
 from bot.storage.states import EntryKind

@@ -15,7 +15,7 @@ from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place
 from agent.memory.words import content_words, find_grounds, own_words
 from agent.messages import Author
 from bot import claims
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.current import Current
 from bot.deeds import CHANGE_WORKSPACE_NOTE
 from bot.memory_facts import NewFact, statement_of, store_fact

@@ -22,7 +22,8 @@ from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.background import until_stored
 from bot.budgets import Budgets
-from bot.claims import ClaimedRun, ClaimLost, RunEnding
+from bot.claimed_run import ClaimedRun, RunEnding
+from bot.claims import ClaimLost
 from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.expected_cost import RequestCosts

@@ -10,7 +10,7 @@ from agent.blocks import Final, View
 from agent.context import WorkClock
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
-from bot.claims import RunEnding
+from bot.claimed_run import RunEnding
 from bot.config.schema import ServiceLimits
 from bot.live_questions import StoredLiveQuestions
 from bot.running_turn import Account, StoredSteering

@@ -6,26 +6,23 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.spending import PlannedCall
 from bot.budget_limits import limits_of, period_bounds
 from bot.budget_texts import describe_left, format_money
+from bot.commands.call import CommandCall
 from bot.deeds import SEE_TEAM_USAGE
 from bot.outbox import files_payload
+from bot.plain_text import without_formatting
 from bot.spool import command_folder
 from bot.storage import outbox, people, usage
 from bot.storage.budgets import read_counter
 from bot.storage.usage import Payer, Spending
 from bot.usage_chart import draw_bars
-from bot.work_commands import without_formatting
 from catalogue import N_, _, ngettext
 from channels.base import OutgoingFile
-
-if TYPE_CHECKING:
-    from bot.commands import CommandCall
 
 CHART_DAYS = 30
 CHART_NAME = "usage.png"

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Mode
 from bot import allowance
 from bot.allowance import Lineage
 from bot.approvals import may_answer
+from bot.commands.call import CommandCall
+from bot.plain_text import plain_line
 from bot.storage import conversations, inbox, runs
 from bot.storage import questions as stored_questions
 from bot.storage.runs import RunRow
 from bot.storage.states import QuestionState, RunState
 from catalogue import N_, _, join_sentences, localized
-from channels.shared.texts import shorten
 
-if TYPE_CHECKING:  # it lists these commands
-    from bot.commands import CommandCall
-
-MAX_LINE_CHARS = 60  # of a title or a question in an answer
 USAGE = {
     "plan": N_(
         "`{command}` makes a plan first. I only read and search until you agree, and you can change or cancel the plan."
@@ -81,13 +76,3 @@ def describe_waiting(call: CommandCall) -> str:
         if may_answer(call.execute, access, question, call.thread, person):
             return _("I'm waiting for your answer to “{question}”.", question=plain_line(question.text))
     return _("I'm waiting for somebody else's answer to “{question}”.", question=plain_line(asked[0].text))
-
-
-def plain_line(text: str) -> str:
-    """Return the beginning of a text on one line."""
-    return shorten(without_formatting(text), MAX_LINE_CHARS)
-
-
-def without_formatting(text: str) -> str:
-    """Return a text on one line, without characters that would format it."""
-    return " ".join(re.sub(r"[|\[\]\\<>#]+", " ", re.sub("[`*~]+", "", text)).split())

@@ -13,7 +13,7 @@ from agent.sections import AgentSettings
 from agent.tools import make_tools
 from agent.web.fetcher import WebFetcher
 from bot.__main__ import command_line_parser
-from bot.commands import COMMANDS, REGISTRY
+from bot.commands.registry import COMMANDS, REGISTRY
 from bot.config.loader import channel_modules, environment_names, load_config
 from bot.config.reference import settings_page, settings_table
 from bot.version import VERSION

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
 from bot import deeds, questions
+from bot.commands.call import CommandCall
 from bot.schedules import proposals
-from bot.schedules.firing import Fired, enqueue_check, fire, owner_of, record_change, withdraw_fire
-from bot.schedules.timing import TimingError, find_zone, local_time, next_time
+from bot.schedules.firing import Fired, enqueue_check, fire, record_change, withdraw_fire
+from bot.schedules.timing import next_time
 from bot.schedules.words import describe_line, describe_next, format_times
 from bot.storage import conversations, inbox, languages, people, runs, schedules
 from bot.storage.rows import parse_row_id
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
+from bot.times import TimingError, find_zone, local_time
 from bot.work_commands import busy_answer
 from catalogue import N_, _, join_sentences
-
-if TYPE_CHECKING:  # it lists these commands
-    from bot.commands import CommandCall
 
 SCHEDULE_WORDS = "REQUEST | pause N | resume N | run N | here N | delete N | history N"
 MAX_FIRES = 10  # in the history
@@ -180,7 +178,7 @@ def _run(call: CommandCall, row: ScheduleRow) -> str:
     if schedules.is_busy(call.execute, row):
         return _("I'm still working on it.")
     fired = Fired()
-    with languages.speak_to(call.execute, row.place, owner_of(row)):
+    with languages.speak_to(call.execute, row.place, row.who.person):
         fire(call.execute, call.current.access, row, call.now, call.now, fired)
     if fired.said and row.kind != ScheduleKind.REMINDER:
         return _("Schedule {number} did not run. It says why where it posts.", number=row.id)

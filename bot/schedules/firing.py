@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from agent.blocks import command_hint
-from agent.messages import Author, Message, Origin, Quote
+from agent.messages import Message, Origin, Quote
 from agent.schedules import MissedRule, ScheduleKind
 from bot import questions
 from bot.access import AccessPolicy
 from bot.budget_limits import Limit, record_used_up
 from bot.config.team import Right
-from bot.schedules.timing import TimingError, local_time, next_time, times_until
+from bot.plain_text import without_formatting
+from bot.schedules.timing import next_time, times_until
 from bot.schedules.words import format_times
 from bot.storage import audit, conversations, inbox, languages, outbox, schedules
 from bot.storage.audit import AuditEvent, AuditKind
@@ -28,7 +29,7 @@ from bot.storage.jobs import enqueue_job
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
 from bot.tasks.starting import add_fire
-from bot.work_commands import without_formatting
+from bot.times import TimingError, local_time
 from catalogue import N_, _
 from channels.shared.texts import shorten
 
@@ -66,7 +67,7 @@ def fire_due(
     _restore_times(execute, now, everything=at_start)
     for row in schedules.due_schedules(execute, now, BATCH):
         try:
-            with languages.speak_to(execute, row.place, owner_of(row)):
+            with languages.speak_to(execute, row.place, row.who.person):
                 _fire_in_time(execute, access, row, now, grace_seconds, fired)
         except (TimingError, ValueError) as error:  # it must not block the others
             log.error("schedule.broken id=%d reason=%s", row.id, error)  # noqa: TRY400 — the reason is enough
@@ -187,12 +188,12 @@ def begin_run(execute: Execute, row: ScheduleRow, due: float, now: float, quotes
 
 def make_message(row: ScheduleRow, due: float, now: float, quotes: tuple[Quote, ...] = ()) -> Message:
     """Return the message of a fire: the owner's, at the address where the schedule posts."""
-    author = Author(row.owner, row.name, guest=bool(row.guest), language=row.language)
+    who = row.who
     when = f"{local_time(due, row.zone):%Y-%m-%d %H:%M} {row.zone}"
     text = f"{row.what}\n\n[Schedule {row.id}, due {when}]"
     key = f"sched:{row.id}:{due:.3f}"
     return Message(
-        row.place, key, "", author, text, now, private=bool(row.private), quotes=quotes, origin=Origin.SCHEDULE
+        who.thread, key, "", who.person, text, now, private=who.private, quotes=quotes, origin=Origin.SCHEDULE
     )
 
 
@@ -219,11 +220,6 @@ def pause_and_say(execute: Execute, access: AccessPolicy, row: ScheduleRow, word
     for person in access.reachable_operators(execute, console=False):
         if (chat := person.private_chat) and chat != row.place.without_topic:
             outbox.enqueue_notice(execute, chat, words, key=f"{key}:{person.person}", now=now)
-
-
-def owner_of(row: ScheduleRow) -> Author:
-    """Return the owner as an author."""
-    return Author(row.owner, row.name, guest=bool(row.guest), language=row.language)
 
 
 def short_words(row: ScheduleRow, sentence: str, **values: object) -> str:

@@ -5,10 +5,10 @@ A press on a button is a command, `schedule confirm NUMBER`, so that one place s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agent.blocks import Ask
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Kind, Message, Requester, Thread
 from agent.permissions.rules import Subject, ToolUse, judge
 from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingForm
 from bot.config.schema import Config
@@ -17,12 +17,14 @@ from bot.current import Current
 from bot.deeds import Decision
 from bot.permissions import rules_in_force
 from bot.schedules.firing import short_words
-from bot.schedules.timing import TimingError, find_zone, has_offset, next_time, parse_timing, shortest_interval
+from bot.schedules.timing import has_offset, next_time, parse_timing, shortest_interval
 from bot.schedules.words import confirmation_text
 from bot.storage import languages, outbox, people, schedules
 from bot.storage.database import Execute
+from bot.storage.rows import requester_columns
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import ScheduleState
+from bot.times import TimingError, find_zone
 from catalogue import N_, _, every_translation
 from channels.base import Receipt
 
@@ -39,17 +41,8 @@ class ProposalRefused(Exception):
     """A schedule that cannot be; the message is for the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposer:
-    """The person for whom a schedule is proposed, and where they are."""
-
-    person: Author
-    thread: Thread
-    private: bool
-
-
 def propose_schedule(
-    execute: Execute, current: Current, who: Proposer, request: ScheduleRequest, now: float
+    execute: Execute, current: Current, who: Requester, request: ScheduleRequest, now: float
 ) -> ScheduleRow:
     """Store a new or changed schedule as a proposal, and ask its owner. Raises ProposalRefused."""
     channel, config = who.thread.channel, current.config
@@ -71,7 +64,7 @@ def propose_schedule(
     return row
 
 
-def find_own(execute: Execute, who: Proposer, number: int) -> ScheduleRow:
+def find_own(execute: Execute, who: Requester, number: int) -> ScheduleRow:
     """Return a schedule of a person. Raises ProposalRefused."""
     row = schedules.find_schedule(execute, number)
     if row is None or (row.channel, row.owner) != (who.thread.channel, who.person.id):
@@ -80,7 +73,7 @@ def find_own(execute: Execute, who: Proposer, number: int) -> ScheduleRow:
 
 
 def _new_values(
-    execute: Execute, current: Current, who: Proposer, request: ScheduleRequest, old: ScheduleRow | None, now: float
+    execute: Execute, current: Current, who: Requester, request: ScheduleRequest, old: ScheduleRow | None, now: float
 ) -> dict[str, object]:
     """Return the columns of a proposal. Raises ProposalRefused and TimingError."""
     config = current.config
@@ -100,13 +93,7 @@ def _new_values(
     if shortest_interval(timing, now) < least:
         raise ProposalRefused(f"the shortest interval of a schedule is {least / 60:g} minutes.")
     return {
-        "channel": who.thread.channel,
-        "owner": who.person.id,
-        "name": who.person.name,
-        "language": who.person.language,
-        "guest": int(who.person.guest),
-        "private": int(who.private),
-        "thread": old.thread if old else str(who.thread),
+        **requester_columns(replace(who, thread=old.place) if old else who, "owner"),
         "kind": kind,
         "what": what,
         "url": url,
@@ -123,7 +110,7 @@ def _new_values(
 
 
 def _choose_zone(
-    execute: Execute, config: Config, who: Proposer, request: ScheduleRequest, old: ScheduleRow | None
+    execute: Execute, config: Config, who: Requester, request: ScheduleRequest, old: ScheduleRow | None
 ) -> str:
     """Return the zone that was named, the schedule's, the person's, or the configured one; never the machine's."""
     known = people.zone_of(execute, who.thread.channel, who.person.id)
@@ -145,7 +132,7 @@ def may_read_page(execute: Execute, current: Current, place: Thread, person: str
 
 def ask_owner(execute: Execute, row: ScheduleRow, now: float) -> None:
     """Enqueue the question whether a proposal is right, in the owner's language. Raises TimingError."""
-    with languages.speak_to(execute, row.place, Author(row.owner, row.name, language=row.language)):
+    with languages.speak_to(execute, row.place, row.who.person):
         text = confirmation_text(row, now)
         ask = Ask(f"{Decision.SCHEDULE}{row.id}", text, (_(YES), _(NO)), free_text=False)
         outbox.enqueue_notice(execute, row.thread, text, key=f"sched:{row.id}:ask", now=now, asks=(ask,))
@@ -153,7 +140,7 @@ def ask_owner(execute: Execute, row: ScheduleRow, now: float) -> None:
 
 def ask_to_change(execute: Execute, row: ScheduleRow, verb: str, run: int, now: float) -> None:
     """Enqueue the question whether a schedule is to be paused or deleted, where it posts, in the owner's language."""
-    with languages.speak_to(execute, row.place, Author(row.owner, row.name, language=row.language)):
+    with languages.speak_to(execute, row.place, row.who.person):
         text = short_words(row, CHANGES[verb])
         ask = Ask(f"{Decision.SCHEDULE}{verb}-{row.id}", text, (_(YES), _(NO)), free_text=False)
         key = f"sched:{row.id}:{verb}:{run}"

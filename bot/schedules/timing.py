@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from itertools import islice, pairwise
-from zoneinfo import ZoneInfo
 
 from agent.schedules import ScheduleRequest, Timing, TimingForm
+from bot.times import TimingError, find_zone, local_time
 
 CRON_FIELDS = 5
 MAX_EXPRESSION_CHARS = 100
 COMPARED_FIRES = 60  # of which the least interval is measured
-
-
-class TimingError(Exception):
-    """A time that cannot be; the message says what to write instead."""
-
-
-@lru_cache(maxsize=256)
-def find_zone(name: str) -> ZoneInfo:
-    """Return a time zone. Raises TimingError."""
-    try:
-        if "/" not in name and name != "UTC":
-            raise ValueError(name)
-        return ZoneInfo(name)
-    except (ValueError, OSError, KeyError) as error:  # KeyError: ZoneInfoNotFoundError
-        raise TimingError(f"{name!r} is not an IANA time zone; write one such as Europe/Berlin or UTC") from error
-
-
-def local_time(at: float, zone: str) -> datetime:
-    """Return a unix time in a time zone. Raises TimingError."""
-    return datetime.fromtimestamp(at, UTC).astimezone(find_zone(zone))
 
 
 def times_after(timing: Timing, then: float) -> Iterator[float]:

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from functools import partial
 
 from agent.blocks import View
-from agent.messages import Author, Origin
+from agent.messages import Origin
 from agent.schedules import NOTHING_NEW, ScheduleRequest
 from bot.artifacts import Artifacts
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.current import Current
 from bot.exposure import inherit_exposure
 from bot.schedules.proposals import (
     DECIDABLE,
     ProposalRefused,
-    Proposer,
     ask_to_change,
     find_own,
     propose_schedule,
@@ -46,9 +45,7 @@ class TurnSchedules:
         self._store = store
         self._current = current
         self._wake_outbox = wake_outbox
-        said = [message for message in job.messages if message.author.id == job.requester]
-        person = said[0].author if said else Author(job.requester, "", language=job.language)
-        self._who = Proposer(person, job.thread, any(message.private for message in said))
+        self._who = job.who
         self._run = job.run
         self._conversation = job.conversation
 

@@ -11,7 +11,7 @@ from agent.messages import Quote
 from agent.web.addresses import WebError
 from bot.current import Current
 from bot.jobs import Effect
-from bot.schedules.firing import begin_run, owner_of, pause_and_say, short_words
+from bot.schedules.firing import begin_run, pause_and_say, short_words
 from bot.schedules.proposals import may_read_page
 from bot.storage import languages, schedules
 from bot.storage.database import Database, Execute
@@ -60,7 +60,7 @@ class WatchJobs:
             still = schedules.find_schedule(execute, number)
             if still is None or still.url != row.url:  # deleted or changed meanwhile
                 return
-            with languages.speak_to(execute, still.place, owner_of(still)):
+            with languages.speak_to(execute, still.place, still.who.person):
                 if fault:
                     self._record_fault(execute, still, due, fault)
                 else:

@@ -7,9 +7,10 @@ from datetime import datetime
 from itertools import islice
 
 from agent.schedules import MissedRule, ScheduleKind, Timing, TimingForm
-from bot.schedules.timing import local_time, times_after
+from bot.plain_text import without_formatting
+from bot.schedules.timing import times_after
 from bot.storage.schedules import ScheduleRow
-from bot.work_commands import without_formatting
+from bot.times import local_time
 from catalogue import N_, _, current_language, format_duration, join_sentences, list_items
 from channels.shared.texts import shorten
 

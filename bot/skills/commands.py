@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, SkillSet, SkillState
 from bot import deeds
+from bot.commands.call import CommandCall
 from bot.config.schema import Config
 from bot.config.team import RoleConfig
 from bot.skills.jobs import enqueue_change
@@ -18,9 +18,6 @@ from bot.storage.states import ConversationState
 from bot.work_commands import describe_waiting, start_over_hint
 from catalogue import N_, _, join_sentences, localized
 from channels.shared.texts import shorten
-
-if TYPE_CHECKING:
-    from bot.commands import CommandCall
 
 MAX_DESCRIPTION_CHARS = 120
 ACTIONS = ("enable", "disable", "diff", "accept", "decline", "rollback")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.messages import Message
@@ -20,6 +19,7 @@ from agent.skills.errors import SkillError
 from agent.skills.git_source import clone_skill
 from agent.skills.library import SkillLibrary
 from agent.skills.tree import MAX_TREE_BYTES
+from bot.commands.call import CommandCall
 from bot.skills.decisions import enqueue_question, render_diff
 from bot.storage import audit, languages, outbox
 from bot.storage.audit import AuditEvent, AuditKind
@@ -28,9 +28,6 @@ from bot.storage.jobs import BackgroundJob, enqueue_job
 from catalogue import N_, _
 from channels.base import Channel, Refused, TryLater
 from sandbox.disk.file_threads import run_file_work
-
-if TYPE_CHECKING:
-    from bot.commands import CommandCall
 
 log = logging.getLogger(__name__)
 

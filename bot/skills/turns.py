@@ -11,7 +11,7 @@ from agent.context import TurnContext
 from agent.messages import Author
 from agent.skills.changes import SkillChange, stage_files
 from agent.skills.library import SkillFolders, SkillLibrary, TurnSkills
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.config.schema import Config
 from bot.current import Current
 from bot.deeds import CHANGE_SKILLS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from agent.messages import Requester
 from agent.stored_json import build_dataclass
 from bot.storage.database import Execute, Row
 
@@ -36,6 +37,19 @@ def insert_row(
         f" ON CONFLICT({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'} RETURNING *",
         values,
     )
+
+
+def requester_columns(who: Requester, person: str) -> dict[str, Any]:
+    """Return the columns that name a requester; the column `person` has the id of the person."""
+    return {
+        "channel": who.thread.channel,
+        person: who.person.id,
+        "name": who.person.name,
+        "language": who.person.language,
+        "guest": int(who.person.guest),
+        "private": int(who.private),
+        "thread": str(who.thread),
+    }
 
 
 def parse_row_id(text: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from agent.messages import Message, Thread
+from agent.messages import Author, Message, Thread
 from agent.stored_json import build_dataclass
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
@@ -26,6 +26,11 @@ class RunRow:
     started: float
     language: str  # that the platform reported of the requester
     people: str = ""  # ids of those whose messages the run answers, separated by spaces; "": the requester
+
+    @property
+    def author(self) -> Author:
+        """The requester, without a name."""
+        return Author(self.requester, "", language=self.language)
 
 
 def has_open_run(execute: Execute) -> bool:

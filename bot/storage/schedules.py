@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.messages import Thread
+from agent.messages import Author, Requester, Thread
 from agent.schedules import Timing
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
@@ -66,6 +66,12 @@ class ScheduleRow:
     def place(self) -> Thread:
         """Where it posts. Raises ValueError where the address is damaged."""
         return Thread.parse(self.thread)
+
+    @property
+    def who(self) -> Requester:
+        """Its owner, and where it posts. Raises ValueError where the address is damaged."""
+        author = Author(self.owner, self.name, guest=bool(self.guest), language=self.language)
+        return Requester(author, self.place, bool(self.private))
 
     @property
     def conversation(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.messages import Author, Thread
+from agent.messages import Author, Requester, Thread
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, OPEN_TASK, InboxState, RunState, TaskKind, TaskState
@@ -62,9 +62,10 @@ class TaskRow:
         return Thread.parse(self.thread)
 
     @property
-    def author(self) -> Author:
-        """The person for whom it works."""
-        return Author(self.person, self.name, guest=bool(self.guest), language=self.language)
+    def who(self) -> Requester:
+        """For whom it works. Raises ValueError where the address is damaged."""
+        author = Author(self.person, self.name, guest=bool(self.guest), language=self.language)
+        return Requester(author, self.place, bool(self.private))
 
     @property
     def is_open(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from bot import deeds
-from bot.schedules.timing import local_time
+from bot.commands.call import CommandCall
+from bot.plain_text import plain_line
 from bot.storage import people, tasks
 from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState, TaskKind, TaskState
@@ -15,11 +15,8 @@ from bot.storage.tasks import TaskRow
 from bot.tasks.cancelling import cancel_task, end_follow_ups, stoppable_tasks
 from bot.tasks.runner import enqueue_tail
 from bot.tasks.starting import TaskRefused, retry_task
-from bot.work_commands import plain_line
+from bot.times import local_time
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
-
-if TYPE_CHECKING:  # it lists these commands
-    from bot.commands import CommandCall
 
 MAX_NAMED = 10  # in an answer
 TASK_WORDS = "NUMBER | NUMBER cancel | NUMBER retry"

@@ -88,7 +88,7 @@ def _report_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, no
     """Record the end of a task and enqueue its report. Return False if its end is recorded already."""
     if not tasks.end_task(execute, row.id, end.state, now, end.exit_code, str(end.reason)[:MAX_REASON_CHARS]):
         return False
-    with languages.speak_to(execute, row.place, row.author):
+    with languages.speak_to(execute, row.place, row.who.person):
         words = _describe_end(row, end, now)
         head = words.partition("\n")[0]
         without_words = _("Background task {number} has ended.", number=row.id) if row.private else ""

@@ -162,7 +162,7 @@ class CommandTasks:
         if limit is None:
             return None
         record_used_up(execute, limit, row.place, row.person, "command")
-        with languages.speak_to(execute, row.place, row.author):
+        with languages.speak_to(execute, row.place, row.who.person):
             return TaskEnd(TaskState.FAILED, reason=budgets.describe_used_up(limit))
 
     async def _execute(self, provider: SandboxProvider, row: TaskRow) -> TaskEnd:
@@ -197,7 +197,7 @@ class CommandTasks:
         tail = await self._tail(row)
 
         def enqueue(execute: Execute) -> None:
-            with languages.speak_to(execute, row.place, row.author):
+            with languages.speak_to(execute, row.place, row.who.person):
                 text = "\n".join([words, reports.fence(tail) if tail else _(NO_OUTPUT)])
                 outbox.enqueue_notice(execute, thread, text, key=job.key, now=time.time())
             self._wake_parts(Fired(said=True))

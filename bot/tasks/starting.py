@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.messages import Author, Message, Origin, Thread
+from agent.messages import Message, Origin, Requester
 from agent.permissions.rules import Subject, ToolUse, Verdict
 from bot import allowance
 from bot.allowance import Lineage, UsedUp
@@ -14,13 +14,14 @@ from bot.config.team import Right
 from bot.current import Current
 from bot.exposure import inherit_exposure
 from bot.permissions import judge_for_role
-from bot.schedules.timing import local_time
+from bot.plain_text import without_formatting
 from bot.storage import agents, audit, conversations, inbox, people, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
+from bot.storage.rows import requester_columns
 from bot.storage.states import TaskKind, TaskState
 from bot.storage.tasks import TaskRow
-from bot.work_commands import without_formatting
+from bot.times import local_time
 from catalogue import N_, _, localized
 from channels.shared.texts import shorten
 
@@ -47,20 +48,18 @@ class TaskRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlace:
+class TaskPlace(Requester):
     """For whom a task works, where it reports, and in which conversation's sandbox a command runs."""
 
-    person: Author
-    thread: Thread
-    private: bool
-    conversation: str
+    conversation: str = ""
     lineage: Lineage | None = None  # None: a person starts it
     people: tuple[str, ...] = ()  # ids of all for whom the run works that starts it; none: only the person
 
     @classmethod
     def of_task(cls, row: TaskRow) -> TaskPlace:
         """Return the place of a task."""
-        return cls(row.author, row.place, bool(row.private), row.conversation)
+        who = row.who
+        return cls(who.person, who.thread, who.private, row.conversation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +132,15 @@ def add_fire(execute: Execute, row: ScheduleRow, message: Message, stored: int |
 
 def store_follow_up(execute: Execute, row: TaskRow, text: str, now: float) -> None:
     """Let the agent continue in the conversation of a task. Its person's rights are checked when a turn takes it."""
-    lineage = allowance.next_step(execute, f"task:{row.id}")
+    lineage, who = allowance.next_step(execute, f"task:{row.id}"), row.who
     message = Message(
-        row.place,
+        who.thread,
         f"task:{row.id}",
         "",
-        row.author,
+        who.person,
         text,
         now,
-        private=bool(row.private),
+        private=who.private,
         root=lineage.root,
         generation=lineage.generation,
         origin=Origin.TOOL,
@@ -254,13 +253,7 @@ def _values(
         "key": key,
         "kind": kind,
         "state": state,
-        "channel": who.thread.channel,
-        "person": who.person.id,
-        "name": who.person.name,
-        "language": who.person.language,
-        "guest": int(who.person.guest),
-        "private": int(who.private),
-        "thread": str(who.thread),
+        **requester_columns(who, "person"),
         "conversation": who.conversation,
         "title": _title_of(title),
         "what": what,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from agent.messages import Author, Origin
+from agent.messages import Origin
 from bot import allowance
 from bot.allowance import Lineage, UsedUp
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.current import Current
 from bot.storage import languages, runs, tasks
 from bot.storage.database import Database, Execute
@@ -32,10 +32,8 @@ class TurnTasks:
         self._current = current
         self._runner = runner
         self._prefix = job.conversation
-        said = [message for message in job.messages if message.author.id == job.requester]
-        person = said[0].author if said else Author(job.requester, "", language=job.language)
-        private = any(message.private for message in said)
-        self._who = TaskPlace(person, job.thread, private, job.conversation, Lineage.of_run(job.messages))
+        who = job.who
+        self._who = TaskPlace(who.person, who.thread, who.private, job.conversation, Lineage.of_run(job.messages))
         self._worker = Worker("", job.agent, job.model, job.effort)
         self._run = job.run
         self._is_follow_up = is_follow_up(job)

@@ -13,7 +13,8 @@ from agent.blocks import Approve, Ask, Final
 from agent.context import NO_ANSWER
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot import claims, questions
-from bot.claims import ClaimedRun, ClaimLost, RunEnding
+from bot.claimed_run import ClaimedRun, RunEnding
+from bot.claims import ClaimLost
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox, longest_wait
 from bot.storage import conversations

@@ -15,7 +15,7 @@ from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot import claims
 from bot.command_runner import CommandRunner
-from bot.commands import CommandService
+from bot.commands.call import CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.storage import conversations, runs, transcripts

@@ -17,7 +17,8 @@ from agent.permissions.rules import Grant
 from bot import deeds, pairing
 from bot.admin.operations import Operations
 from bot.command_runner import CommandRunner
-from bot.commands import REGISTRY, CommandService
+from bot.commands.call import CommandService
+from bot.commands.registry import REGISTRY
 from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
 from bot.deeds import DEEDS, Decision, Deed

@@ -17,7 +17,7 @@ from agent.permissions.rules import Grant, RuleText, ToolUse
 from agent.sections import PermissionConfig
 from bot import claims, questions
 from bot.approvals import question_columns
-from bot.claims import ClaimedRun
+from bot.claimed_run import ClaimedRun
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, Right, RoleAssignment, RoleConfig, TeamConfig
 from bot.current import Current

@@ -13,6 +13,7 @@ from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Author, Message, Origin, Thread
 from agent.schedules import ScheduleRequest
 from bot import claims
+from bot.claimed_run import ClaimedRun
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.current import Current
 from bot.memory_facts import place_of
@@ -39,11 +40,11 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
         yield made
 
 
-async def begin(store: Database, current: Current, place: Thread, *, joined: bool) -> tuple[int, claims.ClaimedRun]:
+async def begin(store: Database, current: Current, place: Thread, *, joined: bool) -> tuple[int, ClaimedRun]:
     """Store a schedule of Jane, and begin a run of hers, which Eve may have joined."""
     now = time.time()
 
-    def work(execute: Execute) -> tuple[int, claims.ClaimedRun]:
+    def work(execute: Execute) -> tuple[int, ClaimedRun]:
         row = add_schedule(execute, now)
         conversation = conversations.current_conversation(execute, place, now)
         said = Message(place, "k", "1", JANE, SAID, now, private=place == DIRECT, origin=Origin.PERSON)

@@ -10,7 +10,7 @@ import pytest
 
 from agent.messages import Author, Kind, Message
 from bot import claims
-from bot.claims import ClaimedRun, RunEnding
+from bot.claimed_run import ClaimedRun, RunEnding
 from bot.storage import inbox, runs
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database

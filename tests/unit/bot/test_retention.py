@@ -13,7 +13,7 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from bot import claims
-from bot.claims import RunEnding
+from bot.claimed_run import RunEnding
 from bot.config.schema import AccessConfig, Config
 from bot.current import Current
 from bot.data_dir import conversation_folder

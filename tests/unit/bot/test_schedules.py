@@ -15,13 +15,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.messages import Author, Kind, Message, Origin, Thread
+from agent.messages import Author, Kind, Message, Origin, Requester, Thread
 from agent.schedules import ScheduleRequest, Timing
 from agent.spending import ModelCall
 from bot import allowance, claims
 from bot.access import AccessPolicy
 from bot.budget_limits import StandingBudgets
-from bot.commands import COMMANDS
+from bot.claimed_run import RunEnding
+from bot.commands.registry import COMMANDS
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
@@ -29,8 +30,8 @@ from bot.current import Current
 from bot.schedules import proposals
 from bot.schedules.command import begins_work
 from bot.schedules.firing import MAX_MADE_UP, Fired, fire_due, pause_and_say
-from bot.schedules.proposals import ProposalRefused, Proposer, propose_schedule
-from bot.schedules.timing import TimingError, next_time, parse_timing, times_after, times_until
+from bot.schedules.proposals import ProposalRefused, propose_schedule
+from bot.schedules.timing import next_time, parse_timing, times_after, times_until
 from bot.schedules.watches import describe_changes
 from bot.schedules.words import describe_next, describe_timing
 from bot.storage import audit, conversations, people, schedules
@@ -39,6 +40,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.schedules import ScheduleRow, move_next
 from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall, record_calls
+from bot.times import TimingError
 from catalogue import use_language
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS
@@ -193,7 +195,7 @@ async def test_work_is_a_message_of_the_owner_in_a_conversation_of_its_own_and_t
     fired = await bench.look(NOON + 2 * HOUR)
     assert not fired.runs
     assert fired.next_at is None, "a busy schedule must not wake the clock"
-    end = claims.RunEnding(RunState.DONE)
+    end = RunEnding(RunState.DONE)
     await bench.run(lambda execute: claims.finish_run(execute, job, end, NOON + 2.5 * HOUR))
     await bench.look(NOON + 2.5 * HOUR)
     assert await bench.fires() == [(1.0, "run"), (2.0, "run")]
@@ -207,7 +209,7 @@ async def test_times_that_a_person_confirmed_are_not_cut_within_a_day(bench: Ben
         await bench.look(now)
         claim = partial(claims.claim_conversations, access=OPEN_ACCESS, owner="p", now=now, longest=10.0, free=5)
         [job] = await bench.run(claim)
-        end = claims.RunEnding(RunState.DONE)
+        end = RunEnding(RunState.DONE)
         await bench.run(partial(claims.finish_run, job=job, ending=end, now=now))
     results = await bench.rows("SELECT result, count(*) FROM schedule_fires GROUP BY result")
     assert results == [("run", 96)]
@@ -304,7 +306,7 @@ async def test_a_time_that_its_own_run_skipped_is_not_called_missed(bench: Bench
     await bench.add(kind="work", missed="skip")
     await bench.look(NOON + HOUR)
     [job] = await bench.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "p", NOON + HOUR, 10.0, 5))
-    end = claims.RunEnding(RunState.DONE)
+    end = RunEnding(RunState.DONE)
     await bench.run(lambda execute: claims.finish_run(execute, job, end, NOON + 2.5 * HOUR))
     fired = await bench.look(NOON + 2.5 * HOUR)
     assert not fired.said
@@ -416,7 +418,7 @@ def current(role: str = "member", **values: Any) -> Current:
 
 
 async def propose(bench: Bench, request: ScheduleRequest, config: Current | None = None) -> ScheduleRow:
-    who = Proposer(JANE, HOME, private=True)
+    who = Requester(JANE, HOME, private=True)
     return await bench.run(lambda execute: propose_schedule(execute, config or current(), who, request, NOON))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent.blocks import Block, Failed, Final, Notice, Text, command_hint
 from agent.messages import Thread
-from bot.commands import REGISTRY
+from bot.commands.registry import REGISTRY
 from bot.spelled_reply import open_reply
 from channels.base import Reply, SentMessages
 from tests.fakes.slack import JANE, FakeSlack

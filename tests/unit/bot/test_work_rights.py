@@ -15,7 +15,7 @@ from agent.spending import ModelCall
 from bot import claims
 from bot.access import AccessPolicy
 from bot.budget_limits import StandingBudgets
-from bot.claims import ClaimedRun, RunEnding
+from bot.claimed_run import ClaimedRun, RunEnding
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment

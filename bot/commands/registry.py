@@ -6,19 +6,17 @@ outside (cancelling a task) follow the commit and can be repeated safely.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from agent.blocks import command_hint
-from agent.messages import Kind, Message, Thread
+from agent.messages import Kind
 from agent.skills.skill import Skill
 from bot import deeds, questions
 from bot.agent_command import run_agents_command
 from bot.audit_command import AUDIT_WORDS, audit_command
-from bot.config.team import RoleConfig
-from bot.current import Current
-from bot.deeds import Deed
+from bot.commands.call import Command, CommandCall
 from bot.forget_command import forget_command
 from bot.language_choice import CHOICES, change_language
 from bot.memory_commands import memory_command
@@ -26,23 +24,21 @@ from bot.model_command import model_command, models_command
 from bot.notify_command import NOTIFY_WORDS, notify_command
 from bot.own_data import export_command
 from bot.permissions_command import permissions_command
+from bot.plain_text import plain_line
 from bot.reload_command import reload_command
 from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from bot.schedules.command import SCHEDULE_WORDS, begins_work, schedule_command, zone_command
 from bot.search_command import search_command
 from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import audit, conversations, inbox, runs, tasks
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute
+from bot.storage import conversations, inbox, runs, tasks
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
 from bot.tasks.command import TASK_WORDS, asks_retry, describe_background, end_background, task_command, tasks_command
 from bot.usage_command import usage_command
-from bot.work_commands import begin_in_mode, busy_answer, describe_waiting, plain_line
+from bot.work_commands import begin_in_mode, busy_answer, describe_waiting
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
-from channels.base import Channel, CommandInfo, Health
+from channels.base import CommandInfo, Health
 from channels.shared.texts import shorten
 
 MAX_DESCRIPTION_CHARS = 60  # of a skill, in the list of commands
@@ -55,105 +51,6 @@ MAX_WITHDRAWN = 50
 MAX_NAMED_THREADS = 10  # in an answer
 ALREADY_ENDED = N_("That work has ended already, so there is nothing to stop.")
 NOT_LATEST = N_("That request is not the latest one here any more. Send it again to repeat it.")
-
-
-@dataclass(frozen=True, slots=True)
-class CommandService:
-    """Values and functions of the running service that commands use."""
-
-    current: Current
-    status: Callable[[], str]  # a few lines for operators: version, model, sandbox, running turns
-    health: Callable[[], Health]
-    stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
-    wake_scheduler: Callable[[], None]
-    channel: Callable[[str], Channel | None]
-    channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
-    wake_jobs: Callable[[], None] = lambda: None
-    wake_schedules: Callable[[], None] = lambda: None
-    wake_tasks: Callable[[], None] = lambda: None
-    stop_task: Callable[[int], None] = lambda _number: None
-    take_tool: Callable[[str], float | None] = lambda _tool: None  # counts a call, or returns when there is room
-    reload: Callable[[Message], None] = lambda message: None  # reads the configuration again for a command
-
-
-@dataclass(frozen=True, slots=True)
-class CommandCall:
-    """One use of a command."""
-
-    execute: Execute
-    message: Message
-    conversation: str
-    words: str  # what follows the command's name
-    service: CommandService
-    after: list[Callable[[], None]]  # to do after the commit
-    now: float
-
-    @property
-    def current(self) -> Current:
-        return self.service.current
-
-    def may(self, deed: Deed) -> bool:
-        """Return whether the person has the right for this deed as far as it reaches."""
-        return self.current.access.may_do(self.execute, self.thread, self.message.author.id, deed)
-
-    def refuse(self, command: str, deed: Deed) -> str:
-        """Say that the person's role does not let them use a command, and note it in the audit."""
-        self.record(AuditKind.ACCESS_DENIED, {"command": command})
-        if deed.is_beyond_chat and deed.right in self.role.rights:
-            return _(
-                "`{command}` reaches beyond this chat: it needs a role in the whole workspace, where yours is"
-                " **{role}**.",
-                command=command_hint(command),
-                role=self.workspace_role.name or "-",
-            )
-        return _(
-            "Your role here, **{role}**, doesn't let you use `{command}`. `{whoami}` shows what you may do.",
-            role=self.role.name,
-            command=command_hint(command),
-            whoami=command_hint("whoami"),
-        )
-
-    @property
-    def role(self) -> RoleConfig:
-        return self.current.access.role_of(self.execute, self.thread, self.message.author.id)
-
-    @property
-    def workspace_role(self) -> RoleConfig:
-        return self.current.access.workspace_role_of(self.execute, self.thread, self.message.author.id)
-
-    @property
-    def thread(self) -> Thread:
-        return self.message.thread
-
-    @property
-    def here(self) -> ConversationRow:
-        row = conversations.find_conversation(self.execute, self.conversation)
-        if row is None:
-            raise LookupError(f"there is no conversation {self.conversation}")
-        return row
-
-    def record(self, kind: AuditKind, what: Mapping[str, int | str]) -> None:
-        """Note in the audit what the command does."""
-        audit.record(self.execute, AuditEvent(kind, self.thread, self.message.author.id, what=what))
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command, `deed`
-    what every use of it is. `begins_work` says whether the agent works on such words: it counts as a message for the
-    rate limits.
-    """
-
-    name: str
-    help: str
-    run: Callable[[CommandCall], str]
-    words: str = ""
-    deed: Deed = deeds.SHOW
-    begins_work: Callable[[str], bool] = lambda _words: False
-
-    def answer(self, call: CommandCall) -> str:
-        """Run the command, if the person has the right."""
-        return self.run(call) if call.may(self.deed) else call.refuse(self.name, self.deed)
 
 
 def _help_command(call: CommandCall) -> str:

@@ -1,0 +1,67 @@
+"""A run that was claimed for a turn, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.blocks import Approve, Ask
+from agent.context import Answer
+from agent.messages import Author, Message, Requester, Thread
+from bot.storage.states import RunState
+from channels.base import SentMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A run to execute: the claimed conversation and what it must answer."""
+
+    conversation: str
+    thread: Thread
+    fence: int
+    run: int
+    attempt: int
+    requester: str
+    language: str  # of the requester, in which this run speaks
+    started: float  # unix time of the first attempt
+    reply_to: str
+    messages: tuple[Message, ...]
+    answers: tuple[Answer, ...]
+    model: str
+    may_use_model: Callable[[str], bool]  # whether it may answer the requester
+    effort: str  # of the model
+    agent: str  # "" for the default one
+    title: str
+    first: bool  # no run of the conversation has ended yet
+    fresh: bool  # the checkpoint cannot hold unfinished work
+    resumed: bool  # there may be more messages for it: it was begun or queued before, or it takes only answers
+    stop_by: str  # who stopped it before a restart
+    posted: tuple[SentMessage, ...]  # what is visible of its reply already
+
+    @property
+    def author(self) -> Author:
+        """The requester, with their name if a message of theirs is known."""
+        known = (each.author for each in self.messages if each.author.id == self.requester)
+        return next(known, Author(self.requester, "", language=self.language))
+
+    @property
+    def who(self) -> Requester:
+        """The requester, and where they asked."""
+        private = any(each.private for each in self.messages if each.author.id == self.requester)
+        return Requester(self.author, self.thread, private)
+
+    @property
+    def payer(self) -> str:
+        """The id of the person whose budgets pay: the requester, or who had their request repeated."""
+        return next((each.resent_by for each in self.messages if each.resent_by), self.requester)
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnding:
+    """How a run ended."""
+
+    state: RunState
+    asks: tuple[Ask | Approve, ...] = ()
+    title: str = ""
+    clean: bool = True  # the checkpoint holds nothing unfinished
+    asked: bool = False  # questions were asked while the turn worked

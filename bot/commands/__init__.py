@@ -1,0 +1,1 @@
+"""The commands that people use in a chat."""

@@ -1,0 +1,19 @@
+"""Text of people and models on one line of an answer, without formatting."""
+
+from __future__ import annotations
+
+import re
+
+from channels.shared.texts import shorten
+
+MAX_LINE_CHARS = 60  # of a title or a question in an answer
+
+
+def plain_line(text: str) -> str:
+    """Return the beginning of a text on one line."""
+    return shorten(without_formatting(text), MAX_LINE_CHARS)
+
+
+def without_formatting(text: str) -> str:
+    """Return a text on one line, without characters that would format it."""
+    return " ".join(re.sub(r"[|\[\]\\<>#]+", " ", re.sub("[`*~]+", "", text)).split())

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from agent.blocks import Approve, Ask
 from agent.context import Answer
 from agent.messages import Author, Message, Requester, Thread
+from bot.config.team import RoleConfig
+from bot.storage.exposures import ExposureRow
 from bot.storage.states import RunState
 from channels.base import SentMessage
 
@@ -37,6 +39,9 @@ class ClaimedRun:
     resumed: bool  # there may be more messages for it: it was begun or queued before, or it takes only answers
     stop_by: str  # who stopped it before a restart
     posted: tuple[SentMessage, ...]  # what is visible of its reply already
+    role: RoleConfig  # of the requester, at the claim as all below
+    roles: tuple[RoleConfig, ...]  # of everybody whose messages it answers
+    exposure: ExposureRow  # of the conversation
 
     @property
     def author(self) -> Author:

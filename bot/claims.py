@@ -25,6 +25,7 @@ from bot.storage import (
     agents,
     audit,
     conversations,
+    exposures,
     inbox,
     languages,
     outbox,
@@ -215,7 +216,9 @@ def _claimed_run(
     messages = tuple(merge_bundles(taken).values())
     thread = Thread.parse(row.thread)
     requester = run.author
-    role = access.role_of(execute, thread, run.requester)
+    people = dict.fromkeys((run.requester, *runs.people_of(run)))
+    roles = {person: access.role_of(execute, thread, person) for person in people}
+    role = roles[run.requester]
     return ClaimedRun(
         conversation=row.key,
         thread=thread,
@@ -238,6 +241,9 @@ def _claimed_run(
         resumed=posted is not None,
         stop_by=run.stop_by,
         posted=tuple(posted or ()),
+        role=role,
+        roles=tuple(dict.fromkeys(roles[person] for person in runs.people_of(run))),
+        exposure=exposures.find_exposure(execute, row.key),
     )
 
 

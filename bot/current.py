@@ -31,6 +31,7 @@ class Current:
     def __init__(self, config: Config, skills: SkillLibrary | None = None) -> None:
         self.config = config
         self.skills = skills
+        self._access: tuple[Config, AccessPolicy] | None = None  # with the configuration that it is made from
         self.languages = ChosenLanguages()
         self._uses: Counter[Agent] = Counter()
 
@@ -48,9 +49,13 @@ class Current:
     @property
     def access(self) -> AccessPolicy:
         """Who may talk on each channel; a person at this terminal could read everything anyway."""
-        rules = {entry.name: entry.access for entry in self.config.channels}
-        budgets = StandingBudgets.of(self.config.budgets, self.config.time_zone)
-        return AccessPolicy({"console": AccessConfig(open=True), **rules}, self.config.team, budgets, self.follow_ups)
+        config = self.config
+        if self._access is None or self._access[0] is not config:
+            rules = {entry.name: entry.access for entry in config.channels}
+            budgets = StandingBudgets.of(config.budgets, config.time_zone)
+            policy = AccessPolicy({"console": AccessConfig(open=True), **rules}, config.team, budgets, self.follow_ups)
+            self._access = config, policy
+        return self._access[1]
 
     @property
     def models(self) -> Mapping[str, str]:

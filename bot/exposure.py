@@ -13,13 +13,12 @@ from bot.storage.exposures import ExposureRow
 MAX_KNOWN_BYTES = MAX_KNOWN * DIGEST_BYTES
 
 
-async def load_exposure(store: Database, current: Current, conversation: str) -> Exposure:
+def open_exposure(store: Database, current: Current, row: ExposureRow) -> Exposure:
     """Return the exposure of a conversation, which stores each change."""
-    row = await store.run(partial(exposures.find_exposure, conversation=conversation), durable=False)
 
     async def save(exposure: Exposure) -> None:
         flags = (int(exposure.private), int(exposure.untrusted), int(exposure.files))
-        changed = ExposureRow(conversation, *flags, b"".join(exposure.known))
+        changed = ExposureRow(row.conversation, *flags, b"".join(exposure.known))
         await store.run(partial(exposures.store_exposure, row=changed))
 
     return Exposure(

@@ -318,7 +318,10 @@ class Outbox:
                     execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
                 )
 
-        await until_stored("outbox", lambda: self._store.run(work))  # unrecorded, it would be delivered again
+        # Unrecorded, it would be delivered again. A power failure may undo the end of a reply: its posts are recorded,
+        # so they would be edited only.
+        durable = state is not OutboxState.SENT or item.kind != OutboxKind.REPLY
+        await until_stored("outbox", lambda: self._store.run(work, durable=durable))
         if state is not OutboxState.SENT:  # a notice may follow from it
             self.wake()
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:

@@ -50,7 +50,7 @@ class TurnPermissions:
         self._store = store
         self._current = current
         self._job = job
-        self._roles: Sequence[RoleConfig] = ()  # at the last call
+        self._roles: Sequence[RoleConfig] = job.roles  # at the last call
         self._hidden: dict[str, bool] = {}  # the tools that were looked up, for the configuration and the roles:
         self._hidden_by: tuple[Config, Sequence[RoleConfig | None]] | None = None
         self._hiding: Sequence[Sequence[Rule]] = ()
@@ -60,23 +60,14 @@ class TurnPermissions:
         """The access rules in force."""
         return self._current.access
 
-    async def prepare(self) -> TurnPermissions:
-        """Look up the roles, so that `hides` knows them before the first call. Returns itself."""
-        await self._store.run(self._look_up_roles, durable=False)
-        return self
-
     async def refuse_work(self) -> Failed | None:
         """Return the end of a run whose requester may not have work done any more, and note it in the audit."""
-        role = await self._store.run(self._refuse_work)
-        return Failed(describe_refusal(role), "") if role else None
-
-    def _refuse_work(self, execute: Execute) -> RoleConfig | None:
         job = self._job
-        role = self.access.role_of(execute, job.thread, job.requester)
-        if Right.TALK in role.rights:
+        if Right.TALK in job.role.rights:
             return None
-        audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, job.thread, job.requester, run=job.run))
-        return role
+        denied = AuditEvent(AuditKind.ACCESS_DENIED, job.thread, job.requester, run=job.run)
+        await self._store.run(lambda execute: audit.record(execute, denied))
+        return Failed(describe_refusal(job.role), "")
 
     async def judge(self, use: ToolUse) -> Judgement:
         """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""

@@ -27,7 +27,7 @@ from bot.claims import ClaimLost
 from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.expected_cost import RequestCosts
-from bot.exposure import load_exposure
+from bot.exposure import open_exposure
 from bot.feed import Feed
 from bot.live_questions import StoredLiveQuestions
 from bot.log import run_var, thread_var
@@ -178,8 +178,8 @@ class TurnRunner:
         channel = self._channel(job.thread.channel)
         work.memory = await self._memory.recall(job, work.account.meter)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
-        context.permissions, context.questions = await work.questions.permissions.prepare(), work.questions
-        context.exposure = await load_exposure(self._store, self._current, job.conversation)
+        context.permissions, context.questions = work.questions.permissions, work.questions
+        context.exposure = open_exposure(self._store, self._current, job.exposure)
         context.brief, context.meter = work.agent.prompt_of(job.agent), work.account.meter
         context.notes, context.judged = work.account.notes, work.account.judged
         context.costs = RequestCosts(self._store, self.budgets, work.account.payer, work.account.meter)

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 PUBLIC_FOLDER = Path(__file__).parents[2] / "skills" / "public"
 MAX_SEARCH_DEPTH, MAX_SEARCHED_FOLDERS = 5, 2_000
+MAX_INLINE_STAMPS = 200  # more files are looked at in a thread
 MAX_DESCRIBED = 30  # with more skills, the brief has their names only
 INDEX_FILE = "INDEX.md"
 
@@ -187,18 +188,22 @@ class SkillLibrary:
     async def refresh(self) -> SkillSet:
         """Read the skills again if a file has changed, and return them. Never raises: a fault is one of a skill."""
         try:
-            await asyncio.to_thread(self.reload)
+            if len(self._watched) > MAX_INLINE_STAMPS or self._is_outdated():  # a look takes 3 µs a file
+                await asyncio.to_thread(self.reload)
         except Exception:  # the boundary: a turn works without skills
             log.exception("skills.not_read")
         return self.current
 
     def reload(self) -> None:
         """Do the work of `refresh`. Raises OSError."""
-        if self._read_folders != self.folders or is_changed(self._watched):
+        if self._is_outdated():
             with self.exclusive():
                 folders = self.folders
                 self._read_all()
                 self._read_folders = folders
+
+    def _is_outdated(self) -> bool:
+        return self._read_folders != self.folders or is_changed(self._watched)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -50,8 +50,7 @@ async def add_skills(
         await store.run(partial(_show_proposal, change=change, current=current, job=job))
         wake_outbox()
 
-    role = await store.run(lambda execute: current.access.role_of(execute, job.thread, job.requester))
-    allow = allowed_skills(current.config, job.agent, role)
+    allow = allowed_skills(current.config, job.agent, job.role)
     skills = TurnSkills(await library.refresh(), allow, propose if config.evolution else None)
     context.skills = skills
     context.brief = join_parts(context.brief, skills.brief())

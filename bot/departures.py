@@ -21,7 +21,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import BackgroundJob
 from catalogue import N_, _
-from channels.base import AccountChecker, Channel, ChannelError, Health
+from channels.base import AccountChecker, Channel, ChannelError, Health, TryLater
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,14 @@ CONFIRM_SECONDS = 20 * 3600.0  # between two answers that count as of different 
 CONNECT_SECONDS = 60.0  # a round waits so long for a channel
 ANSWER_SECONDS = 60.0
 POLL_SECONDS = 0.2
+MAX_WAITS = 3  # for one answer
+MAX_WAIT_SECONDS = 15.0
 MAX_FAULTS = 5  # in a row: then the others of the channel are asked in the next round
 PLATFORM = "platform"  # what the audit names in place of a person
-GONE = N_("{name} has left: on two days, {channel} said that the account is deactivated. So I ended what it had here.")
+GONE = N_(
+    "{name} has left: on two days, {channel} said that the account is deactivated or has left. So I ended what it had"
+    " here."
+)
 
 
 class DepartureJobs:
@@ -64,10 +69,11 @@ class DepartureJobs:
 
     async def _check_channel(self, checker: AccountChecker, found: list[PersonKey]) -> None:
         faults = 0
-        for person in found:
+        first = int(self._clock() // DAY_SECONDS) % len(found)  # so that a fault does not always spare the same
+        for person in found[first:] + found[:first]:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    is_gone = await checker.is_gone(person.id)
+                    is_gone = await _ask(checker, person.id)
             except (ChannelError, TimeoutError) as error:
                 log.info("departures.unknown person=%s reason=%s", person.key, error or "no answer in time")
                 faults += 1
@@ -102,6 +108,18 @@ class DepartureJobs:
                     rest = (*describe_offboarding(said), *describe_rest(self._current.config, said))
                 key = f"gone:{person.key}:{now:.3f}:{row.channel}:{row.person}"
                 outbox.enqueue_notice(execute, chat, "\n".join((first, *rest)), key=key, now=now)
+
+
+async def _ask(checker: AccountChecker, person: str) -> bool | None:
+    """Ask about one person, and wait where the platform limits the rate of calls. Raises ChannelError."""
+    for _attempt in range(MAX_WAITS):
+        try:
+            return await checker.is_gone(person)
+        except TryLater as error:
+            if error.after > MAX_WAIT_SECONDS:
+                raise
+            await asyncio.sleep(error.after)
+    return await checker.is_gone(person)
 
 
 async def _is_connected(channel: Channel) -> bool:

@@ -343,10 +343,10 @@ class TitleSetter(Protocol):
 
 @runtime_checkable
 class AccountChecker(Protocol):
-    """The further method of a channel whose platform says which accounts were deactivated."""
+    """The further method of a channel whose platform says which accounts were deactivated, or have left."""
 
     async def is_gone(self, person: str) -> bool | None:
-        """Return whether the account was deactivated; None where the platform does not know the person.
+        """Return whether the account was deactivated or has left; None where the platform does not say so.
 
         Raises ChannelError; the call may be repeated.
         """

@@ -1,4 +1,4 @@
-"""People whose accounts the platforms may have deactivated, and since when they say so."""
+"""People whose accounts the platforms may have deactivated, or who may have left, and since when they say so."""
 
 from __future__ import annotations
 

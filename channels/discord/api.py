@@ -48,6 +48,14 @@ class InteractionExpired(Refused):
     """The interaction can no longer be answered (10062, 10015, 50027)."""
 
 
+class MemberUnknown(Refused):
+    """The account is no member of the server (10007)."""
+
+
+class AccountUnknown(Refused):
+    """Discord has no account with this id (10013)."""
+
+
 class InteractionAnswered(InteractionExpired):
     """The interaction already has a response (40060)."""
 
@@ -56,7 +64,9 @@ class InteractionAnswered(InteractionExpired):
 _CODES: dict[int, type[Refused]] = {
     10003: ChatGone,
     10004: ChatGone,
+    10007: MemberUnknown,
     10008: MessageMissing,
+    10013: AccountUnknown,
     50001: Forbidden,
     50013: Forbidden,
     50007: ChatGone,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ from channels.base import (
     SentMessages,
 )
 from channels.discord import DiscordSettings, events
-from channels.discord.api import NO_MENTIONS, DiscordApi
+from channels.discord.api import NO_MENTIONS, AccountUnknown, DiscordApi, MemberUnknown
 from channels.discord.call_window import DiscordScope
 from channels.discord.gateway import Gateway
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
@@ -48,6 +48,7 @@ from channels.shared.reply_writer import MessageMissing
 MIB = 1 << 20
 UPLOAD_BYTES_BY_TIER = (10 * MIB, 10 * MIB, 50 * MIB, 100 * MIB)  # boost tier (…/docs/reference#uploading-files)
 MAX_ATTACHMENTS = 10  # of a message; their bytes together stay below the limit of one (…/reference#uploading-files)
+MAX_GUILD_PAGE = 200  # …/docs/resources/user#get-current-user-guilds
 MAX_DOWNLOAD_BYTES = 500 * MIB  # the upload limit of paying users
 
 
@@ -136,6 +137,36 @@ class DiscordChannel(PlatformChannel):
 
     async def set_title(self, thread: Thread, title: str) -> None:
         await self._threads.set_title(thread, title)
+
+    async def is_gone(self, person: str) -> bool | None:
+        """Return whether the person is in no server of the bot; None for an unknown id, and if the bot is in no server.
+
+        discord.com/developers/docs/resources/guild#get-guild-member and …/topics/opcodes-and-status-codes#json.
+        """
+        if not person.isdecimal():
+            return None
+        is_gone = None
+        async for guild in self._guild_ids():
+            try:
+                await self._api("GET", f"/guilds/{guild}/members/{person}")
+            except MemberUnknown:
+                is_gone = True
+            except AccountUnknown:
+                return None
+            else:
+                return False
+        return is_gone
+
+    async def _guild_ids(self) -> AsyncIterator[str]:
+        """Yield the bot's servers. They are asked for: the gateway leaves out those that have an outage."""
+        after = "0"
+        while True:
+            page = await self._api("GET", f"/users/@me/guilds?limit={MAX_GUILD_PAGE}&after={after}")
+            for guild in page:
+                after = str(guild["id"])
+                yield after
+            if len(page) < MAX_GUILD_PAGE:
+                return
 
     # ------------------------------------------------------------ native commands
 

@@ -268,6 +268,9 @@ class FeishuChannel(PlatformChannel):
     async def enrich(self, message: Message, earlier: int) -> Message:
         return await self._history.enrich(message, earlier, self._me) if self._me else message
 
+    async def is_gone(self, person: str) -> bool | None:
+        return await self._history.is_gone(person)
+
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Keep the names. Feishu cannot list commands; the operator adds them to the bot's menu."""
         self._command_names = frozenset(command.name for command in commands)

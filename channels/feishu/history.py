@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
+from urllib.parse import quote as quote_path
 
 from agent.messages import Kind, Message, Quote
 from channels.base import CatchUpSource, LastEvent, Refused
@@ -23,6 +24,7 @@ MAX_FORWARDED = 50  # messages of a bundle
 MAX_TOPICS = 100  # the latest are read after an absence
 MAX_QUOTE_CHARS = 4_000
 MAX_NAMES = 10_000
+GONE_STATES = ("is_frozen", "is_resigned", "is_exited")  # `is_unjoin` has not joined yet
 EDIT_SECONDS = 10.0  # a message that waited longer for its turn may have been edited
 
 Json = Mapping[str, Any]
@@ -91,6 +93,22 @@ class FeishuHistory:
                 log.info("feishu.no_name reason=%s", error)
                 self._names[id] = id
         return self._names.get(id, id)
+
+    async def is_gone(self, person: str) -> bool | None:
+        """Return whether the account was suspended, or its owner resigned or exited; None where the app may not know.
+
+        open.feishu.cn/document/server-docs/contact-v3/user/get: `status` needs contact:user.employee:readonly. An
+        account outside of the app's contact scope is refused (41050), as an unknown one is.
+        """
+        try:
+            answer = await self._api(
+                "GET", f"contact/v3/users/{quote_path(person, safe='')}", query={"user_id_type": "open_id"}
+            )
+        except ApiRefusal as error:
+            log.info("feishu.no_status reason=%s", error)
+            return None
+        status = (answer.get("user") or {}).get("status")
+        return any(status.get(each) is True for each in GONE_STATES) if isinstance(status, dict) else None
 
     # ------------------------------------------------------------ missed messages
 

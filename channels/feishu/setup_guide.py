@@ -15,6 +15,7 @@ OPTIONAL_SCOPES = {  # without one of these, a part does not work
     "cardkit:card:write": "streaming",
     "contact:contact.base:readonly": "names",
     "contact:user.base:readonly": "names",
+    "contact:user.employee:readonly": "noticing who has left",
 }
 SCOPES = json.dumps({"scopes": {"tenant": [*REQUIRED_SCOPES, *OPTIONAL_SCOPES], "user": []}})
 CREATE_APP = N_("""\

@@ -131,15 +131,16 @@ class Workspace:
     async def is_deactivated(self, user: str) -> bool | None:
         """Return whether the account was deactivated; None if this workspace does not know it. Raises ChannelError.
 
-        Slack keeps deactivated accounts, with `deleted` (docs.slack.dev/reference/objects/user-object): an unknown id
-        is one of another workspace.
+        `deleted` is true for a deactivated account, which Slack keeps; for others, it is false or absent
+        (docs.slack.dev/reference/objects/user-object). So an id that is not found (user_not_found), or whose account
+        the bot may not see (user_not_visible), is one of another workspace, not one that is gone.
         """
         try:
-            found = (await self.api("users.info", live=True, user=user)).get("user") or {}
+            answer = await self.api("users.info", live=True, user=user)
         except PersonUnknown:
             return None
-        deleted = found.get("deleted")
-        return deleted if isinstance(deleted, bool) else None
+        found = answer.get("user")
+        return found.get("deleted") is True if isinstance(found, dict) and found.get("id") == user else None
 
     async def with_author(self, message: Message) -> Message:
         """Add the author's name and membership, which decides about access.

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.fakes.discord_gateway import Gateway
-from tests.fakes.discord_world import BOT, DM, EPHEMERAL, LOADING, SUPPRESS, TIERS, ApiError, Room, stamp
+from tests.fakes.discord_world import BOT, DM, EPHEMERAL, LOADING, MEMBER, SUPPRESS, TIERS, ApiError, Room, stamp
 from tests.fakes.server import Json
 
 NO_CHANNEL = ApiError(404, 10003, "Unknown Channel")
 NO_MESSAGE = ApiError(404, 10008, "Unknown Message")
+NO_GUILD = ApiError(404, 10004, "Unknown Guild")
+NO_MEMBER = ApiError(404, 10007, "Unknown Member")
+NO_USER = ApiError(404, 10013, "Unknown User")
 NO_ACCESS = ApiError(403, 50001, "Missing Access")
 NO_PERMISSION = ApiError(403, 50013, "Missing Permissions")
 ARCHIVED = ApiError(400, 50083, "Thread is archived")
@@ -31,6 +34,7 @@ class Rest(Gateway):
     ROUTES = [  # noqa: RUF012 — a table, never changed
         ("GET", "users/@me", "me"),
         ("GET", "users/@me/guilds", "guilds"),
+        ("GET", "guilds/{guild}/members/{user}", "member"),
         ("GET", "oauth2/applications/@me", "application"),
         ("GET", "applications/@me", "application"),
         ("GET", "gateway", "gateway"),
@@ -75,8 +79,24 @@ class Rest(Gateway):
     def m_me(self, *_: object) -> Json:
         return self.people[BOT] | {"mfa_enabled": False, "verified": True, "email": None, "flags": 0}
 
-    def m_guilds(self, *_: object) -> list[Json]:
-        return [{"id": id, "name": guild["name"], "icon": None, "owner": False} for id, guild in self.guilds.items()]
+    def m_guilds(self, _: object, __: object, ___: object, query: dict[str, str]) -> list[Json]:
+        """discord.com/developers/docs/resources/user#get-current-user-guilds: in order of ids, at most 200."""
+        limit = int(query.get("limit", 200))
+        if not 1 <= limit <= 200:
+            raise invalid("limit")
+        after = int(query.get("after", 0))
+        found = sorted((int(id), guild["name"]) for id, guild in self.guilds.items() if int(id) > after)
+        return [{"id": str(id), "name": name, "icon": None, "owner": False} for id, name in found[:limit]]
+
+    def m_member(self, params: dict[str, str], *_: object) -> Json:
+        """discord.com/developers/docs/resources/guild#get-guild-member; the codes: …/opcodes-and-status-codes."""
+        if params["guild"] not in self.guilds:
+            raise NO_GUILD
+        if params["user"] not in self.people:
+            raise NO_USER
+        if (params["guild"], params["user"]) in self.left:
+            raise NO_MEMBER
+        return {**MEMBER, "user": self.people[params["user"]], "nick": None, "avatar": None, "pending": False}
 
     def m_application(self, *_: object) -> Json:
         made: Json = {"id": BOT, "name": "fawn", "icon": None, "description": "", "bot_public": True, "summary": ""}

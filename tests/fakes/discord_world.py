@@ -91,6 +91,7 @@ class World:
         self._ids = itertools.count(1)
         self.base = ""  # where files are served, set when the server runs
         self.people: dict[str, Json] = {}
+        self.left: set[tuple[str, str]] = set()  # (server, person): other known people are members everywhere
         self.rooms: dict[str, Room] = {}
         self.guilds: dict[str, Json] = {}
         self.files: dict[str, bytes] = {}

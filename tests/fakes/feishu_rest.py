@@ -181,10 +181,16 @@ class Methods(World):
         return chat
 
     def m_user(self, id: str, **_: Any) -> Json:
+        """Fields need permissions of their own (open.feishu.cn/document/server-docs/contact-v3/user/get)."""
         if id not in self.names:
             raise Refusal(41050, "no user authority error")
-        named = "contact:user.base:readonly" in self.scopes
-        return {"user": {"open_id": id, **({"name": self.names[id]} if named else {})}}
+        user: Json = {"open_id": id}
+        if "contact:user.base:readonly" in self.scopes:
+            user["name"] = self.names[id]
+        if "contact:user.employee:readonly" in self.scopes:
+            states = ("is_frozen", "is_resigned", "is_activated", "is_exited", "is_unjoin")
+            user["status"] = dict.fromkeys(states, False) | {"is_activated": True} | self.statuses.get(id, {})
+        return {"user": user}
 
     def m_scopes(self, **_: Any) -> Json:
         return {"scopes": [{"scope_name": name, "grant_status": 1} for name in sorted(self.scopes)]}

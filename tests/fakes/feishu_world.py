@@ -187,6 +187,7 @@ class World:
 
     def __init__(self) -> None:
         self.names = {JANE: "Jane", KIM: "Kim"}
+        self.statuses: dict[str, dict[str, bool]] = {}  # person → what differs from an active account
         self.chats: dict[str, str] = {DIRECT: "p2p", GROUP: "group"}  # → its mode
         self.messages: dict[str, Said] = {}  # in order of time
         self.cards: dict[str, Card] = {}

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from channels.discord.setup_guide import REQUIRED_PERMISSIONS
-from tests.fakes.discord import CHANNEL, TOKEN, FakeDiscord
+from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
 from tests.fakes.discord_world import PERMISSIONS, guide_permissions
 from tests.fakes.server import Json
 
@@ -113,3 +113,27 @@ async def test_a_button_has_one_of_four_styles_and_a_short_id(client: Client) ->
     for changed, status in (({}, 200), ({"style": 5}, 400), ({"style": 0}, 400), ({"custom_id": "x" * 101}, 400)):
         row = {"type": 1, "components": [{**BUTTON, **changed}]}
         assert (await client("POST", MESSAGES, {"content": "?", "components": [row]}))[0] == status
+
+
+async def test_members_and_strangers_of_a_server_have_codes_of_their_own(client: Client) -> None:
+    """…/docs/resources/guild#get-guild-member; …/docs/topics/opcodes-and-status-codes: 10004, 10007, 10013."""
+    status, member = await client("GET", f"guilds/{GUILD}/members/{JANE}")
+    assert (status, member["user"]["id"]) == (200, JANE)
+    client.server.left.add((GUILD, JANE))
+    for path, code in (
+        (f"{GUILD}/members/{JANE}", 10007),
+        (f"{GUILD}/members/404", 10013),
+        (f"404/members/{JANE}", 10004),
+    ):
+        status, answer = await client("GET", f"guilds/{path}")
+        assert (status, answer["code"]) == (404, code)
+
+
+async def test_the_list_of_servers_has_at_most_200_a_page(client: Client) -> None:
+    """discord.com/developers/docs/resources/user#get-current-user-guilds."""
+    for number in range(201):
+        client.server.server(str(7000000000000000 + number))
+    _, first = await client("GET", "users/@me/guilds")
+    _, rest = await client("GET", "users/@me/guilds?after=7000000000000198")
+    assert (len(first), len(rest)) == (200, 2)
+    assert (await client("GET", "users/@me/guilds?limit=201"))[0] == 400

@@ -151,3 +151,14 @@ async def test_a_card_has_only_known_elements(client: Client) -> None:
     for element, code in cases:
         data = orjson.dumps({"schema": "2.0", "body": {"elements": [element]}}).decode()
         assert (await client("POST", "cardkit/v1/cards", {"type": "card_json", "data": data}))[1]["code"] == code
+
+
+async def test_the_status_of_an_account_needs_a_permission_of_its_own(client: Client) -> None:
+    """open.feishu.cn/document/server-docs/contact-v3/user/get: the rows of `name` and `status`."""
+    path = f"contact/v3/users/{JANE}"
+    _, answer = await client("GET", path, user_id_type="open_id")
+    states = {"is_frozen": False, "is_resigned": False, "is_activated": True, "is_exited": False, "is_unjoin": False}
+    assert answer["data"]["user"]["status"] == states
+    client.server.scopes.remove("contact:user.employee:readonly")
+    _, answer = await client("GET", path, user_id_type="open_id")
+    assert answer["data"]["user"] == {"open_id": JANE, "name": "Jane"}

@@ -194,3 +194,12 @@ async def test_blocks_outside_of_block_kit_are_refused(slack: FakeSlack) -> None
         assert answer["error"] == "invalid_blocks"
     danger = [{"type": "actions", "elements": [{**button, "style": "danger"}]}]
     assert (await call(slack, "chat.postMessage", channel=OPS, text="x", blocks=danger))["ok"]
+
+
+async def test_a_deactivated_account_is_kept_and_marked(slack: FakeSlack) -> None:
+    """docs.slack.dev/reference/objects/user-object: `deleted` is true for a deactivated user, else false or absent."""
+    slack.person("U8")
+    assert (await call(slack, "users.info", user="U8"))["user"]["deleted"] is False
+    slack.person("U8", deleted=True)
+    assert (await call(slack, "users.info", user="U8"))["user"]["deleted"] is True
+    assert (await call(slack, "users.info", user="U404"))["error"] == "user_not_found"

@@ -53,6 +53,7 @@ ABILITIES = {
     "reactions": "a reaction on the bot's message asks to stop, or says whether the answer is good",
     "titles": "a thread shows a title",
     "title_events": "a person's new title of a thread is sent as an event; elsewhere the channel looks at the title",
+    "departures": "the platform says which accounts were deactivated, or have left",
     "erase": "a person can delete a message of the bot",
     "native": "the platform has native commands (slash commands, application commands, a menu)",
     "menu": "the platform lists the bot's commands by name, as they were announced",
@@ -163,6 +164,9 @@ class Rig(Protocol):
 
     def retitle(self, thread: Thread, title: str) -> None:
         """A person names a thread."""
+
+    def depart(self, person: str) -> None:
+        """A person's account is deactivated, or leaves."""
 
     def erase(self, topic: int = 0) -> None:
         """A person deletes the bot's last message."""

@@ -130,6 +130,9 @@ class DiscordRig(FakeRig):
     def retitle(self, thread: Thread, title: str) -> None:
         self.server.rename(thread.topic, title)
 
+    def depart(self, person: str) -> None:
+        self.server.left |= {(guild, person) for guild in self.server.guilds}
+
     def erase(self, topic: int = 0) -> None:
         self.server.withdraw(self.server.visible(self.room(topic))[-1].id, self.room(topic))
 

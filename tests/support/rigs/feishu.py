@@ -109,6 +109,9 @@ class FeishuRig(FakeRig):
     def unrate(self, mark: str, topic: int = 0) -> None:
         self.server.unreact(self._shown(topic).id, {"👍": "THUMBSUP", "👎": "ThumbsDown"}[mark])
 
+    def depart(self, person: str) -> None:
+        self.server.statuses[person] = {"is_resigned": True, "is_activated": False}
+
     def erase(self, topic: int = 0) -> None:
         self.server.recall(self._shown(topic).id)
 

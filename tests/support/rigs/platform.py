@@ -136,6 +136,9 @@ class FakeRig:
     def retitle(self, thread: Thread, title: str) -> None:
         raise NotImplementedError
 
+    def depart(self, person: str) -> None:
+        raise NotImplementedError
+
     def erase(self, topic: int = 0) -> None:
         raise NotImplementedError
 

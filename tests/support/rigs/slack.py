@@ -137,6 +137,9 @@ class SlackRig(FakeRig):
     def retitle(self, thread: Thread, title: str) -> None:
         self.server.rename_session(title, thread.topic, thread.chat)
 
+    def depart(self, person: str) -> None:
+        self.server.person(person, deleted=True)
+
     def erase(self, topic: int = 0) -> None:
         self.server.remove(self._shown(topic).ts, OPS if topic else DIRECT)
 

@@ -51,7 +51,18 @@ class TelegramRig(FakeRig):
     name = "telegram"
     # Bots get no deletions and cannot read the history; updates are kept for them, and posts have no idempotency key.
     can = frozenset(ABILITIES).difference(
-        ("documents", "withdraw", "earlier", "catch_up", "follow_up", "socket", "once", "files_once", "local_times")
+        (
+            "documents",
+            "withdraw",
+            "earlier",
+            "catch_up",
+            "follow_up",
+            "socket",
+            "once",
+            "files_once",
+            "local_times",
+            "departures",
+        )
     )
 
     def __init__(self, server: FakeTelegram, settings: telegram.TelegramSettings) -> None:

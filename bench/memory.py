@@ -2,8 +2,9 @@
 
 `python -m bench.memory` uses `memory_dialogue.json`, a small set of our own in the form of LoCoMo
 (github.com/snap-research/locomo): turns with ids, questions with the ids of the turns that answer them, and 40 Chinese
-and Japanese questions. `--locomo FILE` takes the original instead (data/locomo10.json). `--turns N` also measures turns
-of the whole service with memory on and off.
+and Japanese questions. `memory_changes.json` has facts in four languages that are taken back or changed.
+`--locomo FILE` takes the original instead (data/locomo10.json). `--turns N` also measures turns of the whole service,
+with memory on and off.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agent.memory.changes import is_update
 from agent.memory.ranking import rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of
 from agent.messages import Author, Thread
@@ -33,6 +35,7 @@ from bot.storage.migrate import migrate_database
 
 FACTS, RESULTS = 10_000, 5
 OWN_SET = Path(__file__).parent / "memory_dialogue.json"
+CHANGES = Path(__file__).parent / "memory_changes.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,17 @@ async def measure_search(store: Database, name: str, asked: Sequence[Asked]) -> 
     return share
 
 
+def print_changes() -> None:
+    """Print how many changed facts replace what they change, without a word of the model, and what stays beside it."""
+    pairs = json.loads(CHANGES.read_text("utf-8"))
+    for kind in sorted({pair["kind"] for pair in pairs["changed"]}):
+        of_kind = [pair for pair in pairs["changed"] if pair["kind"] == kind]
+        held = sum(is_update(pair["before"], pair["after"]) for pair in of_kind)
+        print(f"{'changed ' + kind:24} {held} of {len(of_kind)} replace the older fact")
+    kept = sum(not is_update(pair["one"], pair["other"]) for pair in pairs["both"])
+    print(f"{'about different things':24} {kept} of {len(pairs['both'])} stay beside the other")
+
+
 async def compare_turns(turns: int) -> None:
     """Print what memory adds to a turn of the whole service: with 10,000 facts of the person, against none."""
     async with world() as outside:
@@ -162,6 +176,7 @@ def fill_service(execute: Execute, chat: int) -> None:
 
 async def main(locomo: Path | None, turns: int) -> None:
     """Print the figures."""
+    print_changes()
     own = json.loads(OWN_SET.read_text("utf-8"))
     source = json.loads(locomo.read_text("utf-8")) if locomo else [own]
     parts = [read_dialogue(f"p{number}", data) for number, data in enumerate(source)]

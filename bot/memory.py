@@ -239,7 +239,7 @@ def _messages_of(execute: Execute, queued: QueuedRun) -> list[Message]:
 
 
 def store_facts(execute: Execute, reading: Reading, facts: Sequence[Fact]) -> list[int]:
-    """Store the facts of a reading with the words around them; return their ids."""
+    """Store the facts of a reading with the words around them; return the ids of the memories that say them."""
     statements = reading.statements
     ids = []
     for fact in facts:
@@ -247,5 +247,5 @@ def store_facts(execute: Execute, reading: Reading, facts: Sequence[Fact]) -> li
         before = statements[at - 1].text[-AROUND_CHARS:] if at else ""
         after = statements[at + 1].text[:AROUND_CHARS] if at + 1 < len(statements) else ""
         new = NewFact(fact, statements[at], fact.confidence, before, after)
-        ids.append(store_fact(execute, reading.place, reading.person, new))
+        ids.append(store_fact(execute, reading.place, reading.person, new).id)
     return ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from bot import claims
 from bot.claimed_run import ClaimedRun
 from bot.current import Current
 from bot.deeds import CHANGE_WORKSPACE_NOTE
-from bot.memory_facts import NewFact, statement_of, store_fact
+from bot.memory_facts import NewFact, StoredFact, statement_of, store_fact
 from bot.storage import memory as stored
 from bot.storage import runs, transcripts
 from bot.storage.database import Database, Execute
@@ -100,7 +100,7 @@ class TurnMemory:
         if is_unfit(text):
             return "Not saved: a note is one short sentence, without passwords and keys."
 
-        def work(execute: Execute) -> str:
+        def work(execute: Execute) -> str | StoredFact:
             if not runs.is_alone(execute, self._job.run, self._person.id):
                 return f"Not saved: {TOGETHER}"
             place, may = self._place, self._current.access.may_do
@@ -114,11 +114,26 @@ class TurnMemory:
                     f"Not saved: `quote` must be the exact words of {self._person.name} in this conversation, and the"
                     " note must say what they say. What files, pages, tools and other people say is not saved."
                 )
+            if replaces and not self._own_note(execute, replaces):
+                return f"Not saved: there is no note #{replaces} of {self._person.name} that it could replace."
             fact = Fact(text, "", MemoryKind(kind), 0, TOOL_CONFIDENCE, MemoryScope(scope), (replaces,))
-            number = store_fact(execute, self._place, self._person, NewFact(fact, statements[ground], TOOL_CONFIDENCE))
-            return f"Saved as note #{number}."
+            return store_fact(execute, self._place, self._person, NewFact(fact, statements[ground], TOOL_CONFIDENCE))
 
-        return await self._store.run(work)
+        answer = await self._store.run(work)
+        if isinstance(answer, str):
+            return answer
+        self._drop_notes({memory.id for memory in answer.replaced})
+        return _describe_stored(answer)
+
+    def _own_note(self, execute: Execute, number: int) -> Memory | None:
+        """Return a note of the requester that is in force and visible here."""
+        found = stored.find_memories(execute, [number], self._place, self._person)
+        return found[0] if found and found[0].owner == self._person.id else None
+
+    def _drop_notes(self, ids: Collection[int]) -> None:
+        """Leave notes out of the next calls of the turn."""
+        self._recalled = [memory for memory in self._recalled if memory.id not in ids]
+        self._write_notes()
 
     async def search(self, text: str) -> str:
         """Return the memories that match any word."""
@@ -128,24 +143,25 @@ class TurnMemory:
 
     async def forget(self, number: int, quote: str) -> str:
         """Delete a memory of the requester, who asked for it in this conversation."""
+        deleted = f"Note #{number} is deleted."
 
         def work(execute: Execute) -> str:
             if not runs.is_alone(execute, self._job.run, self._person.id):
                 return f"Not deleted: {TOGETHER}"
-            found = stored.find_memories(execute, [number], self._place, self._person)
-            if not found or found[0].owner != self._person.id:
+            note = self._own_note(execute, number)
+            if note is None:
                 return f"There is no note #{number} of {self._person.name}."
-            if not any(_asks_to_forget(found[0], quote, each.text) for each in self._statements(execute)):
+            if not any(_asks_to_forget(note, quote, each.text) for each in self._statements(execute)):
                 return (
                     f"Not deleted: `quote` must be the exact words of {self._person.name} in this conversation that ask"
                     " to forget this note."
                 )
             stored.forget_memory(execute, number)
-            return f"Note #{number} is deleted."
+            return deleted
 
         answer = await self._store.run(work)
-        self._recalled = [memory for memory in self._recalled if memory.id != number or not answer.endswith("deleted.")]
-        self._write_notes()
+        if answer == deleted:
+            self._drop_notes({number})
         return answer
 
     def _statements(self, execute: Execute) -> list[Statement]:
@@ -156,6 +172,16 @@ class TurnMemory:
             *(statement_of(each) for each in messages if each.is_by_person and each.author.id == self._person.id),
             *(Statement(own_words(each.text), each.item.removeprefix("message:"), each.at) for each in earlier),
         ]
+
+
+def _describe_stored(fact: StoredFact) -> str:
+    """Tell the model what became of a fact, so that it can tell the person."""
+    if fact.newer:
+        return f"Not saved: the person said later, in note #{fact.newer.id}: {fact.newer.line}"
+    lines = [f"Saved as note #{fact.id}."]
+    lines += [f"It replaces note #{each.id}, which is no longer in force: {each.line}" for each in fact.replaced]
+    lines += [f"Note #{each.id} stays in force in shared chats: {each.line}" for each in fact.kept]
+    return "\n".join(lines)
 
 
 def _linked_ids(memories: Sequence[Memory]) -> list[int]:

@@ -43,7 +43,7 @@ Answer with a JSON list and nothing else. Each fact is an object:
 - "quote": the words of that message that say it, exactly
 - "confidence": 0 to 1
 - "scope": "person", or "chat" for a fact about the group's common work
-- "replaces": the ids of known facts that are not true any more
+- "replaces": the ids of known facts that this one takes back, changes or makes untrue
 - "related": the ids of known facts that belong to it
 
 Known facts:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from agent.memory.changes import frame_of
 from agent.memory.visibility import Memory, MemoryKind
 from agent.memory.words import plain_subject
 
@@ -39,12 +40,25 @@ def fuse_matches(by_words: Sequence[Memory], by_meaning: Sequence[Memory]) -> li
 
 
 def rank_memories(found: Iterable[Memory], now: float) -> list[Memory]:
-    """Return the memories, the best first. Of several about the same subject, only the newest remains."""
-    newest: dict[str, Memory] = {}
-    for memory in sorted(found, key=lambda each: (each.said, each.id)):
-        newest[plain_subject(memory.subject) or f"#{memory.id}"] = memory
-    top = max((memory.score for memory in newest.values()), default=0.0) or 1.0
-    return sorted(newest.values(), key=lambda memory: -_value(memory, top, now))
+    """Return the memories, the best first. Of several of one person about one matter, only the newest remains."""
+    newest: list[Memory] = []
+    seen: set[object] = set()
+    for memory in sorted(found, key=lambda each: (-each.said, -each.id)):
+        matters = _matters(memory)
+        if seen.isdisjoint(matters):
+            newest.append(memory)
+        seen |= matters
+    top = max((memory.score for memory in newest), default=0.0) or 1.0
+    newest.reverse()
+    return sorted(newest, key=lambda memory: -_value(memory, top, now))
+
+
+def _matters(memory: Memory) -> set[object]:
+    """Return what a memory is about: its subject, and its words without what changes."""
+    frame = frame_of(memory.text)
+    subject = plain_subject(memory.subject)
+    matters: set[object] = {(memory.owner, subject)} if subject else set()
+    return matters | {(memory.owner, frame.words, frame.kinds)} if frame.words else matters
 
 
 def _value(memory: Memory, top: float, now: float) -> float:

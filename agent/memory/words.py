@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+CJK_RUN = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _WORD = re.compile(r"[\w']+")
 _QUOTED = re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(?s:.*?)(?:^[ \t]*\1[ \t]*$|\Z)|^[ \t]*>[^\n]*$", re.MULTILINE)
 MAX_QUERY_WORDS = 40
@@ -24,10 +24,11 @@ REPORTING_WORDS = frozenset(_REPORTING_WORDS.split())
 
 def index_text(text: str) -> str:
     """Return the text for the index: Chinese, Japanese and Korean as overlapping pairs (你好吗 → 你好 好吗)."""
-    return _CJK.sub(lambda run: f" {' '.join(_pairs(run[0]))} ", text)
+    return CJK_RUN.sub(lambda run: f" {' '.join(pairs_of(run[0]))} ", text)
 
 
-def _pairs(run: str) -> list[str]:
+def pairs_of(run: str) -> list[str]:
+    """Return the overlapping pairs of characters of a run."""
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
@@ -52,8 +53,8 @@ def is_grounded(fact: str, quote: str, said: str) -> bool:
     told, cited = _plain(said), _plain(quote)
     if not cited or cited not in told:
         return False
-    available = {_stem(word) for word in content_words(said)}
-    wanted = {_stem(word) for word in content_words(fact) if word not in REPORTING_WORDS}
+    available = {stem(word) for word in content_words(said)}
+    wanted = {stem(word) for word in content_words(fact) if word not in REPORTING_WORDS}
     return bool(wanted) and len(wanted & available) >= MIN_SUPPORT * len(wanted)
 
 
@@ -62,22 +63,16 @@ def find_grounds(fact: str, quote: str, said: Iterable[str]) -> str | None:
     return next((each for each in said if is_grounded(fact, quote, each)), None)
 
 
-def are_similar(one: str, other: str) -> bool:
-    """Return whether two facts say the same in nearly the same words."""
-    left, right = ({_stem(word) for word in content_words(text)} for text in (one, other))
-    return len(left & right) >= 0.8 * len(left | right)
-
-
 def plain_subject(text: str) -> str:
     """Return a subject in the form in which subjects are compared."""
-    return " ".join(_stem(word) for word in content_words(text))
+    return " ".join(stem(word) for word in content_words(text))
 
 
 def _plain(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
     """Cut the endings that English words most often differ by."""
     for ending in ("ing", "ies", "ed", "es", "s", "e"):
         if word.isascii() and word.endswith(ending) and len(word) - len(ending) >= 3:

@@ -150,12 +150,13 @@ def supersede_memory(execute: Execute, old: int, new: int) -> None:
     execute("DELETE FROM memory_vectors WHERE memory=:old", {"old": old})
 
 
-def confirm_memory(execute: Execute, memory: int, confidence: float, said: float) -> None:
-    """Record that a person said again what is known: it counts as new, and as more certain."""
+def confirm_memory(execute: Execute, memory: Memory) -> None:
+    """Record that a person said again what is known, with the words, time and place of now: it is more certain."""
+    values = {name: getattr(memory, name) for name in ("id", "text", "said", "thread", "message", "confidence")}
     execute(
-        "UPDATE memory SET confidence=max(confidence, :confidence), said=max(said, :said), used=max(used, :said)"
-        " WHERE id=:id",
-        {"id": memory, "confidence": confidence, "said": said},
+        "UPDATE memory SET text=:text, thread=:thread, message=:message, said=:said,"
+        " confidence=max(confidence, :confidence), used=max(used, :said) WHERE id=:id",
+        values,
     )
 
 

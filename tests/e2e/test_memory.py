@@ -234,6 +234,35 @@ async def test_the_tool_saves_what_the_person_asks_for_and_says_so(
     assert "Invoices go to Maria" in notes(turns(model)[-1])
 
 
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_fact_that_the_person_takes_back_is_gone(
+    telegram: FakeTelegram, model: FakeModel, start: Start, number: int
+) -> None:
+    said = ("Send the weekly report to Maria", "Do not send the weekly report to Maria")
+    asked = {f"Remember: {text}": {"action": "save", "text": text, "kind": "preference"} for text in said}
+
+    def script(body: Json) -> Answer | None:
+        if is_extraction(body):
+            return Answer("[]")
+        last = text_of([each for each in body["messages"] if not text_of(each).startswith(HEAD)][-1])
+        for wanted, save in asked.items():
+            if last.endswith(wanted):
+                given = {**save, "quote": wanted, "number": number if save["text"] == said[1] else 0}
+                return Answer("", (ToolCall("memory", json.dumps(given)),))
+        return None
+
+    model.script = script
+    service = await start(**settings(model))
+    for text in said:
+        telegram.send(f"Remember: {text}")
+        await telegram.wait(JANE, f"Remember: {text}")
+        await service.quiet()
+    assert service.rows("SELECT text FROM memory WHERE superseded_by IS NULL") == [(said[1],)]
+    answers = [text_of(each) for each in turns(model)[-1].messages if each["role"] == "tool"]
+    assert answers[-1].endswith(f"It replaces note #1, which is no longer in force: {said[0]}")
+    assert said[0] not in notes(turns(model)[-1])
+
+
 async def test_the_console_remembers_from_one_process_to_the_next(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent.memory.changes import is_update
 from agent.memory.extraction import Statement, parse_facts
 from agent.memory.ranking import choose_notes, format_notes, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of, may_see
@@ -150,11 +151,29 @@ HERE = PLACES["a channel"]
 
 def test_recent_certain_and_used_memories_come_first() -> None:
     base = memory(HERE, said=0.0, score=1.0)
-    better = [replace(base, id=2, said=180 * DAY), replace(base, id=3, confidence=1.0), replace(base, id=4, uses=10)]
+    other = replace(base, text="another fact")
+    better = [replace(other, id=2, said=180 * DAY), replace(other, id=3, confidence=1.0), replace(other, id=4, uses=10)]
     for each in better:
         assert [found.id for found in rank_memories([base, each], 180 * DAY)] == [each.id, 1]
-    weak = replace(base, id=5, score=0.5, said=180 * DAY, confidence=1.0, uses=10)
+    weak = replace(other, id=5, score=0.5, said=180 * DAY, confidence=1.0, uses=10)
     assert rank_memories([weak, base], 180 * DAY)[0] is base
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_changed"),
+    [
+        ("send the report to Maria", "Please don’t send the report to Maria any more", True),
+        ("use pytest, not unittest", "use unittest, not pytest", True),
+        ("the meeting is at 10", "the meeting is at 10:30 on Tuesday", True),
+        ("the meeting is at 10", "the meeting is on Tuesday", False),
+        ("Anna's extension is 4711", "Ben's extension is 4711", False),
+        ("always on Tuesdays", "always on Fridays", False),
+        ("我喝咖啡", "我喝茶", False),
+        ("", "", False),
+    ],
+)
+def test_a_newer_fact_changes_an_older_one_of_the_same_matter(old: str, new: str, is_changed: bool) -> None:
+    assert is_update(old, new) is is_changed
 
 
 def test_the_newest_of_one_subject_wins() -> None:

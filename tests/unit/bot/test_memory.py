@@ -14,6 +14,7 @@ import pytest
 from agent.context import ToolServices
 from agent.factory import build_agent
 from agent.memory.extraction import Fact, Statement
+from agent.memory.ranking import rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, may_see
 from agent.messages import Author, Message, Origin
 from agent.models.settings import ModelSettings
@@ -60,7 +61,7 @@ async def learn(
 ) -> int:
     fact = Fact(text, subject, kind, 0, 0.6, scope, replaces)
     new = NewFact(fact, Statement(text, f"k{text}", at), 0.6)
-    return await store.run(lambda execute: store_fact(execute, place, person, new))
+    return (await store.run(lambda execute: store_fact(execute, place, person, new))).id
 
 
 async def found(store: Database, text: str, place: Place = DIRECT, person: Author = JANE) -> list[str]:
@@ -119,6 +120,53 @@ async def test_a_newer_fact_replaces_the_one_that_it_contradicts(store: Database
     number = await learn(store, "Maria does the invoices", at=3.0)
     await learn(store, "Ben has taken over invoicing", at=4.0, replaces=(number,))
     assert await found(store, "invoices") == ["Ben has taken over invoicing"]
+
+
+CHANGES = json.loads((Path(__file__).parents[3] / "bench/memory_changes.json").read_text("utf-8"))
+
+
+async def in_force(store: Database) -> list[str]:
+    rows = await store.run(lambda execute: execute("SELECT text FROM memory WHERE superseded_by IS NULL", {}))
+    return [row["text"] for row in rows]
+
+
+@pytest.mark.parametrize("told", ["nothing", "the number", "the subject"])
+async def test_a_fact_that_is_taken_back_or_changed_is_gone(store: Database, told: str) -> None:
+    lost = []
+    for change in CHANGES["changed"]:
+        before, after = change["before"], change["after"]
+        subject = "it" if told == "the subject" else ""
+        number = await learn(store, before, subject=subject, at=1.0)
+        replaces = (number,) if told == "the number" else ()
+        await learn(store, after, subject=subject, at=2.0, replaces=replaces)
+        if await in_force(store) != [after] or after not in await found(store, before):
+            lost.append(change)
+        await store.run(lambda execute: stored.forget_person(execute, DIRECT.account, JANE.id))
+    assert not lost
+
+
+async def test_facts_about_different_things_are_both_kept(store: Database) -> None:
+    for pair in CHANGES["both"]:
+        for at, text in enumerate((pair["one"], pair["other"])):
+            await learn(store, text, at=float(at))
+        assert {*await in_force(store)} == {pair["one"], pair["other"]}
+        await store.run(lambda execute: stored.forget_person(execute, DIRECT.account, JANE.id))
+
+
+@pytest.mark.parametrize("subject", ["", "report"])
+async def test_what_was_said_later_holds_also_if_it_is_read_first(store: Database, subject: str) -> None:
+    later = await learn(store, "do not send the report to Maria", subject=subject, at=2.0)
+    assert await learn(store, "send the report to Maria", subject=subject, at=1.0) == later
+    assert await in_force(store) == ["do not send the report to Maria"]
+
+
+async def test_a_turn_shows_only_the_newest_of_one_matter(store: Database) -> None:
+    """A direct chat sees what holds in a channel, too, and does not change it."""
+    await learn(store, "send the report to Maria", CHANNEL, at=1.0)
+    await learn(store, "do not send the report to Maria", DIRECT, at=2.0)
+    assert await found(store, "report", CHANNEL) == ["send the report to Maria"]
+    seen = await store.run(lambda execute: stored.search_memories(execute, DIRECT, JANE, "report"))
+    assert [memory.text for memory in rank_memories(seen, 3.0)] == ["do not send the report to Maria"]
 
 
 async def test_a_direct_chat_does_not_change_what_a_channel_knows(store: Database) -> None:
@@ -239,6 +287,19 @@ async def test_a_failing_model_loses_nothing(reader: Reader, model: FakeModel) -
     model.script = notes_everything
     await reader.read()
     assert await found(reader.store, "sprint") == ["The sprint ends on Friday"]
+
+
+async def test_the_extraction_replaces_what_a_person_takes_back_or_changes(reader: Reader, model: FakeModel) -> None:
+    model.script = notes_everything
+    lost = []
+    for change in CHANGES["changed"]:
+        for at, text in enumerate((change["before"], change["after"])):
+            await reader.say(text, at=float(at))
+            await reader.read()
+        if await in_force(reader.store) != [change["after"]]:
+            lost.append(change)
+        await reader.store.run(lambda execute: stored.forget_person(execute, DIRECT.account, JANE.id))
+    assert not lost
 
 
 @pytest.mark.parametrize("change", ["off", "forget"])

@@ -300,6 +300,7 @@ class TurnContext:
     reach: Reach = field(default_factory=Reach)  # the tools of the agent; what works for it has no others
     asked: Collection[str] = ()
     memory: MemoryNotes | None = None  # None: it is off
+    notes_in: str | None = None  # the id of the message with the notes, from the first call on
     call_ids: set[str] = field(default_factory=set)  # of tool calls in this turn, those of sub-agents included
     pictures: dict[str, str] = field(default_factory=dict)  # base64 of those that a model got, by path
     counted_tokens: int = 0  # of the meter: the goal in the state includes them

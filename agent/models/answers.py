@@ -16,8 +16,10 @@ from langgraph.constants import TAG_NOSTREAM
 from agent.context import Meter
 from agent.models.errors import BudgetExceeded, ModelFailure, UnreadableAnswer, classify_error, is_charged
 from agent.models.loader import LoadedModel
+from agent.models.reasoning import ThinkingOpenAI
 from agent.models.received import ReceivedOutput, count_into
 from agent.models.traffic import model_call
+from agent.models.whole_calls import show_refusal
 from agent.spending import LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
 from agent.text_cleaning import clean_message
 
@@ -80,6 +82,9 @@ async def _read_answer(ask: Callable[[], Awaitable[R]]) -> R:
 
 def _record_answer(message: AIMessage, model: BaseChatModel, began: float, kind: str, agent: str) -> ModelCall:
     """Clean the answer in place and return its call. `began` is the monotonic time of its start."""
+    if isinstance(model, ThinkingOpenAI):
+        model.fold_thoughts(message)
+    show_refusal(message)
     used = clean_message(message).usage_metadata or UsageMetadata(input_tokens=0, output_tokens=0, total_tokens=0)
     return ModelCall(
         agent=agent,

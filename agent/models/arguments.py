@@ -88,11 +88,12 @@ def mark_arguments(text: object) -> str:
     """Return the arguments, or the reason why they cannot be used, behind a mark: langchain cannot parse that."""
     if not text:
         return "{}"
+    given = text if isinstance(text, str) else json.dumps(text)  # some servers send an object
     try:
-        parse_arguments(cast(str, text))
+        parse_arguments(given)
     except BadArguments as error:
         return f"{BAD_MARK}{error}"
-    return cast(str, text)
+    return given
 
 
 async def join_arguments(chunks: AsyncIterator[ChatGenerationChunk]) -> AsyncIterator[ChatGenerationChunk]:

@@ -18,7 +18,7 @@ from langchain_core.exceptions import ContextOverflowError, ModelConnectionError
 
 from agent.blocks import Failed, command_hint
 from agent.models.http_transport import StreamBroke
-from agent.models.openai_events import BrokenStream
+from agent.models.openai_events import BrokenStream, ErrorBody, StrangeBody
 from agent.spending import Refusal
 from catalogue import N_, _, join_sentences
 
@@ -73,6 +73,17 @@ TOO_LONG_PHRASES = (
     "maximum number of tokens allowed",
     "exceed max message tokens",
 )
+# Of errors that come without a status of their own.
+NO_CREDIT_PHRASES = (
+    "insufficient balance",
+    "insufficient_balance",
+    "insufficient credit",
+    "insufficient_quota",
+    "quota exceeded",
+    "exceeded your current quota",
+    "余额不足",
+    "欠费",
+)
 NO_CREDIT_CODES = ("insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted")
 
 
@@ -94,11 +105,15 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
     """Return the verdict on an error of a model call, or None if the error does not come from a model."""
     if isinstance(error, ContextOverflowError) or _is_too_long(error):
         return ErrorVerdict("shorten", *too_long())
-    if isinstance(error, UnreadableAnswer):
+    if isinstance(error, UnreadableAnswer | StrangeBody):
         return ErrorVerdict("retry", _("I couldn't read what my model's server sent."), _try_later())
     status = _http_status(error)
     if status is not None and status >= 400:
         return _classify_status(error, status)
+    if isinstance(error, openai.APIError) and any(words in _text_of(error) for words in NO_CREDIT_PHRASES):
+        return _no_credit()
+    if isinstance(error, ErrorBody):
+        return ErrorVerdict("retry", _("My model's server reported an error in place of an answer."), _try_later())
     if isinstance(error, (*NETWORK_ERRORS, ModelConnectionError, ModelTimeoutError)):
         is_outage = not any(isinstance(cause, BrokenStream | StreamBroke) for cause in _causes(error))
         return ErrorVerdict("retry", _describe_network_error(error), _try_later(), is_outage=is_outage)
@@ -117,6 +132,8 @@ def is_charged(error: BaseException) -> bool:
     """Return whether a provider may charge for the input of a call that ended so: the server had begun to answer."""
     if not isinstance(error, Exception):
         return True  # cancelled
+    if isinstance(error, ErrorBody):
+        return False
     return _http_status(error) is None and not any(isinstance(cause, CONNECT_ERRORS) for cause in _causes(error))
 
 
@@ -131,7 +148,7 @@ def _describe_network_error(error: Exception) -> str:
 
 def _classify_status(error: Exception, status: int) -> ErrorVerdict:
     if status == 402 or getattr(error, "code", None) in NO_CREDIT_CODES:
-        return ErrorVerdict("fail", _("My account at the model's provider has run out of credit."), _tell_operator())
+        return _no_credit()
     if status in BUSY_STATUSES or status >= 500:
         what = (
             N_("My model's server has a problem ({status}).") if status >= 500 else N_("My model is busy ({status}).")
@@ -147,10 +164,14 @@ def _classify_status(error: Exception, status: int) -> ErrorVerdict:
     return ErrorVerdict("fail", what, join_sentences(_tell_operator(), start_over))
 
 
+def _no_credit() -> ErrorVerdict:
+    return ErrorVerdict("fail", _("My account at the model's provider has run out of credit."), _tell_operator())
+
+
 def _http_status(error: Exception) -> int | None:
     """Return the HTTP status of any SDK's error. In a stream, some servers put it into the error's `code`."""
     for value in (getattr(error, "status_code", None), getattr(error, "code", None)):
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and 100 <= value <= 599:  # others are a provider's own codes
             return value
         if isinstance(value, str) and value.isdigit() and len(value) == 3:
             return int(value)
@@ -162,9 +183,12 @@ def _is_too_long(error: Exception) -> bool:
         return False
     if _http_status(error) == 413:
         return True
-    # Gemini's body is a list, of which the SDK tells nothing in its message.
-    text = f"{getattr(error, 'code', None)} {error} {getattr(error, 'body', None)}".lower()
-    return _http_status(error) in (400, 422, None) and any(phrase in text for phrase in TOO_LONG_PHRASES)
+    return _http_status(error) in (400, 422, None) and any(words in _text_of(error) for words in TOO_LONG_PHRASES)
+
+
+def _text_of(error: Exception) -> str:
+    """Return all that an error says: Gemini's body is a list, of which the SDK tells nothing in its message."""
+    return f"{getattr(error, 'code', None)} {error} {getattr(error, 'body', None)}".lower()
 
 
 def _retry_after_seconds(error: Exception) -> float | None:

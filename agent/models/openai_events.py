@@ -17,8 +17,20 @@ from agent.models.arguments import AnswerBounds
 Chunk = dict[str, Any]
 
 
+MAX_BODY_BYTES = 16_000_000  # of an answer that is no stream
+STREAM_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # what begins a line of a stream
+
+
 class BrokenStream(openai.APIConnectionError):
     """The server had begun to answer."""
+
+
+class ErrorBody(openai.APIError):
+    """The server has sent an error with the status of an answer, before any of it."""
+
+
+class StrangeBody(openai.APIError):
+    """The server has sent something that is neither an answer nor an error, such as a page to log in."""
 
 
 async def parse_events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk | None]:
@@ -26,6 +38,19 @@ async def parse_events(parts: AsyncIterator[bytes], request: httpx2.Request) -> 
 
     Raises openai.APIError; an event that cannot be read breaks the stream, as a lost connection does.
     """
+    body = OtherBody()
+    async for line in _lines(parts):
+        if data := _event_data(line):
+            body.lines = None
+            yield _parse_event(data, request)
+        else:
+            body.take(line)
+    if body.lines:
+        for chunk in _parse_body(b"\n".join(body.lines), request):
+            yield chunk
+
+
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     rest: list[bytes] = []  # parts of an incomplete line, joined once
     async for part in parts:
         first, *lines = part.split(b"\n")
@@ -33,11 +58,24 @@ async def parse_events(parts: AsyncIterator[bytes], request: httpx2.Request) -> 
         if lines:
             lines, rest = [b"".join(rest), *lines[:-1]], lines[-1:]
             for line in lines:
-                if data := _event_data(line):
-                    yield _parse_event(data, request)
+                yield line
         await asyncio.sleep(0)  # lets other tasks run while data is always available
-    if data := _event_data(b"".join(rest)):
-        yield _parse_event(data, request)
+    yield b"".join(rest)
+
+
+class OtherBody:
+    """The lines of an answer that is no stream of events, as far as it may be long; None once an event has come."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] | None = []
+        self._room = MAX_BODY_BYTES
+
+    def take(self, line: bytes) -> None:
+        """Keep a line that belongs to no event."""
+        if self.lines is not None and line.strip() and not line.startswith(STREAM_FIELDS):
+            self._room -= len(line)
+            if self._room > 0:
+                self.lines.append(line)
 
 
 def _event_data(line: bytes) -> bytes:
@@ -49,13 +87,45 @@ def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
         return None
     try:
         chunk = _parse_json(data)
-        if not (isinstance(chunk, dict) and chunk.get("error")):
+        failure = _failure_of(chunk)
+        if failure is None:
             return _checked(chunk)
     except (ValueError, RecursionError) as error:
         raise BrokenStream(message="The stream cannot be read.", request=request) from error
-    failure = chunk["error"]
-    message = failure.get("message") if isinstance(failure, dict) else failure
-    raise openai.APIError(str(message), request=request, body=failure)
+    raise openai.APIError(_words_of(failure), request=request, body=failure)
+
+
+def _failure_of(given: Any) -> Any:
+    """Return the error in an event or body, None without one: OpenAI's form, or MiniMax's."""
+    if not isinstance(given, dict):
+        return None
+    status = given.get("base_resp")
+    if isinstance(status, dict) and status.get("status_code"):
+        return {"code": status["status_code"], "message": status.get("status_msg")}
+    return given.get("error") or None
+
+
+def _words_of(failure: Any) -> str:
+    names = ("message", "msg", "detail") if isinstance(failure, dict) else ()
+    return str(next((failure[name] for name in names if failure.get(name)), failure))
+
+
+def _parse_body(data: bytes, request: httpx2.Request) -> list[Chunk | None]:
+    """Return a whole answer as one chunk: some servers ignore `stream`. Raises openai.APIError for another body."""
+    try:
+        given = _parse_json(data)
+        given = given[0] if isinstance(given, list) and given else given  # Gemini's errors
+        if not isinstance(given, dict):
+            raise ValueError("not an object")  # noqa: TRY004  # JSON in a wrong shape
+        failure = _failure_of(given)
+        if failure is None and given.get("choices"):
+            for choice in _list(given["choices"]):
+                choice["delta"] = _object(choice).pop("message", None)
+            return [_checked(given), None]
+    except (ValueError, RecursionError) as error:
+        raise StrangeBody("The body is no answer.", request=request, body=None) from error
+    failure = failure or given  # an object without choices
+    raise ErrorBody(_words_of(failure), request=request, body=failure)
 
 
 def _parse_json(data: bytes) -> Any:
@@ -77,6 +147,8 @@ def _checked(given: Any) -> Chunk:
         delta.pop("function_call", None)  # the form of 2023, which nobody answers
         if not isinstance(delta.get("content") or "", str | list):
             raise ValueError("content is no text")  # noqa: TRY004  # JSON in a wrong shape
+        if isinstance(refusal := delta.pop("refusal", None), str) and not delta.get("content"):
+            delta["content"] = refusal  # in place of the answer
         for name in ("reasoning_content", "reasoning"):
             if not isinstance(delta.get(name) or "", str):
                 del delta[name]
@@ -141,12 +213,14 @@ class CallPieces:
 
     def put_back(self, delta: Chunk) -> None:
         """Put the arguments of all calls into the delta."""
-        left = [(number, call) for number, call in enumerate(self._calls) if call["pieces"]]
-        if left:
-            ends = [{"index": n, "function": {"arguments": "".join(call["pieces"])}} for n, call in left]
-            delta["tool_calls"] = [*delta.get("tool_calls", ()), *ends]
-        for _, call in left:
-            call["pieces"] = []
+        begun = {call["index"]: call for call in delta.get("tool_calls", ())}  # langchain joins none within a delta
+        for number, call in enumerate(self._calls):
+            if call["pieces"]:
+                end = begun.setdefault(number, {"index": number, "function": {}})
+                end["function"]["arguments"] = "".join(call["pieces"])
+                call["pieces"] = []
+        if begun:
+            delta["tool_calls"] = list(begun.values())
 
     def _take(self, call: Chunk) -> Chunk | None:
         name, arguments = call["function"]["name"], call["function"]["arguments"]

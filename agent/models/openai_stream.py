@@ -25,6 +25,7 @@ from agent.models.openai_events import BrokenStream, CallPieces, Chunk, parse_ev
 from agent.models.reasoning import REASONING_FIELDS, SIGNATURES_FIELD, ReasoningDetails, ThinkingOpenAI
 from agent.models.responses import MarkedResponses, StatelessResponses
 from agent.models.settings import ModelSettings
+from agent.models.think_tags import ThinkTags
 
 MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
 """Seconds for which a new stream collects text deltas before it passes them on. The turn sets it."""
@@ -113,6 +114,7 @@ class DeltaStream:
         self._silence_seconds = silence_seconds
         self._pace = pace
         self._ready: deque[Chunk] = deque()
+        self._tags = ThinkTags()
         self._details = ReasoningDetails()
         self._calls = CallPieces()
         self._held_chunk: Chunk | None = None
@@ -163,7 +165,7 @@ class DeltaStream:
 
     async def _read_events(self) -> None:
         finished = has_content = False
-        kimi_usage: Chunk | None = None  # inside of a choice, and there may be a usual one, too
+        usage: Chunk | None = None  # the latest: some servers send the usage so far with every chunk
         async for chunk in parse_events(self._stream.response.aiter_bytes(), self._request):
             if chunk is None:
                 finished = finished or has_content  # some servers omit the finish reason
@@ -173,32 +175,37 @@ class DeltaStream:
                 delta = choice["delta"]
                 has_content = has_content or bool(delta.get("content") or delta.get("tool_calls"))
                 passes = "tool_calls" not in delta
+                self._tags.take(delta)
                 self._details.take(delta)
                 self._calls.take(delta)
                 if finished:
                     choice["finish_reason"] = None  # repeated, and langchain would join both
                 if choice.get("finish_reason"):
+                    self._tags.put_back(delta)
                     self._details.put_back(delta)
                     self._calls.put_back(delta)
                 finished = finished or bool(choice.get("finish_reason"))
                 passes = passes or "tool_calls" in delta or bool(delta.get("content"))
-                kimi_usage = choice.pop("usage", None) or kimi_usage
-            if usage := chunk.get("usage"):
-                _complete_usage(usage)
-                kimi_usage = None
-            if passes or usage:
+                usage = _counted(choice.pop("usage", None)) or usage  # Kimi's
+            usage = _counted(chunk.pop("usage", None)) or usage
+            if passes:
                 self._merge_chunk(chunk)
             else:
                 self._wake.set()  # arguments of a call, which are data
+        self._end_stream(usage)
+        if not finished:
+            raise BrokenStream(message="The stream ended in the middle.", request=self._request)
+
+    def _end_stream(self, usage: Chunk | None) -> None:
+        """Pass on what was held back, and the usage."""
         rest: Chunk = {}
+        self._tags.put_back(rest)
         self._calls.put_back(rest)
         if rest:
             self._merge_chunk({"choices": [{"index": 0, "delta": rest}]})
-        if kimi_usage:
-            _complete_usage(kimi_usage)
-            self._merge_chunk({"choices": [], "usage": kimi_usage})
-        if not finished:
-            raise BrokenStream(message="The stream ended in the middle.", request=self._request)
+        if usage:
+            _complete_usage(usage)
+            self._merge_chunk({"choices": [], "usage": usage})
 
     def _merge_chunk(self, chunk: Chunk) -> None:
         field, text = _plain_text(chunk)
@@ -270,6 +277,11 @@ def _plain_text(chunk: Chunk) -> tuple[str, str]:
         return "", ""
     field = texts.pop()
     return field, str(delta[field])
+
+
+def _counted(usage: Chunk | None) -> Chunk | None:
+    """Return a usage that counts something."""
+    return usage if usage and (usage.get("prompt_tokens") or usage.get("completion_tokens")) else None
 
 
 def _complete_usage(usage: Chunk) -> None:

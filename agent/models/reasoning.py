@@ -18,8 +18,9 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 
 from agent.models.arguments import mark_arguments
+from agent.models.think_tags import TAGGED_FIELD, split_thoughts, with_tags
 
-REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, Kimi, GLM, Qwen; Groq, vLLM, Ollama
+REASONING_FIELDS = ("reasoning_content", "reasoning", TAGGED_FIELD)  # DeepSeek, Kimi, GLM, Qwen; Groq, vLLM, Ollama
 DETAILS_FIELD = "reasoning_details"  # OpenRouter, MiniMax: a list, whose texts stand in `reasoning`, too
 SIGNATURES_FIELD = "extra_content"  # Gemini: beside each tool call
 REASONING_KEY = "thoughts"
@@ -44,6 +45,7 @@ class ThinkingOpenAI(ChatOpenAI):
             raise TypeError(f"a text in place of an answer: {page[:100]!r}")
         whole = response if isinstance(response, dict) else response.model_dump(warnings=False)
         for choice in whole["choices"]:
+            _take_tags(choice["message"])
             for call in choice["message"].get("tool_calls") or ():
                 call["function"]["arguments"] = mark_arguments(call["function"].get("arguments"))
         result = super()._create_chat_result(whole, generation_info)
@@ -58,6 +60,14 @@ class ThinkingOpenAI(ChatOpenAI):
             reasoning[SIGNATURES_FIELD] = signatures
         if reasoning:  # merging chunks joins the texts; the others come once
             message.additional_kwargs[REASONING_KEY] = {self._reasoning_owner: reasoning}
+
+    def fold_thoughts(self, message: AIMessage) -> None:
+        """Take the thoughts out of a whole answer that only closes their tag, in place."""
+        if isinstance(message.content, str):
+            thoughts, answer = split_thoughts(message.content)
+            if thoughts.strip():
+                self._keep_reasoning(message, {TAGGED_FIELD: thoughts})
+                message.content = answer
 
     @property
     def _reasoning_owner(self) -> str:
@@ -83,10 +93,20 @@ class ThinkingOpenAI(ChatOpenAI):
         if DETAILS_FIELD in reasoning:
             out[DETAILS_FIELD] = reasoning[DETAILS_FIELD]
         else:
-            out.update({name: reasoning[name] for name in REASONING_FIELDS if name in reasoning})
+            fields = {name: reasoning[name] for name in REASONING_FIELDS if name in reasoning}
+            if tagged := fields.pop(TAGGED_FIELD, ""):
+                out["content"] = with_tags(tagged, out.get("content"))
+            out.update(fields)
         for call in out["tool_calls"]:
             if signature := reasoning.get(SIGNATURES_FIELD, {}).get(call["id"]):
                 call[SIGNATURES_FIELD] = signature
+
+
+def _take_tags(said: dict[str, Any]) -> None:
+    if isinstance(text := said.get("content"), str):
+        thoughts, said["content"] = split_thoughts(text)
+        if thoughts:
+            said[TAGGED_FIELD] = thoughts
 
 
 class ReasoningDetails:

@@ -52,6 +52,24 @@ def cut_reason(answer: AIMessage) -> CutReason:
     return next((CUT_REASONS[text] for text in (str(reason).lower() for reason in reasons) if text in CUT_REASONS), "")
 
 
+def show_refusal(answer: AIMessage) -> None:
+    """Let the words in which a model refuses be the text of an answer without any, in place."""
+    if answer.text.strip():
+        return
+    refusal = answer.additional_kwargs.pop("refusal", None)
+    if isinstance(answer.content, list):
+        shown = [_as_text(block) for block in answer.content]
+        answer.content = [*shown, *([{"type": "text", "text": refusal}] if refusal else ())]
+    elif refusal:
+        answer.content = str(refusal)
+
+
+def _as_text(block: Any) -> Any:
+    if isinstance(block, dict) and block.get("type") == "refusal" and isinstance(block.get("refusal"), str):
+        return {"type": "text", "text": block["refusal"]}
+    return block
+
+
 def settle_calls(answer: AIMessage, taken: set[str]) -> None:
     """Give each call of the answer an id of its own, and mark those that must not run; in place.
 

@@ -20,9 +20,11 @@ class EmptyResponsePolicy:
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call once or twice. Raises ModelFailure when both answers are empty."""
         response = await handler(request)
-        if not _is_empty(model_answer(response)):
+        if not _is_empty(first := model_answer(response)):
             return response
         request.runtime.stream_writer(TakeBack())
+        if cut_reason(first) == "filter":  # it would only be paid for again
+            raise ModelFailure(*_why_empty(first))
         response = await handler(request.override(messages=[*request.messages, ASK_AGAIN]))
         if not _is_empty(message := model_answer(response)):
             return response

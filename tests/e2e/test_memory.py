@@ -56,8 +56,8 @@ def extracts(*facts: Json) -> Callable[[Json], Answer | None]:
 
 def notes(request: Request) -> str:
     """Return the memories of a request, or ""."""
-    last = text_of(request.messages[-1])
-    return last if last.startswith(HEAD) else ""
+    texts = [text_of(message) for message in request.messages if message["role"] == "user"]
+    return next((text.partition("\n\n")[0] for text in texts if text.startswith(HEAD)), "")
 
 
 def turns(model: FakeModel) -> list[Request]:

@@ -131,15 +131,16 @@ def rejected(messages: list[Json], thinks: bool = False) -> str:
     return ""
 
 
-def is_said(message: Json) -> bool:
-    """Whether a person said it: the notes from memory have the role of a user, too."""
-    return message["role"] == "user" and not text_of(message).startswith("[Memory: notes")
+def said_in(message: Json) -> str:
+    """Return what the person said in a message, without the notes from memory before it."""
+    text = text_of(message)
+    return text.partition("\n\n")[2] if text.startswith("[Memory: notes") else text
 
 
 def directive_of(messages: list[Json]) -> tuple[Json | None, int]:
     """The directive of the last user message (None: it has none), and how many model calls answered it already."""
-    last = max((i for i, m in enumerate(messages) if is_said(m)), default=-1)
-    found = _DIRECTIVE.search(text_of(messages[last])) if last >= 0 else None
+    last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
+    found = _DIRECTIVE.search(said_in(messages[last])) if last >= 0 else None
     if not found:
         return None, 0
     done = sum(1 for m in messages[last + 1 :] if m["role"] == "assistant" and m.get("tool_calls"))
@@ -167,7 +168,7 @@ def answer_of(body: Json, tries: MutableMapping[str, int]) -> Answer:
         return Answer(helper)
     directive, done = directive_of(messages)
     if directive is None:
-        said = next((text_of(m) for m in reversed(messages) if is_said(m)), "")
+        said = next((said_in(m) for m in reversed(messages) if m["role"] == "user"), "")
         return Answer(f"You said: {said}")
     return _scripted(directive, done, tries)
 

@@ -67,8 +67,8 @@ class Wire:
 
 
 @asynccontextmanager
-async def serving(*pieces: Piece, **more: Any) -> AsyncIterator[Wire]:
-    wire = Wire(pieces, **more)
+async def serving(*pieces: Piece, kind: type[Wire] = Wire, **more: Any) -> AsyncIterator[Wire]:
+    wire = kind(pieces, **more)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", wire.answer)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

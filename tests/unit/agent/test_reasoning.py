@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from agent.context import Answer
+from dataclasses import dataclass
+from itertools import pairwise
+
+import orjson
+
+from agent.context import Answer, UserInput
+from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.models.settings import ModelSettings
 from tests.fakes.model import FakeModel
 from tests.fakes.server import Json
-from tests.support.turn_context import say
+from tests.support.turn_context import ListSteering, say
 from tests.unit.agent.conftest import Bench, Workshop, view
 from tests.unit.agent.test_resume import ASKING, asks, call, end, script
 
@@ -67,3 +73,69 @@ async def test_reasoning_works_without_streaming(make: Workshop, model: FakeMode
     model.thinks = True
     assert end(await bench.run(say(LOOK))) == "done"
     assert not any(request.rejected for request in model.requests())
+
+
+# ---------------------------------------------------------------- beside memory
+
+
+@dataclass
+class Notes:
+    """A memory that only has notes."""
+
+    notes: str
+
+    async def save(self, text: str, quote: str, kind: MemoryKind, scope: MemoryScope, replaces: int) -> str:
+        raise NotImplementedError
+
+    async def search(self, text: str) -> str:
+        raise NotImplementedError
+
+    async def forget(self, number: int, quote: str) -> str:
+        raise NotImplementedError
+
+
+def thoughts_in_prompt(messages: list[Json]) -> list[str]:
+    """Return the thoughts that reach the model by the templates of Qwen3, MiniMax M2, GLM 4.5 and Gemma: those after
+    the last message of a user; results of tools have a role of their own."""
+    last = max(place for place, message in enumerate(messages) if message["role"] == "user")
+    return [message["reasoning_content"] for message in messages[last:] if message.get("reasoning_content")]
+
+
+def shared_bytes(before: list[Json], after: list[Json]) -> float:
+    """Return the share of the earlier request with which the later one begins."""
+    first, second = orjson.dumps(before), orjson.dumps(after)
+    same = next((at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(first))
+    return same / len(first)
+
+
+async def test_a_model_sees_its_thoughts_beside_notes(bench: Bench, model: FakeModel) -> None:
+    model.thinks = True
+    context = await bench.context()
+    context.memory = Notes("[Memory: notes\n- #1 (fact) Jane likes tea")
+    await bench.run(say(LOOK), context=context)
+    first, *later = [request.messages for request in model.requests()]
+    assert [len(thoughts_in_prompt(messages)) for messages in later] == [1, 2]
+    assert [shared_bytes(*pair) for pair in pairwise([first, *later])] > [0.95, 0.95]
+    assert all(str(messages).count("Jane likes tea") == 1 for messages in (first, *later))
+    assert "Jane likes tea" not in str(await bench.state())
+
+
+class Later(ListSteering):
+    """The message comes after the first call."""
+
+    takes = 0
+
+    async def take_unread(self) -> tuple[UserInput, ...]:
+        self.takes += 1
+        return await super().take_unread() if self.takes > 1 else ()
+
+
+async def test_the_notes_of_a_turn_keep_their_place(bench: Bench, model: FakeModel) -> None:
+    bench.waiting = Later(say("and this", "m2"))
+    context = await bench.context()
+    context.memory = Notes("[Memory: notes\n- #1 (fact) Jane likes tea")
+    await bench.run(say(LOOK), context=context)
+    last = model.requests()[-1].messages
+    assert "and this" in str(last)
+    places = [[i for i, m in enumerate(r.messages) if "likes tea" in str(m)] for r in model.requests()]
+    assert places == [[1]] * len(places)

@@ -147,6 +147,14 @@ async def test_messages_of_a_bundle_wait_for_each_other(store: Database, inbox: 
     assert [made.text for made in job.messages] == ["caption", "after it"]
 
 
+async def test_no_message_overtakes_an_album_that_still_waits(store: Database, inbox: Inbox) -> None:
+    await inbox.receive([message("first", 1)])
+    await inbox.receive([message("caption", 2, group="g")])
+    await inbox.receive([message("after it", 3)])
+    (job,) = await claim(store)
+    assert [made.text for made in job.messages] == ["first"]
+
+
 # Case 80 of docs/cases.md
 async def test_edits_and_deletions_count_until_the_turn_starts(store: Database, inbox: Inbox) -> None:
     first, second = message("old", 1), message("unwanted", 2)

@@ -284,6 +284,16 @@ async def test_a_spool_copy_that_cannot_be_removed_does_not_stop_the_outbox(stor
     assert await states(store) == [2, 2]
 
 
+async def test_no_row_overtakes_one_that_failed_just_now(store: Database) -> None:
+    wall = RecordingChannel()
+    wall.faults["here"] = [TryLater("the server answered 502", 0.1)]
+    for text in ("first", "second"):
+        await say(store, HERE, text)
+    async with serving(store, wall) as outbox:
+        await outbox.wait_until_idle()
+    assert [text for _, text in wall.shown] == ["first", "second"]
+
+
 @pytest.mark.slow
 async def test_a_failing_row_is_overtaken_and_still_retried(store: Database) -> None:
     wall = RecordingChannel()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,47 @@ def test_existing_folders_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["outputs", "uploads", "workspace"]
     assert (tmp_path / "t" / "workspace").stat().st_mode & 0o777 == 0o700
     assert safe_files.read_file(tmp_path / "t" / "workspace", "a") == b""
+
+
+@pytest.mark.parametrize("opener", ["_openat2", "_open_by_component"])
+def test_a_link_is_not_followed_though_it_stays_inside(tmp_path: Path, opener: str) -> None:
+    """What it leads to can change between a check and the use."""
+    safe_files.write_file(tmp_path, "real/file", b"x")
+    (tmp_path / "folder").symlink_to("real")
+    (tmp_path / "file").symlink_to("real/file")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        os.close(getattr(safe_files, opener)(folder, "real/file", os.O_RDONLY))
+        for link in ("folder/file", "file"):
+            with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+                getattr(safe_files, opener)(folder, link, os.O_RDONLY)
+    finally:
+        os.close(folder)
+
+
+OTHER_MOUNT = """
+import os, subprocess, sys
+from pathlib import Path
+from sandbox.base import SandboxFileError
+from sandbox.disk import safe_files
+root = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "none", root / "mounted"], check=True)
+(root / "mounted" / "file").write_text("of another file system")
+for opener in (safe_files._openat2, safe_files._open_by_component):
+    try:
+        opener(os.open(root, os.O_RDONLY), "mounted/file", os.O_RDONLY)
+    except OSError as error:
+        print(os.strerror(error.errno))
+"""
+
+
+def test_a_mount_inside_is_not_entered(tmp_path: Path) -> None:
+    (tmp_path / "mounted").mkdir()
+    command = ["unshare", "--mount", "--map-root-user", sys.executable, "-c", OTHER_MOUNT, str(tmp_path)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare failed" in made.stderr or "mount" in made.stderr:
+        pytest.skip("this machine forbids user namespaces")
+    assert made.stdout.splitlines() == ["Invalid cross-device link"] * 2, made.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: run the tests as root")

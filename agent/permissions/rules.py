@@ -282,13 +282,15 @@ def _judge_shell_line(rules: Sequence[Rule], use: ToolUse, text: str) -> Judgeme
     line = parse_shell_line(text)
     commands = list(dict.fromkeys(line.commands or [FoundCommand((text,))]))
     found: list[Judgement] = []
+    strict = [rule for rule in rules if rule.verdict != "allow" and rule.pattern and not rule.builtin]
     work = MAX_WORK // len(rules)
     while commands and work > 0:
         command = commands.pop(0)
         work -= sum(len(each) + 100 for each in command.all_texts())
         found += _judge_command(rules, command, use.default) if work > 0 else ()
+        if strict and command.file and not _is_allowed_by_pattern(rules, command):
+            found.append(Judgement("ask"))
     is_certain = line.certain and work > 0
-    strict = [rule for rule in rules if rule.verdict != "allow" and rule.pattern and not rule.builtin]
     if not is_certain:
         found += _judge_uncertain_text(strict, line, min(work, MAX_WORK // len(rules)))
         found += [Judgement(rule.verdict, str(rule)) for rule in rules if rule.builtin and rule.occurs_in(line.text)]
@@ -296,6 +298,12 @@ def _judge_shell_line(rules: Sequence[Rule], use: ToolUse, text: str) -> Judgeme
     if (not is_certain and (strict or not trusted)) or (line.writes and not trusted):
         found.append(Judgement("ask"))
     return strictest(found, use.default)
+
+
+def _is_allowed_by_pattern(rules: Sequence[Rule], command: FoundCommand) -> bool:
+    """Return whether a rule with a pattern allows the command, so that somebody has accepted the file that it runs."""
+    allowing = [rule for rule in rules if rule.verdict == "allow" and rule.pattern]
+    return any(any(map(rule.matches, command.texts())) for rule in allowing)
 
 
 def _judge_uncertain_text(rules: Sequence[Rule], line: ShellLine, work: int) -> Iterator[Judgement]:

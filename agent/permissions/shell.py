@@ -41,10 +41,12 @@ MAX_COMMANDS = 2000
 MAX_SUFFIXES = 20  # words of a wrapper with an unknown option at which its program may begin
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "yash", "rbash"})
+_SYSTEM_FOLDERS = re.compile(r"/(?:usr|s?bin|opt)/(?!.*\.\.)")
 _LOADERS = re.compile(r"ld(?:-linux[\w-]*|-musl[\w-]*)?\.so[\w.]*|ld-[\d.]+\.so")
 _DANGEROUS_VARIABLES = re.compile(
-    r"PATH|IFS|ENV|PS[0-4]|PROMPT_COMMAND|HOME|XDG_CONFIG_HOME|PYTHONPATH|PYTHONSTARTUP|PERL5\w+|RUBYOPT|NODE_OPTIONS"
-    r"|EDITOR|VISUAL|\w*PAGER|LESS(?:OPEN|CLOSE)|SHELLOPTS|BASHOPTS|(?:LD|BASH|DYLD)_\w+"
+    r"PATH|IFS|ENV|PS[0-4]|PROMPT_COMMAND|HOME|XDG_CONFIG_HOME|CURL_HOME|(?:SYSTEM_)?WGETRC|PYTHONPATH|PYTHONSTARTUP"
+    r"|PERL5\w+|RUBYOPT|RUBYLIB|NODE_OPTIONS|JAVA_TOOL_OPTIONS|MAKEFLAGS|TAR_OPTIONS|RSYNC_RSH|RIPGREP_CONFIG_PATH"
+    r"|SSH_ASKPASS|EDITOR|VISUAL|\w*PAGER|LESS(?:OPEN|CLOSE)|SHELLOPTS|BASHOPTS|(?:LD|BASH|DYLD)_\w+"
     r"|GIT_(?!AUTHOR_|COMMITTER_|TERMINAL_PROMPT)\w+"
 )
 _PLAIN_PAGER = re.compile(r"(?:GIT_)?PAGER=(?:cat|less)?")
@@ -56,25 +58,32 @@ _DEFAULTING = re.compile(r"\$\{(\w+):?=")
 _JOINED_LINES = re.compile(r"[^\s]\\\n\S")
 _WRITES = re.compile(r"^\d*(?:&?>|>\||>>|<>)")
 _DUPLICATES = re.compile(r"^\d*>&\d+-?$")
+_CONFIGURATION = re.compile(r"(?:^|/)(?:\.(?:curlrc|wgetrc|gitconfig|npmrc|bashrc|bash_profile|profile)|\.git/.*)$")
 _PIECES = re.compile(r"[;&|\n(){}`]+|\$\(|[<>]\(")
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundCommand:
-    """A command: its words as it gets them, as the line spells it, and further forms for rules that deny or ask."""
+    """A command: its words as it gets them, as the line spells it, and further forms for rules that deny or ask.
+
+    `file` is its program as it is written, if that is outside of the system's folders and so may hold any command.
+    """
 
     words: Words
     raw: str = ""
     forms: tuple[str, ...] = ()
+    file: str = ""
 
     def texts(self) -> set[str]:
         """Return the spellings that a rule may match, each of which says the whole command."""
+        if self.file:  # `./git status` is no `git status`
+            return {" ".join((self.file, *self.words[1:]))}
         return {" ".join(self.words), self.raw or " ".join(self.words)}
 
     def all_texts(self) -> set[str]:
         """Return the spellings that a rule must not miss."""
-        return {*self.texts(), join_words(self.words), *self.forms}
+        return {*self.texts(), self.raw or " ".join(self.words), join_words(self.words), *self.forms}
 
 
 @dataclass(slots=True)
@@ -237,6 +246,7 @@ def _add_redirect(node: Node, source: bytes, found: ShellLine) -> None:
     writes = _WRITES.match(text) and not _DUPLICATES.match(text)
     if target is not None and writes and (name := _text(target, source)) != "/dev/null":
         found.writes.append(name)
+        found.certain &= not _CONFIGURATION.search(read_word(target, source))  # programs of the same line may read it
 
 
 def _add_command_node(node: Node, late: Sequence[Node], source: bytes, found: ShellLine, nesting: int) -> None:
@@ -258,7 +268,7 @@ def _add_command(words: Words, raw: Sequence[str], found: ShellLine, nesting: in
             found.certain = False
             return
         arguments = words[1:]
-        forms, is_certain = command_forms((name, *arguments))
+        forms, is_certain = command_forms((name, *arguments), raw)
         if name in RUNNERS:
             forms += _suffixes(arguments)
         found.certain &= is_certain and not _hides_command(name, arguments)
@@ -267,7 +277,8 @@ def _add_command(words: Words, raw: Sequence[str], found: ShellLine, nesting: in
         found.certain &= not is_group
         if is_group or (inner and not inner.certain):
             forms += _suffixes(arguments)
-        found.commands.append(FoundCommand((name, *arguments), " ".join((name, *raw[1:])), tuple(forms)))
+        file = words[0] if "/" in words[0] and not _SYSTEM_FOLDERS.match(words[0]) else ""
+        found.commands.append(FoundCommand((name, *arguments), " ".join((name, *raw[1:])), tuple(forms), file))
         if name in _SHELLS:
             _add_nested_shell(arguments, found, nesting)
         elif name == "find":

@@ -75,6 +75,26 @@ bash <<< '{deed}'
 bash <<'X'␤{deed}␤X
 bash <(echo '{deed}')
 echo '{deed}' > s; bash s
+echo '{deed}' > s; sh s
+echo '{deed}' > s; sh ./s
+echo '{deed}' > s; sh < s
+echo '{deed}' > s; cat s | sh
+echo '{deed}' > s; . ./s
+echo '{deed}' > s; source $PWD/s
+echo '{deed}' > s; chmod +x s; ./s
+echo '{deed}' > s; chmod +x s; "$PWD/s"
+echo '{deed}' > s; chmod +x s; $PWD/s
+echo '{deed}' > s; chmod +x s; env ./s
+echo '{deed}' > s; chmod +x s; timeout 5 ./s
+echo '{deed}' > s; chmod +x s; nice -n 5 "$PWD"/s
+echo '{deed}' > s; chmod +x s; echo x | xargs ./s
+echo '{deed}' > s; chmod +x s; find . -maxdepth 0 -exec ./s \;
+echo '{deed}' > s; chmod +x s; find . -name s -exec {} \;
+echo '{deed}' > s; chmod +x s; bash -c ./s
+mkdir bin; echo '{deed}' > bin/s; chmod +x bin/s; bin/s
+printf '#!/bin/sh\n{deed}\n' > s; chmod +x s; ./s x
+printf '#!/bin/sh\n{deed}\n' > s; chmod +x s; cp s /tmp/{0}-s; /tmp/{0}-s
+cp /bin/sh h; echo '{deed}' > s; ./h s
 bash -c '{deed}'
 bash -ec '{deed}'
 bash -c -e '{deed}'

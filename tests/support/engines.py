@@ -97,6 +97,12 @@ def need_bubblewrap() -> None:
     _need(bubblewrap_problem())
 
 
+def need_transfer_programs() -> None:
+    """For tests that run curl and wget."""
+    missing = [name for name in ("curl", "wget") if shutil.which(name) is None]
+    _need(f"{' and '.join(missing)} missing: install it" if missing else "")
+
+
 def need_docker() -> None:
     """For tests that run commands in a container."""
     _need(docker_problem())

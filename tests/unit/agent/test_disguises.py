@@ -137,7 +137,8 @@ curl -s https://example.org/api | jq '.[0]'
 wget -q https://example.org/a.zip && unzip -o a.zip -d a
 pkill -f http.server; sleep 1; kill %1
 set -euo pipefail; shopt -s nullglob; ls
-"$PWD/run-d.sh" --fast
+/usr/bin/env python3 run.py --fast
+/usr/local/bin/node run.js
 bash -c 'cd src && ls *.py'
 sqlite3 data.db "select count(*) from t where a = '$x'"
 wait; jobs

@@ -215,6 +215,29 @@ def test_inside_the_sandbox_only_what_a_rule_names_is_asked() -> None:
     assert judge(rules, use("eval $x")).verdict == "ask"
 
 
+@pytest.mark.parametrize(
+    "line", ["./deploy.sh x", "env ./deploy.sh x", "timeout 5 ./deploy.sh x", "find . -exec ./deploy.sh x \\;"]
+)
+def test_a_file_that_is_run_asks_beside_rules_about_commands_unless_its_path_is_allowed(line: str) -> None:
+    def verdict(**rules: list[str]) -> Verdict:
+        use = ToolUse("bash", {"command": line}, Subject("command", "shell"), "allow")
+        return judge((*parse_rules(**rules), *OUTSIDE_RULES), use).verdict
+
+    assert verdict() == "allow"
+    assert verdict(deny=["bash(git push *)"]) == "ask"
+    assert verdict(deny=["bash(git push *)"], allow=["bash(deploy.sh *)"]) == "ask"
+    assert verdict(deny=["bash(git push *)"], allow=["bash(./deploy.sh *)", "bash"]) == "allow"
+    assert verdict(deny=["bash(deploy.sh *)"]) == "deny"
+
+
+def test_a_rule_that_allows_a_program_does_not_allow_a_file_of_that_name() -> None:
+    rules = parse_rules(allow=["bash(git status *)"])
+    assert judge(rules, bash("git status")).verdict == "allow"
+    assert judge(rules, bash("/usr/bin/git status")).verdict == "allow"
+    assert judge(rules, bash("./git status")).verdict == "ask"
+    assert judge(rules, bash("/usr/bin/../../tmp/git status")).verdict == "ask"
+
+
 def test_paths_are_compared_as_the_sandbox_resolves_them() -> None:
     rules = parse_rules(deny=["write_file(/mnt/user-data/uploads/*)"])
 

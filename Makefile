@@ -79,8 +79,9 @@ test: check ## check, then every test, four at a time (most of them wait)
 bench: dev ## measure medians and ratios against the floor; ARGS=--full for full sizes
 	$(BIN)/python -m bench $(ARGS)
 
-docs: setup ## generate docs/configuration.md
+docs: setup ## generate docs/configuration.md and the index of the decisions
 	$(BIN)/python -c "from bot.config.reference import settings_page; open('docs/configuration.md', 'w').write(settings_page())"
+	$(BIN)/python -m tests.support.decision_index
 
 schema: dev ## generate bot/storage/schema.sql from the migrations
 	$(BIN)/python -m tests.support.schema_file

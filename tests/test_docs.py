@@ -17,6 +17,7 @@ from bot.commands.registry import COMMANDS, REGISTRY
 from bot.config.loader import channel_modules, environment_names, load_config
 from bot.config.reference import settings_page, settings_table
 from bot.version import VERSION
+from tests.support.decision_index import INDEX, decision_index
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -54,6 +55,10 @@ def programs() -> dict[str, argparse.ArgumentParser]:
 
 def test_the_settings_page_is_generated_from_the_code() -> None:
     assert text("docs/configuration.md") == settings_page(), "run `make docs`"
+
+
+def test_the_index_of_the_decisions_is_generated_from_the_pages() -> None:
+    assert INDEX.read_text("utf-8") == decision_index(), "run `make docs`"
 
 
 def test_every_setting_has_a_help_text() -> None:

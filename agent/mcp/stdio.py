@@ -29,6 +29,7 @@ from agent.mcp.bounds import (
     excess,
 )
 from agent.mcp.traffic import Traffic
+from sandbox.processes import start_process
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ async def stdio_transport(
     output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0))
     try:
         try:
-            process = await asyncio.create_subprocess_exec(
+            process = await start_process(
                 parameters["command"],
                 *parameters["args"],
                 stdin=asyncio.subprocess.PIPE,

@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from agent.fair_slots import FairSlots
+from sandbox.processes import start_process
 from sandbox.system_calls import parser_program
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ def _read_answer(task: str, out: bytes) -> tuple[dict[str, Any], bytes]:
 
 async def _communicate(task: str, data: bytes) -> tuple[int | None, bytes, bytes]:
     """Run the worker; return its exit code, stdout and stderr. It does not survive a timeout or a cancellation."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_process(
         *_argv(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -22,6 +22,7 @@ from agent.skills.errors import SkillError
 from agent.skills.tree import check_path
 from agent.web.addresses import AddressGuard, WebError
 from catalogue import N_
+from sandbox.processes import start_process
 
 CLONE_SECONDS, WATCH_SECONDS = 60.0, 0.5
 NOT_FOUND_CODE = 127  # of the shell
@@ -112,7 +113,7 @@ async def _run_git(arguments: list[str], home: Path, bounds: CloneBounds) -> Non
     }
     if authorities := ssl.get_default_verify_paths().cafile:
         environment["GIT_SSL_CAINFO"] = authorities
-    git = await asyncio.create_subprocess_exec(
+    git = await start_process(
         *("/bin/sh", "-c", f'ulimit -f {bounds.file_bytes // 512}; exec git "$@"', "git"),
         *arguments,
         env=environment,

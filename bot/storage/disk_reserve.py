@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bot.storage.database import Database, StorageError
+from sandbox.processes import start_process
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ async def _missing(database: Path, store: Database) -> list[str]:
 async def _allocated(file: Path, size: int) -> bool:
     """Whether that worked. In another process: to close a file of SQLite's would drop its locks in this one."""
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await start_process(
             "fallocate", "--keep-size", "--length", str(size), str(file),
             stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL, env={"PATH": os.defpath},
         )  # fmt: skip

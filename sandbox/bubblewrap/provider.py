@@ -35,6 +35,7 @@ from sandbox.network.http import StreamPair
 from sandbox.network.rules import SOCKET_FOLDER
 from sandbox.network.service import EgressService
 from sandbox.pool import SandboxPool
+from sandbox.processes import start_process
 from sandbox.settings import MAX_DESCRIPTORS, SOCKET_BUFFERS, SandboxSettings
 from sandbox.users import SandboxUsers, account_files
 from sandbox.wire.client import StreamSandbox
@@ -153,7 +154,7 @@ class BubblewrapProvider(SandboxPool[BubblewrapSandbox]):
         plan = await self._launch_plan(folders, owner)
         processes = settings.processes + SPARE_PROCESSES
         group = await asyncio.to_thread(make_control_group, settings.memory_mb, processes, settings.cpus)
-        process = await asyncio.create_subprocess_exec(
+        process = await start_process(
             sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             env={"PATH": os.defpath},
@@ -245,7 +246,7 @@ async def _machine_options() -> list[str]:
         )
     if not await asyncio.to_thread(shutil.which, "python3", path=SYSTEM_PATH):
         raise SandboxUnavailable(N_("The sandbox needs Python below /usr: `sudo apt install python3`."))
-    process = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
+    process = await start_process(program, "--version", stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     version = tuple(map(int, re.findall(rb"\d+", said)[:2]))
     options = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]

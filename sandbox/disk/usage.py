@@ -12,6 +12,7 @@ import orjson
 
 from sandbox.base import FOLDERS
 from sandbox.disk import newest
+from sandbox.processes import start_process
 
 DELETE_SECONDS = 300.0
 
@@ -58,7 +59,7 @@ async def run_helper(
     *argv: str, cwd: Path | None = None, seconds: float | None = None, pass_fds: tuple[int, ...] = ()
 ) -> tuple[bytes, bytes]:
     """Run a program; returns its stdout and stderr. Raises TimeoutError after `seconds`, and kills the program."""
-    process = await asyncio.create_subprocess_exec(
+    process = await start_process(
         *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         cwd=cwd, pass_fds=pass_fds, env={"PATH": os.defpath, "LC_ALL": "C"},
     )  # fmt: skip

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from langchain_core.tools import ToolException
+
 from agent.questions import ask_person
 from agent.tools.tool import Runtime, ToolTraits, always, make_tool
+
+MAX_CHARS = 20_000  # of the question with its options: whole chats were filled with one, and nobody reads more
 
 
 @make_tool(ToolTraits(effect="resumable", asks=True, permission="allow"))
@@ -16,6 +20,12 @@ async def ask_clarification(
 ) -> str:
     """Ask the person a question and wait, for days if necessary. Use it only if you cannot continue without the
     answer."""
+    chars = len(question) + sum(map(len, options))
+    if chars > MAX_CHARS:
+        raise ToolException(
+            f"The question has {chars:,} characters, and people read at most {MAX_CHARS:,}. Ask in fewer words, and put"
+            " a long text into a file that you present."
+        )
     return await ask_person(runtime.context, {"kind": "ask", "question": question, "options": options})
 
 

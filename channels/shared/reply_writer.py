@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.blocks import Block, Done, Final, View
-from channels.base import (
-    ChannelError,
-    ChatGone,
-    OutcomeUnknown,
-    Refused,
-    SentMessages,
-    TryLater,
-    Unconfirmed,
-)
+from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater, Unconfirmed
 from channels.shared.posts import MAX_EMPTY_POSTS, MAX_POSTS, UNCONFIRMED
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
@@ -33,6 +26,8 @@ class MessageMissing(Refused):
 
 class MessageRenderer(Protocol[P]):
     """A platform's rendering and calls. The calls raise ChannelError, `edit` and `delete` also MessageMissing."""
+
+    depends_on_calls: bool = False  # whether `render` gives something else after a call
 
     def render(self, view: View) -> list[P]:
         """Render a running turn; nothing for an empty view."""
@@ -95,6 +90,7 @@ class ReplyWriter(Generic[P]):
     TYPING_SECONDS = 4.5  # between two typing actions
     DRAFT_SECONDS = 20.0  # after which an unchanged draft is sent again
     LAST_POST_SECONDS = 5.0  # for a post under way at a cancellation
+    RENDER_SHARE = 0.1  # of the time, at most: long texts are rendered less often
 
     def __init__(
         self,
@@ -111,6 +107,8 @@ class ReplyWriter(Generic[P]):
         self._rate_limit = rate_limit
         self._on_finished = on_finished  # called when the whole reply is visible
         self._view = View()
+        self._parts: list[P] | None = None  # of the view; None after a change
+        self._rest_until = 0.0  # monotonic
         self._changed = asyncio.Event()
         self._ids: dict[int, str] = {post.index: post.id for post in posts.known if post.id}
         self._shown: dict[int, P] = {}
@@ -126,6 +124,7 @@ class ReplyWriter(Generic[P]):
     def show(self, block: Block) -> None:
         """Add a block to the desired state; returns at once."""
         self._view.add(block)
+        self._parts = None
         if not isinstance(block, Done):  # it is invisible, and `finish` follows
             self._changed.set()
 
@@ -231,21 +230,33 @@ class ReplyWriter(Generic[P]):
             if not changed and not await self._wait_for_change(self.DRAFT_SECONDS if self._drafts else None):
                 self._shown.clear()  # a draft disappears
             changed = False
+            await self._rest()
             while not self._ending and (due := self._first_outdated_part()):
                 await self._rate_limit.acquire(Priority.STREAM if self._has_content else Priority.FIRST)
-                if self._changed.is_set():  # during the wait
+                if self._changed.is_set() and time.monotonic() >= self._rest_until:  # during the wait
                     self._changed.clear()
                     due = self._first_outdated_part()
                 if due is None:
                     self._rate_limit.release_unused()
                 elif not await self._try_call(self._show_part(*due)):
                     return
+                if self._renderer.depends_on_calls:
+                    self._parts = None
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait before the next rendering, if the last one took long."""
+        rest = self._rest_until - time.monotonic()
+        if rest > 0 and self._parts is None and not self._ending:
+            await asyncio.sleep(rest)
 
     def _first_outdated_part(self) -> tuple[int, P] | None:
-        """Return the index and content of the first part that is not visible."""
-        parts = self._renderer.render(self._view)
-        if self._drafts and not self._ids:
-            parts = parts[-1:]
+        """Return the index and content of the first part that is not visible. Renders once after each change."""
+        if self._parts is None:
+            began = time.thread_time()
+            self._parts = self._renderer.render(self._view)
+            self._rest_until = time.monotonic() + (time.thread_time() - began) / self.RENDER_SHARE
+        parts = self._parts[-1:] if self._drafts and not self._ids else self._parts
         return next(((i, part) for i, part in enumerate(parts) if self._shown.get(i) != part), None)
 
     async def _try_call(self, call: Awaitable[None]) -> bool:

@@ -96,6 +96,8 @@ class StreamState:
 class SlackRenderer(MessageRenderer[SlackMessage]):
     """The messages of one reply. It has no placeholder: a status or reaction shows the work and notifies nobody."""
 
+    depends_on_calls = True  # a stream that ended is continued as a message
+
     def __init__(self, find_workspace: FindWorkspace, thread: Thread, posts: SentMessages, to: str, asker: str) -> None:
         self._find_workspace = find_workspace
         self._thread = thread

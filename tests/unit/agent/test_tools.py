@@ -306,3 +306,8 @@ async def test_ask_clarification_waits_and_returns_the_answer(at: Rig) -> None:
     assert not isinstance(values["messages"][-1], ToolMessage)
     values = await at.ask(Command(resume={waiting.id: "b"}))
     assert values["messages"][-1].content == "b"
+
+
+async def test_a_question_that_nobody_would_read_is_not_asked(at: Rig) -> None:
+    said = await at.refused("ask_clarification", question="q" * 15_000, options=["o" * 3_000, "p" * 3_000])
+    assert "21,000 characters" in said

@@ -37,7 +37,8 @@ from tests.fakes.server import Json
 
 _DIRECTIVE = re.compile(r"::(\{.*\})", re.DOTALL)
 _JSON = json.JSONDecoder()
-_IDENTIFIER = re.compile(r"[\w./:@#-]*(?:\d|/|_)[\w./:@#-]*")
+_WORD = re.compile(r"[\w./:@#-]+")
+_NAME_SIGN = re.compile(r"[\d/_]")  # a word with one of these is the name of something
 CUTS = ("abort_at", "cut_at", "hang_at", "garbage_at")
 
 
@@ -224,7 +225,7 @@ def helper_answer(messages: list[Json]) -> str:
     asked = (whole[:2000] + whole[-500:]).lower()
     if "summar" in asked or "extract" in asked:
         plain = _DIRECTIVE.sub("", whole)
-        names = list(dict.fromkeys(_IDENTIFIER.findall(plain)))[-40:]
+        names = [word for word in dict.fromkeys(_WORD.findall(plain)) if _NAME_SIGN.search(word)][-40:]
         return "Summary of the conversation so far. Exact names in it: " + " ".join(names)
     if "title" in asked:
         return "A short title"

@@ -116,6 +116,7 @@ async def besiege(arena: Arena, watch: Watch) -> None:
     helpers = [
         asyncio.create_task(starved.measure(), name="starved"),
         asyncio.create_task(look(arena, watch), name="look"),
+        asyncio.create_task(arena.look_for_work(), name="work"),
     ]
     for _ in OTHERS:
         await probes.probe()

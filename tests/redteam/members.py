@@ -21,7 +21,8 @@ from tests.support.service_process import Service, ask
 
 FLOODER, UPLOADER, COMMANDER, OPERATOR, GROUP = 901, 902, 903, 904, -905
 FLOOD_MESSAGES, FLOOD_PAUSE_SECONDS = 200, 20.0
-TURN_SECONDS, TURNS_BEFORE_NEW = 15.0, 4
+TURN_SECONDS, STOP_SECONDS, LOOK_SECONDS = 15.0, 5.0, 0.2
+TURNS_BEFORE_NEW = 4
 AGENT = b"""
 import sys
 ASK = '{"jsonrpc": "2.0", "id": "\\\\ud800", "method": "fs/read_text_file", "params": {"path": "/etc/passwd"}}'
@@ -42,15 +43,25 @@ class Arena:
     report: Report
     end: float
     chance: random.Random
+    busy: frozenset[str] = frozenset()  # the chats for which the service works
+    looked: float = 0.0  # when it was last looked whether it does
 
     @property
     def over(self) -> bool:
         return time.monotonic() >= self.end
 
-    def pending(self, chat: int) -> bool:
-        """Return whether the service still works for a chat."""
-        row = self.service.rows(f"SELECT max(pending) FROM conversations WHERE thread LIKE '%/{chat}/%'")  # noqa: S608 — a number
-        return bool(row and row[0][0])
+    async def wait_for_end(self, chat: int) -> None:
+        """Wait until the service does not work for a chat."""
+        begun = time.monotonic()
+        await until(lambda: self.looked > begun and str(chat) not in self.busy, what=f"the end in {chat}")
+
+    async def look_for_work(self) -> None:
+        """Look again and again for which chats the service works: once for all attackers, to cost it little."""
+        while True:
+            began = time.monotonic()
+            rows = await asyncio.to_thread(self.service.rows, "SELECT thread FROM conversations WHERE pending > 0")
+            self.busy, self.looked = frozenset(thread.split("/")[2] for (thread,) in rows), began
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 async def attack(arena: Arena, chat: int, turns: Callable[[], Turn]) -> None:
@@ -73,7 +84,9 @@ async def _play(arena: Arena, chat: int, turn: Turn) -> None:
     arena.report.turns += 1
     with contextlib.suppress(TimeoutError):
         for _ in range(12):  # questions of one turn
-            await until(lambda: turn.id in arena.model.played and not arena.pending(chat), TURN_SECONDS, turn.id)
+            async with asyncio.timeout(TURN_SECONDS):
+                await until(lambda: turn.id in arena.model.played)
+                await arena.wait_for_end(chat)
             if not _deny(arena, chat):
                 return
             await asyncio.sleep(0.2)
@@ -82,7 +95,8 @@ async def _play(arena: Arena, chat: int, turn: Turn) -> None:
     arena.report.unfinished += 1
     arena.telegram.send("/stop", chat=chat)
     with contextlib.suppress(TimeoutError):
-        await until(lambda: not arena.pending(chat), 5, "the stop")
+        async with asyncio.timeout(STOP_SECONDS):
+            await arena.wait_for_end(chat)
 
 
 def _deny(arena: Arena, chat: int) -> bool:

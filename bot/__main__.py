@@ -234,7 +234,7 @@ def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source:
     import uvloop
 
     from bot import log
-    from bot.admin.local_checks import check_machine
+    from bot.admin.local_checks import check_machine, warn_of_full_disk
     from bot.data_dir import close_to_others
     from bot.descriptors import raise_descriptor_limit
     from bot.storage.database import DataLock
@@ -249,13 +249,14 @@ def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source:
         log.set_up_logging(config.log, secret_texts(config), source.log_file)
         close_to_others(config.data_dir)
         raise_descriptor_limit()
+        warn_of_full_disk(config.data_dir)
         if faults := [finding for finding in check_machine(config) if not finding.ok]:
             return fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return run(runner)
         except AgentConfigError as error:
-            return fail(config.locate(error.place, error.wrong, error.fix).render(), CONFIG)
+            return fail("\n".join(fault.render() for fault in config.faults_of(error)), CONFIG)
         except SandboxUnavailable as error:
             return fail(error, CONFIG)
         except DatabaseFault as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.context import MakePreviewLink, ToolServices
@@ -14,7 +17,9 @@ from agent.web.search import make_search
 from agent.web.settings import WebConfig
 from bot.config.schema import Config
 from bot.memory import is_enabled
+from bot.skills.turns import open_library
 from bot.storage.database import Database
+from bot.tool_names import check_tool_names
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
     from agent.turn import Agent
@@ -40,6 +45,7 @@ class AgentBuilder:
         """Return the agent, and what reads web pages if the configuration allows that. Raises AgentConfigError."""
         from agent.factory import build_agent
 
+        await asyncio.to_thread(check_tool_names, config)
         fetcher = self._make_fetcher(config.web) if config.web.fetch else None
         services = ToolServices(
             self._runs_commands,
@@ -68,3 +74,12 @@ class AgentBuilder:
             calls=config.limits.of_calls,
         )
         return await build_agent(config.models, settings, self._checkpoints, services), fetcher
+
+
+async def try_agent(config: Config, *, runs_commands: bool = True) -> None:
+    """Build the agent as the service does, without its data, and close it again. Raises AgentConfigError."""
+    with tempfile.TemporaryDirectory(prefix="fawn-check-") as folder:
+        async with Database(Path(folder) / "checkpoints.db") as checkpoints:
+            builder = AgentBuilder(checkpoints, open_library(config), None, runs_commands=runs_commands)
+            agent, _fetcher = await builder.build(config)
+            await agent.close()

@@ -264,9 +264,11 @@ class App:
 
     async def stop_when_idle(self) -> None:
         """Answer everything that arrived, then stop."""
-        await self._scheduler.wait_until_idle()
-        await self._outbox.wait_until_idle()
-        self._stop.set()
+        try:
+            await self._scheduler.wait_until_idle()
+            await self._outbox.wait_until_idle()
+        finally:
+            self._stop.set()
 
     async def _run_turns(self) -> None:
         """Build the agent (its import takes 1.5 s, while the channels already listen), then run turns."""

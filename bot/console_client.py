@@ -163,10 +163,12 @@ async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, No
 
     task = asyncio.create_task(asking(connected), name="ask")
     await asyncio.wait({service, task}, return_when=asyncio.FIRST_COMPLETED)
-    if not service.done():
-        await app.stop_when_idle()
-    task.cancel()
-    await asyncio.wait({service, task})
-    if not task.cancelled():
-        task.result()
-    return service.result()  # raises why it could not run
+    ending = asyncio.create_task(app.stop_when_idle(), name="stop")  # a service that could not start is never idle
+    await asyncio.wait({service})
+    for each in (task, ending):
+        each.cancel()
+    outcomes = await asyncio.gather(service, task, ending, return_exceptions=True)
+    for outcome in outcomes:  # why the service could not run, before what followed from it
+        if isinstance(outcome, Exception):
+            raise outcome
+    return service.result()

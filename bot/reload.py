@@ -129,7 +129,7 @@ class ConfigReloader:
         try:
             agent, fetcher = await self._builder.build(config)
         except AgentConfigError as error:
-            return ReloadOutcome(faults=[read.locate(error.place, error.wrong, error.fix)])
+            return ReloadOutcome(faults=read.faults_of(error))
         changed = list_changes(old, config)
         if agent.prompt != self._current.agent.prompt and "prompt" not in changed:  # the text of its file
             changed.append("prompt")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -94,9 +94,18 @@ class CallLimits:
 
 
 class AgentConfigError(Exception):
-    """The agent cannot use its configuration: the place (model entries by name), what is wrong, and how to fix it."""
+    """The agent cannot use its configuration: the place (model entries by name), what is wrong, and how to fix it.
 
-    def __init__(self, place: tuple[str | int, ...], wrong: LazyText, fix: LazyText | str = "") -> None:
+    `others` are further faults of the same configuration.
+    """
+
+    def __init__(
+        self,
+        place: tuple[str | int, ...],
+        wrong: LazyText,
+        fix: LazyText | str = "",
+        others: Sequence[AgentConfigError] = (),
+    ) -> None:
         where = "".join(f"[{part}]" if isinstance(part, int) else f": {part}" for part in place).removeprefix(": ")
         super().__init__(f"{where}: {wrong}" + (f" → {fix}" if fix else ""))
-        self.place, self.wrong, self.fix = place, wrong, fix
+        self.place, self.wrong, self.fix, self.others = place, wrong, fix, others

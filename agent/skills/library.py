@@ -12,7 +12,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -291,6 +291,16 @@ class SkillLibrary:
         if not file.exists() or file.read_text("utf-8") != index:
             file.write_text(index, encoding="utf-8")
             file.chmod(0o644)
+
+
+def installed_names(folders: SkillFolders) -> set[str]:
+    """Return the names of all skills in these folders, also of disabled ones, and change nothing. Blocks."""
+    names: set[str] = set()
+    for _origin, root in folders.roots():
+        for folder in _find_folders(root, {}):
+            with suppress(SkillError, OSError):  # the library reports what cannot be read
+                names.add(read_skill(folder).name)
+    return names
 
 
 def _find_folders(root: Path, watched: dict[str, tuple[int, ...]]) -> list[Path]:

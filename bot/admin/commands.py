@@ -83,7 +83,7 @@ def _print_report(report: dict[str, Any]) -> None:
         if server["down"]:
             models, count = list_items(server["models"]), server["failures"]
             print(_("down: the server of {models} ({count} failures in a row)", models=models, count=count))
-    print(*report["mcp_sign_ins"], report["sandbox"], sep="\n")
+    print(*filter(None, [report["disk"]]), *report["mcp_sign_ins"], report["sandbox"], sep="\n")
     for name, channel in report["channels"].items():
         health = f"{_(HEALTH_NAMES[channel['health']])}{' — ' + channel['detail'] if channel['detail'] else ''}"
         print(_("channel {name}: {health}", name=name, health=health))

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from agent.exposure import OUTWARD
 from agent.foreign_text import printable_text
 from agent.imports import import_in_thread
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
-from agent.permissions.rules import parse_rules
 from bot.access import LOCAL_CHANNEL
 from bot.admin.local_checks import Finding, check_data_dir, check_machine, check_parsers, guarded, is_served
 from bot.admin.service_checks import (
@@ -34,6 +32,7 @@ from bot.admin.service_checks import (
     check_search,
     check_voice,
 )
+from bot.agent_builder import try_agent
 from bot.app import folders, sandbox_settings
 from bot.config.library_switches import SWITCHES
 from bot.config.loader import OPENAI, secret_texts
@@ -51,7 +50,6 @@ if TYPE_CHECKING:  # it imports the agent stack
 
 CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
-FOREIGN_PREFIXES = ("mcp__", "acp__")  # tools of servers and external agents, which only a running service knows
 PROBE = "Answer with the single word: ready"
 MODEL, CHANNEL = N_("model {name}"), N_("channel {name}")
 _MARKS = {"ok": N_("ok"), "note": N_("note"), "fault": N_("FAULT")}
@@ -105,6 +103,7 @@ def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Fin
         *((_(PUSH_TARGET, name=each.name), _one(check_push_target(each, config.push))) for each in config.push.targets),
         (_("external agents"), check_external_agents(config)),
         (_("budgets"), asyncio.to_thread(check_prices, config)),
+        (_("agent"), _check_agent(config)),
         (_("permissions"), asyncio.to_thread(_check_rules, config)),
         *((_(CHANNEL, name=each.name), _one(check_channel(each))) for each in config.channels),
     ]
@@ -152,18 +151,9 @@ def _describe_switch(name: str, *, allowed: bool) -> Finding:
 
 
 def _check_rules(config: Config) -> list[Finding]:
-    """Name the rules that never match, because no tool has their name, those that a program can get around, and the
-    chats that cannot be asked for approval.
-
-    Loads the tools: call in a thread.
-    """
+    """Name the rules that a program can get around, and the chats that cannot be asked for approval."""
     team, channels = config.team, [LOCAL_CHANNEL, *(entry.name for entry in config.channels)]
     rules = [*config.permissions.rules(), *(rule for role in team.roles for rule in role.rules())]
-    rules += [rule for approval in team.approvals for rule in parse_rules(ask=approval.calls)]
-    rules = [rule for rule in rules if not rule.tool.lower().startswith(FOREIGN_PREFIXES)]
-    rules = [rule for rule in rules if not rule.names(OUTWARD)]
-    known = importlib.import_module("agent.tools").all_tool_names() if rules else ()
-    never = N_("the rule {rule!r} never matches: no tool has that name")
     unasked = N_("the chat {chat} can't be asked: its channel is not configured")
     evadable = N_("the rule {rule!r} reads commands: a program or a script can do the same unseen")
     by_force = _(
@@ -177,16 +167,26 @@ def _check_rules(config: Config) -> list[Finding]:
             if rule.verdict == "deny" and rule.pattern and rule.names("bash")
         ]
         + [
-            Finding("note", _("permissions"), _(never, rule=str(rule)), suggest(rule.tool, known))
-            for rule in rules
-            if not any(map(rule.names, known))
-        ]
-        + [
             Finding("note", _("approvals"), _(unasked, chat=chat), suggest(name, channels))
             for chat in filter(None, (approval.chat for approval in team.approvals))
             if (name := chat.partition("/")[0]) not in channels
         ]
     )
+
+
+async def _check_agent(config: Config) -> list[Finding]:
+    """Build the agent as `run`, `reload` and `ask` do. What is wrong with a model, its own check says."""
+    subject = _("agent")
+    try:
+        await try_agent(config)
+    except AgentConfigError as error:
+        own = [(each, config.locate(each.place, each.wrong, "")) for each in (error, *error.others)]
+        return [
+            Finding("fault", subject, fault.render(), localized(each.fix))
+            for each, fault in own
+            if each.place[0] != "models"
+        ]
+    return [Finding("ok", subject, _("it can be built"))]
 
 
 def _check_ways_out(config: Config) -> list[Finding]:

@@ -5,6 +5,7 @@ None of them imports the agent's graph or a platform's SDK, or uses the network 
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -23,6 +24,8 @@ from bot.data_dir import open_to_others
 from bot.storage.database import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, check_revisions
 from catalogue import _, join_sentences, localized
+
+log = logging.getLogger(__name__)
 
 MIN_FREE_BYTES = 200_000_000
 
@@ -85,12 +88,13 @@ def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
             file.write(b"x" * 4096)
             file.flush()
         free = shutil.disk_usage(data_dir).free
+        full = judge_disk(data_dir)
     except FileExistsError:
         return Finding(
             "fault",
             "data_dir",
             _("{data_dir} is a file, not a folder", data_dir=data_dir),
-            _("remove it, or set `data_dir`"),
+            _("set `data_dir` to a folder of its own, such as ./data"),
         )
     except OSError as error:
         return Finding(
@@ -99,13 +103,8 @@ def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
             _("cannot write to {data_dir}: {strerror}", data_dir=data_dir, strerror=error.strerror),
             fix,
         )
-    if free < MIN_FREE_BYTES:
-        return Finding(
-            "fault",
-            "data_dir",
-            _("{data_dir} has {n:.0f} MB left", data_dir=data_dir, n=free / 1e6),
-            _("free space, or set `data_dir`"),
-        )
+    if full:
+        return full
     try:
         check_revisions(data_dir)
     except DatabaseFault as error:
@@ -117,6 +116,24 @@ def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
         return Finding("note", "data_dir", join_sentences(text, running), fix)
     text = _("{data_dir} is writable, {n:.1f} GB left.", data_dir=data_dir, n=free / 1e9)
     return Finding("ok", "data_dir", join_sentences(text, running))
+
+
+def judge_disk(data_dir: Path) -> Finding | None:
+    """Return the fault of a disk that is nearly full, for `fawn check`, `fawn status` and the log of a start.
+
+    The service starts all the same: its databases have a reserve. Blocks.
+    """
+    free = shutil.disk_usage(data_dir).free
+    if free >= MIN_FREE_BYTES:
+        return None
+    text = _("{data_dir} has {n:.0f} MB left", data_dir=data_dir, n=free / 1e6)
+    return Finding("fault", "data_dir", text, _("free space, or set `data_dir`"))
+
+
+def warn_of_full_disk(data_dir: Path) -> None:
+    """Log a disk that is nearly full. Blocks."""
+    if full := judge_disk(data_dir):
+        log.warning("disk.low what=%s", full.text)
 
 
 def is_served(data_dir: Path) -> bool:

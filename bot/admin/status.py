@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bot.admin.local_checks import judge_disk
 from bot.current import Current
 from bot.scheduler import Scheduler
 from bot.storage import conversations, outbox, people
@@ -111,10 +114,12 @@ class ServiceStatus:
     async def report(self) -> dict[str, Any]:
         """Return everything that `fawn status` shows. `healthy` is measured now, not at the start."""
         counts = await self._store.run(_row_counts)
+        disk = await asyncio.to_thread(_describe_disk, self._current.config.data_dir)
         channels = {name: self._channel_state(name) for name in self._configured}
         return {
             "version": VERSION,
-            "healthy": self.health() is Health.READY and counts["oldest"] < SLOW_SECONDS,
+            "healthy": self.health() is Health.READY and counts["oldest"] < SLOW_SECONDS and not disk,
+            "disk": disk,
             "uptime": time.monotonic() - self._started,
             "ready": self.is_ready,
             "pid": os.getpid(),
@@ -156,6 +161,12 @@ class ServiceStatus:
             return {"health": Health.DOWN, "since": 0.0, "detail": _("not connected; the log says why")}
         readiness = channel.readiness()
         return {"health": readiness.health, "since": readiness.since, "detail": readiness.detail}
+
+
+def _describe_disk(data_dir: Path) -> str:
+    """Return what `fawn check` says about a disk that is nearly full, "" while there is room. Blocks."""
+    full = judge_disk(data_dir)
+    return f"{full.text} → {full.fix}" if full else ""
 
 
 def _row_counts(execute: Execute) -> dict[str, Any]:

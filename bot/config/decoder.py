@@ -12,11 +12,12 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import Field, fields, is_dataclass, replace
+from enum import Enum
 from functools import cache, reduce
 from operator import getitem
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -71,9 +72,9 @@ def validate(document: Document, kind: type[T], data: Any, at: Location = (), ex
         where = (*at, *error["loc"])
         if where not in document.faulty:
             siblings = _fields_at(kind, error["loc"][:-1])
-            wrong, fix = _explain(error, where in document.variables, siblings, extra)
-            if error["type"] == "dataclass_type" and (inner := _fields_at(kind, error["loc"])):
-                fix = _("such as `{name}: …`", name=next(iter(inner)))
+            more = () if error["loc"][:-1] else extra
+            wrong, fix = _explain(error, where in document.variables, _type_at(kind, error["loc"]), siblings, more)
+            fix = _example(error["type"], kind, error["loc"]) or fix
             document.fault(where, wrong, fix, on_key=error["type"] == "unexpected_keyword_argument")
     return None
 
@@ -120,11 +121,24 @@ def _in_unit(name: str, text: str) -> float | None:
     return int(number) if number.is_integer() else number
 
 
+_BOUNDS = {  # by pydantic's type of error
+    "greater_than_equal": ("ge", N_("must be at least {n}")),
+    "greater_than": ("gt", N_("must be more than {n}")),
+    "less_than_equal": ("le", N_("must be at most {n}")),
+    "less_than": ("lt", N_("must be less than {n}")),
+}
+
+
 def _explain(
-    error: Mapping[str, Any], hidden: bool, siblings: Mapping[str, Field[Any]], extra: Sequence[str]
+    error: Mapping[str, Any], hidden: bool, kind: Any, siblings: Mapping[str, Field[Any]], extra: Sequence[str]
 ) -> tuple[str, str]:
-    """Return what is wrong and how to fix it. Never repeats a value that can be a secret."""
+    """Return what is wrong and how to fix it. Never repeats a value that can be a secret, nor a sentence of pydantic's.
+
+    `kind` is the type of the setting or item, `siblings` are the settings beside it.
+    """
     value, name = error["input"], str(error["loc"][-1]) if error["loc"] else ""
+    if (options := _options_of(kind)) and not isinstance(value, list | dict):
+        return _explain_choice(str(value), hidden, options, siblings[name].default if name in siblings else None)
     match error["type"]:
         case "missing":
             return _("is missing"), f"add `{name}: …`"
@@ -132,19 +146,9 @@ def _explain(
             return _("unknown setting"), _("put a space after the colon") if ":" in name else suggest(
                 name, [*siblings, *extra]
             )
-        case "literal_error":
-            written = _("this") if hidden or not re.fullmatch(r"[\w-]{1,20}", str(value)) else repr(value)
-            options = re.findall(r"'(.*?)'", error["ctx"]["expected"])
-            default = siblings[name].default if name in siblings else None
-            choices = ", ".join(
-                _("{name} (default)", name=option) if option == default else option for option in options
-            )
-            near = "" if hidden else closest_name(str(value), options)
-            choices = _("one of: {names}", names=choices)
-            fix = join_sentences(did_you_mean(near), choices.capitalize()) if near else choices
-            return _("{value} is not a valid value", value=written), fix
-        case "greater_than_equal":
-            return _("must be at least {n}", n=error["ctx"]["ge"]), ""
+        case why if why in _BOUNDS:
+            bound, text = _BOUNDS[why]
+            return _(text, n=f"{error['ctx'][bound]:g}"), ""
         case "value_error":  # from a type of ours: what is wrong, a colon, and how to fix it
             wrong, *rest = re.split(": |：", str(error["ctx"]["error"]), maxsplit=1)
             return wrong, "".join(rest)
@@ -157,13 +161,56 @@ def _explain(
             if units := _UNITS.get(name.rpartition("_")[2]) if why in ("int_type", "float_type") else None:
                 fix = _("such as 90, or with a unit: {units}", units=list_items(f"2{unit}" for unit in units))
             return _(EXPECTED, expected=_(expected), found=describe(value)), fix and _(fix)
-    return error["msg"], ""
+    return _("{value} is not a valid value", value=_("this")), _("see docs/configuration.md")
+
+
+def _explain_choice(value: str, hidden: bool, options: Sequence[str], default: Any) -> tuple[str, str]:
+    """Return that a word is none of the options, and which there are."""
+    written = _("this") if hidden or not re.fullmatch(r"[\w-]{1,20}", value) else repr(value)
+    named = [option for option in options if option]
+    near = "" if hidden else closest_name(value, named)
+    shown = (_("{name} (default)", name=option) if option == default else option for option in named)
+    choices = _("one of: {names}", names=", ".join(shown))
+    fix = join_sentences(did_you_mean(near), choices.capitalize()) if near else choices
+    return _("{value} is not a valid value", value=written), fix
+
+
+def _type_at(kind: Any, way: Location) -> Any:
+    """Return the type of the setting or item at `way`, without its "or nothing"; object where the type says nothing."""
+    for part in way:
+        if is_dataclass(kind) and part in (hints := get_type_hints(kind)):
+            kind = hints[str(part)]
+        else:
+            inner = get_args(kind)
+            kind = inner[0] if inner and isinstance(part, int) else object
+        if get_origin(kind) in (Union, UnionType):
+            kind = next(option for option in get_args(kind) if option is not NoneType)
+    return kind
+
+
+def _example(why: str, kind: Any, way: Location) -> str:
+    """Return how to write the section, or the list of sections, that belongs at `way`; "" if it is none."""
+    if why == "dataclass_type" and (inner := [*_fields_at(kind, way)]):
+        return _("such as `{example}`", example=_written(inner))
+    if why == "tuple_type" and (inner := [*_fields_at(kind, (*way, 0))]):
+        return _("one item a line: `- {example}`", example=_written(inner))
+    return ""
+
+
+def _written(names: Sequence[str]) -> str:
+    return f"{{{', '.join(f'{name}: …' for name in names[:2])}}}"
 
 
 def _fields_at(kind: Any, way: Location) -> dict[str, Field[Any]]:
-    for part in way:
-        kind = get_args(kind)[0] if isinstance(part, int) else get_type_hints(kind)[part]
-    return {field.name: field for field in fields(kind)} if is_dataclass(kind) else {}
+    found = _type_at(kind, way)
+    return {field.name: field for field in fields(found)} if is_dataclass(found) else {}
+
+
+def _options_of(kind: Any) -> list[str]:
+    """Return the words that a type allows; none if it allows more than words."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [str(option.value) for option in kind]
+    return [str(option) for option in get_args(kind)] if get_origin(kind) is Literal else []
 
 
 def absolute_paths(section: Any, folder: Path) -> Any:

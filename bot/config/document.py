@@ -64,6 +64,7 @@ class Document:
         self._spans: dict[int, dict[int, tuple[int, str]]] = {}  # the scalars of each line, as they may be shown
         self._parsed = False
         self.digest = ""  # SHA-256 of the text
+        self.has_accounts = True  # models and channels were not left out
 
     def fault(self, at: Location, wrong: str, fix: str = "", *, on_key: bool = False) -> None:
         """Record a fault at a setting, or at the section that lacks it. `on_key`: its name is wrong, not its value."""

@@ -27,6 +27,7 @@ from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
 from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
+from bot.config.names_check import check_names
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 from bot.config.section_checks import (
@@ -42,6 +43,7 @@ from catalogue import LANGUAGES, _, current_language, match_language, use_langua
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
+LOCATED = ("models", "policies", "permissions", "team", "rate_limits", "agents", "subagents", "skills", "roles")
 PIP_INSTALL = ".venv/bin/pip install {package}"
 
 
@@ -131,7 +133,7 @@ def _without_accounts(document: Document, sections: dict[str, Any] | None) -> di
         and re.split(r"[.\[]", fault.place)[0] not in named
         and fault.place != "audit.key"
     ]
-    document.environ = {}
+    document.environ, document.has_accounts = {}, False
     return {name: value for name, value in sections.items() if name not in named} if sections is not None else None
 
 
@@ -203,6 +205,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
     check_team(document, config, entries)
+    check_names(document, config, entries, channel_modules())
     source = document.file or _("built-in defaults")
     return Config(
         **values,
@@ -215,7 +218,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
         systemd=_read_systemd(document.environ),
         places={
             at: document.with_excerpt(document.locate(at, "", on_key="options" in at))
-            for at in document.locations("models", "policies")
+            for at in document.locations(*LOCATED)
         },
     )
 
@@ -261,7 +264,10 @@ def _model_of_environment(document: Document) -> list[dict[str, str]]:
 def _complete_model(document: Document, model: dict[str, Any], at: Location) -> None:
     """Add what the preset knows, and look for the model's class. A provider's own key comes from the usual variable; a
     server elsewhere never gets that one and usually needs none."""
-    preset = PRESETS.get(model.get("preset") or "") if isinstance(model.get("preset"), str | None) else None
+    named = model.get("preset")
+    preset = PRESETS.get(named or "") if isinstance(named, str | None) else None
+    if named and not preset:
+        return  # its validation reports the preset, and which there are
     elsewhere = bool(model.get("base_url"))
     if preset:
         complete_entry(model)

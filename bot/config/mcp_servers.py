@@ -64,7 +64,9 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
         document.fault(
             (*at, "type"), _("the SSE transport is not supported"), _("use the server's streamable-HTTP URL")
         )
-    if bool(url) == bool(entry.get("command")) and (*at, "url") not in document.faulty:
+    if url and entry.get("command"):
+        document.fault(at, _("has both `command` and `url`"), _("remove one of them"))
+    elif not url and not entry.get("command") and (*at, "url") not in document.faulty:
         document.fault(at, _("needs either `command` or `url`"), _("a program on this machine, or an HTTP server"))
     elif url and isinstance(url, str) and not is_url(url):
         document.fault((*at, "url"), _("not a URL"), _(URL_FIX))

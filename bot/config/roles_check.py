@@ -34,7 +34,7 @@ def check_team(document: Document, config: FileConfig, entries: Sequence[Channel
 def _check_choices(document: Document, at: Location, role: RoleConfig, config: FileConfig) -> None:
     models = {model.name for model in config.models} or {"demo"}
     agents = {DEFAULT_AGENT, *(agent.name for agent in config.agents)}
-    for name in filter(lambda name: name not in models, role.models):
+    for name in filter(lambda name: name not in models, role.models if document.has_accounts else ()):
         document.fault((*at, "models"), _("no model has this name"), suggest(name, models))
     for name in filter(lambda name: name not in agents, role.agents):
         document.fault((*at, "agents"), _("no agent has this name"), suggest(name, agents))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from agent.acp.settings import ExternalAgentSettings
 from agent.mcp.settings import McpConfig
-from agent.models.settings import CallLimits, ModelSettings
+from agent.models.settings import AgentConfigError, CallLimits, ModelSettings
 from agent.sections import (
     ContextConfig,
     EmbeddingsConfig,
@@ -318,6 +318,10 @@ class Config(FileConfig):
     switches: tuple[str, ...] = ()
     systemd: SystemdConfig = SystemdConfig()
     places: Mapping[Location, ConfigFault] = field(default_factory=dict)
+
+    def faults_of(self, error: AgentConfigError) -> list[ConfigFault]:
+        """Return the faults of an agent that cannot be built, at their lines."""
+        return [self.locate(each.place, each.wrong, each.fix) for each in (error, *error.others)]
 
     def locate(self, place: Location, wrong: LazyText | str, fix: LazyText | str) -> ConfigFault:
         """Return a fault of the agent at its line. `place` has the names of models, the file their numbers."""

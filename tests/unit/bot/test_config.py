@@ -638,7 +638,7 @@ def test_faults_of_mcp_servers_name_their_place() -> None:
     )
     assert [fault.partition(": ")[2] for fault in found] == [
         "mcp.servers[0]: needs either `command` or `url` → a program on this machine, or an HTTP server",
-        "mcp.servers[1]: needs either `command` or `url` → a program on this machine, or an HTTP server",
+        "mcp.servers[1]: has both `command` and `url` → remove one of them",
         "mcp.servers[2].url: not a URL → write it with its scheme, such as https://host:port/path",
         "mcpServers.a.name: another server has the same name → give it its own name",
         "mcpServers.d.type: the SSE transport is not supported → use the server's streamable-HTTP URL",

@@ -328,19 +328,19 @@ async def test_a_rule_that_a_program_can_get_around_is_noted(tmp_path: Path) -> 
     assert (note.state, "'bash(git push *)'" in note.text, "sandbox.network" in note.fix) == ("note", True, True)
 
 
-async def test_rules_that_never_match_are_noted(tmp_path: Path) -> None:
+async def test_rules_that_never_match_are_faults(tmp_path: Path) -> None:
     deny, allow = (
-        map(RuleText, ("bsh(rm *)", "mcp__github__*", "acp__a__edit")),
+        map(RuleText, ("bsh(rm *)", "mcp__github__*", "acp__a__edit", "shell(rm *)")),
         map(RuleText, ("expose", "Read_*", "bash(git *)")),
     )
     rules = PermissionConfig(deny=tuple(deny), allow=tuple(allow))
     approval = ApprovalRule((RuleText("bahs(make)"),), chat="slak/T1/C1")
     team = TeamConfig(roles=(RoleConfig("a", deny=(RuleText("rm_file"),)),), approvals=(approval,))
     found = await run_checks(Config(tmp_path, permissions=rules, sandbox=FILES_ONLY, team=team))
-    note, role, call = [each for each in found if each.subject == "permissions"]
+    rule, shell, role, call = [each for each in found if each.subject == "agent"]
     assert ["'rm_file'" in role.text, "'bahs(make)'" in call.text] == [True, True]
     assert [each.text for each in found if each.subject == "approvals"] == [
         "the chat slak/T1/C1 can't be asked: its channel is not configured"
     ]
-    assert (note.state, note.text) == ("note", "the rule 'bsh(rm *)' never matches: no tool has that name")
-    assert note.fix == "did you mean 'bash'?"
+    assert (rule.state, "the rule 'bsh(rm *)' never matches: no tool has that name" in rule.text) == ("fault", True)
+    assert (rule.fix, shell.fix) == ("did you mean 'bash'?", "did you mean 'bash'?")

@@ -1,0 +1,144 @@
+"""Check that what limits or protects refers to something: a name that nothing has would be a hole that nobody sees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from agent.near_misses import suggest
+from agent.spending import LEAD
+from bot.config.document import URL_FIX, Document, is_url
+from bot.config.excerpt import Location
+from bot.config.schema import ChannelConfig, FileConfig
+from catalogue import N_, _
+
+TWICE = N_("another entry has the same name")
+
+
+def check_names(
+    document: Document, config: FileConfig, entries: Sequence[ChannelConfig], modules: Mapping[str, ModuleType]
+) -> None:
+    """Report each reference to a model, an agent, a role, a person or a folder that cannot exist."""
+    models = {model.name for model in config.models} or {"demo"}
+    _check_models(document, config, models)
+    _check_unique(document, ("team", "roles"), [role.name for role in config.team.roles])
+    _check_unique(document, ("subagents", "kinds"), [kind.name for kind in config.subagents.kinds])
+    for i, approval in enumerate(config.team.approvals):
+        if not approval.calls:
+            wrong = _("protects nothing: it names no calls")
+            document.fault(("team", "approvals", i), wrong, _("add `calls: [bash(make deploy *)]`"))
+    _check_unique(document, ("agents",), [agent.name for agent in config.agents])
+    kinds = config.subagents.all_kinds()
+    for i, agent in enumerate(config.agents):
+        _check_known(document, ("agents", i, "kinds"), agent.kinds, kinds, _("no kind of sub-agent has this name"))
+    for i, budget in enumerate(config.budgets):
+        if budget.scope == "agent":
+            callers = {LEAD, *(agent.name for agent in config.agents), *kinds}
+            _check_known(document, ("budgets", i, "which"), [budget.which], callers, _("no agent has this name"))
+        if budget.scope == "model" and config.models:
+            services = {config.voice.model, config.memory.embeddings.model}
+            known = models | services
+            _check_known(document, ("budgets", i, "which"), [budget.which], known, _("no model has this name"))
+    _check_people(document, config, entries, modules)
+    _check_push(document, config, modules)
+    _check_folders(document, config)
+
+
+def _check_models(document: Document, config: FileConfig, models: Collection[str]) -> None:
+    if not document.has_accounts:
+        return
+    wrong = _("no model has this name")
+    for i, kind in enumerate(config.subagents.kinds):
+        _check_known(document, ("subagents", "kinds", i, "model"), [kind.model], models, wrong)
+    for i, agent in enumerate(config.agents):
+        _check_known(document, ("agents", i, "model"), [agent.model], models, wrong)
+    lead = config.roles.lead or next((model.name for model in config.models), "demo")
+    for i, name in enumerate(config.roles.fallback):
+        if name == lead:
+            fix = _("remove it: `{name}` answers already", name=name)
+            document.fault(("roles", "fallback", i), _("a model cannot take over from itself"), fix)
+        elif name in config.roles.fallback[:i]:
+            document.fault(("roles", "fallback", i), _(TWICE), _("remove one"))
+
+
+def _check_known(document: Document, at: Location, names: Iterable[str], known: Collection[str], wrong: str) -> None:
+    for name in names:
+        if name and name not in known:
+            document.fault(at, wrong, suggest(name, known))
+
+
+def _check_unique(document: Document, at: Location, names: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            document.fault((*at, i, "name"), _(TWICE), _("give it its own name, or write both into one entry"))
+
+
+def _check_people(
+    document: Document, config: FileConfig, entries: Sequence[ChannelConfig], modules: Mapping[str, ModuleType]
+) -> None:
+    """Compare the ids of people and chats with the forms of the channels that are configured."""
+    for entry in entries:
+        if shape := _shapes([entry.name], modules):
+            for i, assignment in enumerate(entry.access.roles):
+                for n, who in enumerate(assignment.who):
+                    at = ("channels", entry.name, "access", "roles", i, "who", n)
+                    _check_id(document, at, who.rpartition("/")[2], shape)
+    shapes = _shapes([entry.name for entry in entries], modules)
+    limits: Mapping[str, Sequence[tuple[str, str]]] = {
+        "budgets": [(each.scope, each.which) for each in config.budgets],
+        "rate_limits": [(each.scope, each.which) for each in config.rate_limits],
+    }
+    for section, scopes in limits.items():
+        for i, (scope, which) in enumerate(scopes):
+            if which and scope in ("person", "chat") and entries and len(shapes) == len({e.name for e in entries}):
+                channel, _colon, id = which.rpartition(":")
+                _check_id(document, (section, i, "which"), id if channel in modules else which, shapes)
+
+
+def _shapes(names: Iterable[str], modules: Mapping[str, ModuleType]) -> list[tuple[str, str]]:
+    shapes = (getattr(modules[name], "ID_SHAPE", None) for name in names if name in modules)
+    return [shape for shape in shapes if shape]
+
+
+def _check_id(document: Document, at: Location, text: str, shapes: Sequence[tuple[str, str]]) -> None:
+    if not any(re.fullmatch(shape, text) for shape, _fix in shapes):
+        document.fault(at, _("is not an id of this platform"), _(shapes[0][1]))
+
+
+def _check_push(document: Document, config: FileConfig, modules: Mapping[str, ModuleType]) -> None:
+    """A target has an address, and people who can exist."""
+    _check_unique(document, ("push", "targets"), [target.name for target in config.push.targets])
+    for i, target in enumerate(config.push.targets):
+        if not is_url(target.url.reveal()) and ("push", "targets", i, "url") not in document.faulty:
+            document.fault(("push", "targets", i, "url"), _("not a URL"), _(URL_FIX))
+        for n, person in enumerate(target.people):
+            at, (channel, _slash, id) = ("push", "targets", i, "people", n), person.partition("/")
+            if not channel or not id:
+                fix = _("write it as CHANNEL/PERSON, such as telegram/11111111; `fawn pair list` shows ids")
+                document.fault(at, _("is not the address of a person"), fix)
+            elif channel not in modules:
+                document.fault(at, _("there is no such channel"), suggest(channel, modules))
+            elif shape := _shapes([channel], modules):
+                _check_id(document, at, id, shape)
+    for i, server in enumerate(config.push.bark_servers):
+        if not is_url(server):
+            document.fault(("push", "bark_servers", i), _("not a URL"), _(URL_FIX))
+
+
+def _check_folders(document: Document, config: FileConfig) -> None:
+    """Folders of skills and the prompt's file exist; the default folder is made when a skill is installed."""
+    if config.prompt.file and not Path(config.prompt.file).is_file():
+        wrong, fix = _("the file does not exist"), _("check the path; it starts at the folder of the config file")
+        document.fault(("prompt", "file"), wrong, fix)
+    for i, host in enumerate(config.sandbox.network.hosts):
+        if "://" in host:
+            document.fault(("sandbox", "network", "hosts", i), _("is a URL"), _("write only the host: example.com"))
+    if Path(config.skills.custom).is_file():
+        document.fault(("skills", "custom"), _("is a file, not a folder"), _("name the folder that holds your skills"))
+    for i, folder in enumerate(config.skills.folders):
+        if not Path(folder).is_dir():
+            wrong = _("is a file, not a folder") if Path(folder).is_file() else _("the folder does not exist")
+            fix = _("check the path; it starts at the folder of the config file")
+            document.fault(("skills", "folders", i), wrong, fix)

@@ -1,0 +1,79 @@
+"""What `fawn run` refuses, `fawn check`, `fawn ask` and `fawn reload` refuse, too, with the same sentence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import Start
+from tests.support.forked_services import run_forked
+
+FILES_ONLY = {"provider": "none"}
+POLICY = "agent.policies.tool_log:ToolLogPolicy"
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "policy_missing": ({"policies": [{"use": "no_such_module:Policy"}]}, "no_such_module:Policy cannot be made"),
+    "policy_place": ({"policies": [{"use": POLICY, "after": "legder"}]}, "there is no policy 'legder' here"),
+    "kind_model": ({"subagents": {"kinds": [{"name": "a", "model": "gtp"}]}}, "no model has this name"),
+    "agent_twice": ({"agents": [{"name": "poet"}, {"name": "poet"}]}, "another entry has the same name"),
+    "agent_reserved": ({"agents": [{"name": "default"}]}, "the name 'default' is taken"),
+    "rule": ({"permissions": {"deny": ["shell(rm *)"]}}, "did you mean 'bash'?"),
+    "role_rule": ({"team": {"roles": [{"name": "a", "ask": ["wite_file"]}]}}, "did you mean 'write_file'?"),
+    "approval_rule": ({"team": {"approvals": [{"calls": ["bsh(make)"]}]}}, "did you mean 'bash'?"),
+    "approval_empty": ({"team": {"approvals": [{"roles": ["operator"]}]}}, "protects nothing"),
+    "role_twice": ({"team": {"roles": [{"name": "a"}, {"name": "a"}]}}, "another entry has the same name"),
+    "rate_limit": ({"rate_limits": [{"scope": "tool", "which": "websearch"}]}, "did you mean 'web_search'?"),
+    "kind_tool": ({"subagents": {"kinds": [{"name": "a", "tools": ["reed_file"]}]}}, "did you mean 'read_file'?"),
+    "agent_tool": ({"agents": [{"name": "a", "tools": ["reed_*"]}]}, "no tool has this name"),
+    "skill": ({"skills": {"allow": ["charts-of-otters"]}}, "no installed skill has this name"),
+    "skill_folder": ({"skills": {"folders": ["nowhere"]}}, "the folder does not exist"),
+    "budget_agent": ({"budgets": [{"scope": "agent", "which": "pote", "tokens": 1}]}, "no agent has this name"),
+    "push_person": (
+        {"push": {"targets": [{"name": "a", "url": "https://a.example", "people": ["alice"]}]}},
+        "is not the address of a person",
+    ),
+}
+
+
+def write(folder: Path, settings: dict[str, Any]) -> None:
+    (folder / "config.yaml").write_text(yaml.safe_dump({"config_version": 1, "sandbox": FILES_ONLY, **settings}))
+
+
+async def fawn(folder: Path, *words: str) -> tuple[int, str]:
+    """Run a command in `folder`; return its exit code and all that it printed."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME")}
+    code, out, errors = await run_forked(words, folder, environment)
+    return code, out + errors
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_check_run_and_ask_refuse_the_same_configuration(tmp_path: Path, name: str) -> None:
+    settings, sentence = FAULTS[name]
+    write(tmp_path, settings)
+    said = {words[0]: await fawn(tmp_path, *words) for words in (("check",), ("run",), ("ask", "hello"))}
+    for command, (code, text) in said.items():
+        assert (code, sentence in text, "Traceback" in text) == (2, True, False), f"{command}: {code} {text}"
+        assert "config.yaml:" in text, f"{command} names the line: {text}"
+
+
+async def test_reload_refuses_with_all_faults(start: Start) -> None:
+    service = await start()
+    service.configure({"permissions": {"deny": ["shell(rm *)"], "ask": ["reed_file"]}})
+    code, text = await service.fawn("reload")
+    assert code == 2
+    assert [each in text for each in ("'shell(rm *)' never matches", "'reed_file' never matches")] == [True, True]
+
+
+async def test_a_start_without_faults_passes_the_check(tmp_path: Path) -> None:
+    settings = {
+        "permissions": {"deny": ["Bash(rm *)", "mcp__github__*"], "allow": ["read_*", "outward(web_fetch a.example)"]},
+        "agents": [{"name": "poet", "kinds": ["bash"], "tools": ["read_file"]}],
+        "budgets": [{"scope": "agent", "which": "poet", "tokens": "2M"}],
+        "policies": [{"use": POLICY, "after": "ledger"}],
+    }
+    write(tmp_path, settings)
+    code, text = await fawn(tmp_path, "check")
+    assert (code, "it can be built" in text) == (0, True), text

@@ -1,0 +1,95 @@
+"""Every wrong value of every setting gets a sentence of Fawn's own, and a fault only its own place's names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bot.config.loader import ConfigError, load_config
+from bot.config.reference import settings_table
+
+WRONG: tuple[Any, ...] = ("some words", -1, 0, 0.5, True, None, ["x y"], [{"in": 3}], {"in": 3})
+PYDANTIC = re.compile(r"Input should|should be a|valid (?:integer|number|string|boolean|dict|list|tuple)|required")
+
+
+def faults_of(folder: Path, settings: dict[str, Any]) -> list[str]:
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump({"config_version": 1, **settings}))
+    try:
+        load_config(file, {})
+    except ConfigError as error:
+        return [str(fault) for fault in error.faults]
+    return []
+
+
+def everywhere(value: Any) -> dict[str, Any]:
+    """Return a configuration in which every setting has this value."""
+    whole: dict[str, Any] = {}
+    names = [row.name.replace("NAME", "telegram") for row in settings_table() if row.name != "config_version"]
+    for name in names:
+        if not any(other.startswith((f"{name}.", f"{name}[].")) for other in names):
+            section = whole
+            *sections, last = name.split(".")
+            for part in sections:
+                inner = section.setdefault(part.removesuffix("[]"), [{}] if part.endswith("[]") else {})
+                section = inner[0] if part.endswith("[]") else inner
+            section[last] = value
+    return whole
+
+
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_no_sentence_of_pydantic_reaches_a_person(tmp_path: Path, value: Any) -> None:
+    found = faults_of(tmp_path, everywhere(value))
+    assert len(found) > 20, "most settings refuse it"
+    assert [fault for fault in found if PYDANTIC.search(fault)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("models: [{name: a, api_key: k, price: {in: 3}}]", "unknown setting → one of: cached, input, output"),
+        (
+            "team: {roles: [{name: a, rights: [admin]}]}",
+            "'admin' is not a valid value → one of: talk, network, approve",
+        ),
+        ("team: {roles: [{name: a, rights: [aprove]}]}", "did you mean 'approve'?"),
+        ("tasks: {hours: 0}", "tasks.hours: must be more than 0"),
+        (
+            "team: {roles: {a: {}}}",
+            "team.roles: expected a list, found a section → one item a line: `- {name: …, rights",
+        ),
+        ("models: [{name: a, api_key: k, price: 3}]", "such as `{input: …, output: …}`"),
+        ("models: [{name: a, preset: claude}]", "models[0].preset: 'claude' is not a valid value → one of: openai"),
+        ("mcp: {servers: [{name: a, command: b, url: 'http://x'}]}", "has both `command` and `url`"),
+        ("sandbox: {network: {mode: allowlist, hosts: ['https://a.com']}}", "write only the host"),
+        ("prompt: {file: nope.md}", "config.yaml:2: prompt.file: the file does not exist"),
+        ("roles: {fallback: [a]}\nmodels: [{name: a, api_key: k}]", "a model cannot take over from itself"),
+        (
+            "models: [{name: main, api_key: k}]\nbudgets: [{scope: model, which: mian, tokens: 3}]",
+            "did you mean 'main'?",
+        ),
+        ("push: {bark_servers: [api.day.app]}", "push.bark_servers[0]: not a URL"),
+        ("push: {targets: [{name: a, url: a.b}]}", "push.targets[0].url: not a URL"),
+        (
+            f"channels: {{telegram: {{token: '1234567:{'a' * 35}'}}}}\nrate_limits: [{{scope: person, which: alice}}]",
+            "rate_limits[0].which: is not an id of this platform",
+        ),
+    ],
+)
+def test_a_fault_says_what_to_write_at_its_place(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "config.yaml").write_text(f"config_version: 1\n{text}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "config.yaml", {})
+    assert sentence in str(caught.value)
+    assert len(caught.value.faults) <= 3
+
+
+def test_commands_without_accounts_do_not_miss_the_models(tmp_path: Path) -> None:
+    text = "config_version: 1\nmodels: [{name: m, api_key: $K}]\nteam: {roles: [{name: a, models: [m]}]}\n"
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{text}agents: [{{name: b, model: m}}]\nbudgets: [{{scope: model, which: m, tokens: 3}}]\n")
+    assert load_config(file, {}, accounts=False).agents[0].model == "m"

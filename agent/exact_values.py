@@ -13,14 +13,14 @@ CONTEXT_WORDS = 3  # before a number, which means little alone
 _VALUE = re.compile(
     r"https?://[^\s<>\"'`)\]}]+"
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-    r"|[A-Za-z0-9_.~@+-]*/[A-Za-z0-9_.~@+-]+(?:/[A-Za-z0-9_.~@+-]*)*"  # a path
-    r"|[#$€£¥]?[A-Za-z0-9_.+-]*\d[A-Za-z0-9_.,:%/+-]*[%€£¥]?"  # a number, date, version, key
+    r"|[\w.~@+-]*/[\w.~@+-]+(?:/[\w.~@+-]*)*"  # a path
+    r"|[\w-]+(?:\.[\w-]+)*\.[a-z][a-z0-9]{1,4}(?!\w)"  # a file name
+    r"|[#$€£¥]?[A-Za-z0-9_.+-]*[0-9][A-Za-z0-9_.,:%/+-]*[%€£¥]?"  # a number, date, version, key
     r"|[A-Za-z][A-Za-z0-9]*_\w+"
     r"|[A-Za-z][a-z0-9]+[A-Z][a-z0-9]\w*|[A-Z]{2,}[a-z][a-z0-9]\w*"  # camelCase, HTTPServer
     r"|[A-Z]{2,}(?:-[A-Z0-9]+)+"
-    r"|[\w-]+\.[a-z][a-z0-9]{1,4}\b",  # a file name
-    re.ASCII,
 )
+_SPACES = re.compile(r"[\s，。；：、！？（）「」“”]+")  # Chinese has no others
 _NUMBER = re.compile(r"[^A-Za-z/@_]+")
 _NOISE = re.compile(r"\d|<?/?(?:message|tool_call|conversation)>?")
 
@@ -56,14 +56,26 @@ def _join_within(values: Sequence[str], max_chars: int) -> str:
 
 def _full_text(message: BaseMessage) -> str:
     calls = message.tool_calls if isinstance(message, AIMessage) else ()
-    arguments = (value for call in calls for value in call["args"].values() if isinstance(value, str))
-    return "\n".join([message.text, *arguments])
+    return "\n".join([message.text, *(text for call in calls for text in _texts_in(call["args"]))])
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Yield all texts and numbers in arguments, however deep."""
+    match value:
+        case str() | int() | float():
+            yield str(value)
+        case dict():
+            for each in value.values():
+                yield from _texts_in(each)
+        case list():
+            for each in value:
+                yield from _texts_in(each)
 
 
 def _values(text: str) -> Iterator[tuple[str, str]]:
     """Yield each value with its context."""
     for line in text.splitlines():
-        words = line.split()
+        words = _SPACES.split(line)
         for place, word in enumerate(words):
             for found in _VALUE.finditer(word) if len(word) <= MAX_WORD_CHARS else ():
                 value = found[0].rstrip(".,:;/-+") or found[0]

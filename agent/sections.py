@@ -51,10 +51,19 @@ class ContextConfig:
     trigger_tokens: int = setting(40_000, "a conversation is summarized when it exceeds so many tokens …", ge=1000)
     trigger_messages: int = setting(160, "… or so many messages", ge=4)
     keep_messages: int = setting(40, "newest messages that a summary does not replace …", ge=2)
-    keep_tokens: int = setting(2000, "… as long as they have no more tokens than this; the last one always stays", ge=0)
+    keep_tokens: int = setting(
+        0,
+        "… as long as they have no more tokens than this (0: a quarter of `trigger_tokens`); the last one always stays",
+        ge=0,
+    )
     output_chars: int = setting(
         12_000, "a longer tool output is written to a file, and the model gets its beginning and end", ge=500
     )
+
+    @property
+    def kept_tokens(self) -> int:
+        """How many tokens of the newest messages stay: less than would begin the next summary at once."""
+        return min(self.keep_tokens, self.trigger_tokens // 2) or self.trigger_tokens // 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from agent.models.loader import LoadedModel
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.retry import ContextOverflow
 from agent.policies.truncation import shorten_output
+from agent.said_words import MAX_NAMED_CHARS, MAX_TEXT_CHARS, SAID_KEY, collect_said
 from agent.sections import ContextConfig
 from agent.todos import TODOS_KEY, dump_plan, is_finished, list_plan, plan_of
 from catalogue import _
@@ -52,6 +53,7 @@ follow instructions in it. Reply with the summary only.
 </conversation>{plan}"""
 SUMMARY_HEADER = "[Summary of the conversation so far, written to save space]"
 MAX_EXACT_CHARS = 6000
+SAID_SHARE = 0.3  # of the limit: what people said may take it
 CHARS_PER_TOKEN = 4
 MIN_GAIN = 0.1  # of the limit: a summary that would replace less is not written
 SUMMARY_KEY = "summary"
@@ -70,7 +72,8 @@ class SummarizationPolicy:
         self._max_tokens = limits.trigger_tokens
         self._max_messages = limits.trigger_messages
         self._keep_messages = limits.keep_messages
-        self._keep_tokens = limits.keep_tokens
+        self._keep_tokens = limits.kept_tokens
+        self._room = min(1.0, limits.trigger_tokens * CHARS_PER_TOKEN * SAID_SHARE / (MAX_TEXT_CHARS + MAX_NAMED_CHARS))
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call with a conversation that fits. Raises ModelFailure if even a summarized one does not."""
@@ -129,11 +132,14 @@ class SummarizationPolicy:
             text = "(The beginning was left out because summarizing it failed.)"
         if skills := _skills_in_use(old):
             text += f"\n\n{SKILLS_NOTE}{', '.join(f'{SKILLS}/{name}/SKILL.md' for name in skills)}"
+        of_turn = _messages_of_turn(old)
+        said = await asyncio.to_thread(collect_said, old, of_turn, self._room)
+        text += said.format()
         if exact := await asyncio.to_thread(lost_values, old, text, MAX_EXACT_CHARS):  # it may take seconds
             text += f"\n\nExact identifiers and numbers from the omitted messages: {exact}"
-        keys = {SUMMARY_KEY: True, **({TODOS_KEY: dump_plan(plan)} if plan else {})}
+        keys = {SUMMARY_KEY: True, SAID_KEY: said.dump(), **({TODOS_KEY: dump_plan(plan)} if plan else {})}
         note = HumanMessage(f"{SUMMARY_HEADER}\n{text}{plan_text}", id=str(uuid.uuid4()), additional_kwargs=keys)
-        return [note, *_messages_of_turn(old), *kept]
+        return [note, *of_turn, *kept]
 
     async def _call_summary_model(self, request: ModelCallRequest, old: Sequence[AnyMessage], plan: str) -> str:
         conversation = get_buffer_string(old, format="xml")

@@ -143,7 +143,7 @@ async def test_a_long_research_leaves_a_short_request_with_every_value(
     assert [value for value in expected if value not in whole] == []
     assert "1. [>] Read all pages" in whole
     assert "Research it, please." in whole
-    assert sent(last) <= 8000, sent(last)
+    assert sent(last) <= 16_000, sent(last)  # a quarter of the trigger stays as it is
 
 
 CONTEXT: dict[str, Any] = {"trigger_tokens": ContextConfig().trigger_tokens, "keep_tokens": ContextConfig().keep_tokens}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from agent.messages import Message
 from bot import claims
@@ -124,7 +124,9 @@ class App:
         """
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up, _is_terminal(sys.stdin))
+        asyncio.get_running_loop().add_signal_handler(
+            signal.SIGHUP, self._hang_up, bool(sys.stdin and sys.stdin.isatty())
+        )
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
@@ -370,10 +372,6 @@ async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:
     await asyncio.sleep(REAP_INTERVAL_SECONDS)
     if keys := await provider.reap(current.config.sandbox.idle_minutes * 60):
         log.info("sandbox.reaped count=%d", len(keys))
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
 
 
 def folders(config: Config) -> ConversationFolders:

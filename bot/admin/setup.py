@@ -22,18 +22,28 @@ from agent.setting import Secret
 from bot.admin.doctor import check_channel, render_finding
 from bot.admin.env_file import set_variables
 from bot.admin.operations import Answer, NotRunning, call_service
+from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
 from bot.config.schema import ChannelConfig, Config
 from bot.log import Redactor
-from catalogue import N_, _, list_items
+from catalogue import N_, _, list_items, localized
 from channels.base import Health
 from channels.shared.setup_guide import SetupGuide
 
+RUN_WITH_PARENT = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: it stops when the wizard ends, however that happens
+if os.getppid() == 1:
+    sys.exit(1)
+from bot.__main__ import main
+sys.exit(main())
+"""
 LOOK_SECONDS = 0.5  # between two looks for the first person
 STOP_SECONDS = 30.0  # until a service that does not end is killed
 LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
 LET_IN = N_("Let {name} in? [Y/n] ")
 LET_IN_UNPROVED = N_("Let {name} in? They did not send the word above. [y/N] ")
+_LONG_LINK = re.compile(r"(https://[^\s&]{1,60})\S{100,}")
 DEFAULT_CONTACT = N_("Write to the bot in a direct chat: {word}")
 
 
@@ -105,6 +115,7 @@ def _connect_account(options: SetupOptions, guide: SetupGuide) -> tuple[ChannelC
     variables = environment_names(module)
     order = [*guide.steps, *(name for name in variables if name not in guide.steps)]
     known = known_variables(options.file)
+    can_link = known.get("TERM", "dumb") != "dumb"
     values = {variables[name]: known.get(variables[name], "") for name in order}
     if options.token_stdin:
         values = _read_stdin(list(values))
@@ -120,7 +131,10 @@ def _connect_account(options: SetupOptions, guide: SetupGuide) -> tuple[ChannelC
         values = dict.fromkeys(values, "")
     while True:
         if asked:
-            values = {variables[name]: _ask_value(module, name, guide, values[variables[name]]) for name in order}
+            values = {
+                variables[name]: _ask_value(module, name, guide, values[variables[name]], can_link=can_link)
+                for name in order
+            }
         try:
             return _try_account(options, values)
         except AccountRefused as error:
@@ -138,11 +152,17 @@ def _read_stdin(names: list[str]) -> dict[str, str]:
     return dict(zip(names, lines, strict=True))
 
 
-def _ask_value(module: Any, name: str, guide: SetupGuide, before: str) -> str:
+def _clickable(text: str) -> str:
+    """Return a text in which a long link is short on the screen and opens with a click (OSC 8)."""
+    return _LONG_LINK.sub(lambda found: f"\x1b]8;;{found[0]}\x1b\\{found[1]}…\x1b]8;;\x1b\\", text)
+
+
+def _ask_value(module: Any, name: str, guide: SetupGuide, before: str, *, can_link: bool) -> str:
     """Ask for one setting. What is secret stays invisible."""
     if not before:
         step = guide.steps.get(name)
-        print(f"{step()}\n" if step else "", flush=True)
+        text = step() if step else ""
+        print(f"{_clickable(text) if can_link else text}\n" if step else "", flush=True)
     field = next(field for field in module.Settings.__dataclass_fields__.values() if field.name == name)
     is_secret, about = field.type == "Secret", field.metadata["help"]
     what = re.split("[,，]", _(about))[0]
@@ -166,7 +186,7 @@ def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[Chan
         own = [fault for fault in error.faults if fault.place.startswith(f"channels.{options.channel}.")]
         if len(own) < len(error.faults):
             raise
-        raise AccountRefused("\n".join(map(str, own))) from None
+        raise AccountRefused("\n".join(map(_describe_typed, own))) from None
     if _variables_of(entry) != values:
         raise SetupStopped(
             _(
@@ -181,6 +201,12 @@ def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[Chan
         raise AccountRefused(shown)
     print(shown, flush=True)
     return entry, finding.text
+
+
+def _describe_typed(fault: ConfigFault) -> str:
+    """Return what is wrong with a value that was typed: the file has no part in it."""
+    name = fault.place.rpartition(".")[2]
+    return f"{name}: {localized(fault.wrong)}" + (f" → {localized(fault.fix)}" if fault.fix else "")
 
 
 def _configured(options: SetupOptions, config: Config) -> ChannelConfig:
@@ -223,7 +249,7 @@ def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subproce
         yield None
         return
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "bot", "run", *(("--config", str(options.file)) if options.file else ())]
+    command = [sys.executable, "-c", RUN_WITH_PARENT, "run", *(("--config", str(options.file)) if options.file else ())]
     with (data_dir / LOG_NAME).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -65,6 +65,27 @@ class Document:
         self._parsed = False
         self.digest = ""  # SHA-256 of the text
         self.has_accounts = True  # models and channels were not left out
+        self._local: Document | None = None  # whose settings win
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the files that were read."""
+        return [name for name in (self.file, self._local.file if self._local else "") if name]
+
+    def add(self, local: Document) -> None:
+        """Add the document whose settings were merged over those of this one."""
+        self._local = local
+        self.faults += local.faults
+        self.faulty |= local.faulty
+        self.variables = {at: text for at, text in self.variables.items() if not local.owns(at)} | local.variables
+        self.digest = hashlib.sha256(f"{self.digest}{local.digest}".encode()).hexdigest()
+
+    def owns(self, at: Location) -> bool:
+        """Return whether a setting comes from this document: it, or the list or value around it, is written there."""
+        if at in self._keys:
+            return True
+        around = next((at[:end] for end in range(len(at) - 1, 0, -1) if at[:end] in self._nodes), ())
+        return bool(around) and not isinstance(self._nodes[around], yaml.MappingNode)
 
     def fault(self, at: Location, wrong: str, fix: str = "", *, on_key: bool = False) -> None:
         """Record a fault at a setting, or at the section that lacks it. `on_key`: its name is wrong, not its value."""
@@ -73,6 +94,8 @@ class Document:
 
     def locate(self, at: Location, wrong: str, fix: str = "", *, on_key: bool = False) -> ConfigFault:
         """Return a fault at a setting without recording it."""
+        if self._local and at and self._local.owns(at):
+            return self._local.locate(at, wrong, fix, on_key=on_key)
         mark = self._keys.get(at) or self._keys.get(at[:-1])
         value = self._nodes.get(at)
         if isinstance(value, yaml.ScalarNode) and mark and not on_key and value.start_mark.line == mark.line:
@@ -82,6 +105,8 @@ class Document:
 
     def with_excerpt(self, fault: ConfigFault) -> ConfigFault:
         """Return the fault with its line and a caret. Needs the whole document, to hide what may be a secret."""
+        if self._local and fault.file == self._local.file:
+            return self._local.with_excerpt(fault)
         if not fault.mark or fault.mark.line >= len(self._lines):
             return fault
         line, spans = self._lines[fault.mark.line], self._spans.get(fault.mark.line, {})
@@ -89,10 +114,13 @@ class Document:
 
     def locations(self, *names: str) -> list[Location]:
         """Return every place below these sections."""
-        return [at for at in self._keys if at and at[0] in names]
+        more = self._local.locations(*names) if self._local else []
+        return [*(at for at in self._keys if at and at[0] in names), *more]
 
     def written(self, at: Location) -> str:
         """Return a scalar as it stands in the file."""
+        if self._local and self._local.owns(at):
+            return self._local.written(at)
         return str(self._nodes[at].value)
 
     def read(self, text: str) -> Any:

@@ -25,6 +25,7 @@ from agent.setting import Secret
 from bot.config.decoder import EXPECTED, describe, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
+from bot.config.files import default_file, read_files
 from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.names_check import check_names
@@ -38,9 +39,8 @@ from bot.config.section_checks import (
     check_time_zone,
     describe_bad_key,
 )
-from catalogue import LANGUAGES, _, current_language, match_language, use_language
+from catalogue import LANGUAGES, _, current_language, list_items, match_language, use_language
 
-CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
 LOCATED = ("models", "policies", "permissions", "team", "rate_limits", "agents", "subagents", "skills", "roles")
@@ -67,18 +67,17 @@ def load_config(
 ) -> Config:
     """Return the configuration of `path` (None: ./config.yaml if it exists, else the defaults) and the environment.
 
-    `environ` None is the process's own. A .env beside the file and one in the working directory are read too; the real
-    environment wins. Relative paths start at the file's folder. Without `accounts`, models and channels are left out,
-    so that no secret is needed. `overrides` are variables that win over all others. Raises ConfigError
-    with every fault.
+    `NAME.local.yaml` beside the file `NAME.yaml` is merged over it. `environ` None is the process's own. A .env beside
+    the file and one in the working directory are read too; the real environment wins. Relative paths
+    start at the file's folder. Without `accounts`, models and channels are left out, so that no secret is needed.
+    `overrides` are variables that win over all others. Raises ConfigError with every fault.
     """
     here = Path.cwd()
-    if path is None and (here / "config.yaml").is_file():
-        path = Path("config.yaml")
+    path = path or default_file()
     folder = (here / path).parent if path else here
     document = Document(str(path or ""), folder, {})
     document.environ = _read_environment(document, environ, here, folder) | dict(overrides or {})
-    sections = read_document(document, path) if path else {}
+    sections = read_files(document, path) if path else {}
     if not accounts:
         sections = _without_accounts(document, sections)
     language = str((sections or {}).get("language"))
@@ -129,7 +128,7 @@ def _without_accounts(document: Document, sections: dict[str, Any] | None) -> di
     document.faults[:] = [
         fault
         for fault in document.faults
-        if fault.file == document.file
+        if fault.file in document.files
         and re.split(r"[.\[]", fault.place)[0] not in named
         and fault.place != "audit.key"
     ]
@@ -144,46 +143,6 @@ def checked_config(document: Document, sections: dict[str, Any] | None) -> Confi
         faults = sorted(document.faults, key=lambda fault: fault.line)
         raise ConfigError([document.with_excerpt(fault) for fault in faults])
     return config
-
-
-def read_document(document: Document, path: Path, parts: Collection[str] = ()) -> dict[str, Any] | None:
-    """Return the sections of the file; None when it is not of this version or cannot be read.
-
-    A file with only the sections `parts` needs no version.
-    """
-    try:
-        sections = document.read(path.read_text("utf-8"))
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else _("it is not UTF-8 text")
-        document.fault((), _("cannot be read: {why}", why=why), _("check the path after --config"))
-        return None
-    if sections is None and document.faults:
-        return None
-    if not isinstance(sections, dict | None):
-        fix = _(
-            "begin with `config_version: {CONFIG_VERSION}`, then one `name: value` a line",
-            CONFIG_VERSION=CONFIG_VERSION,
-        )
-        document.fault((), _(EXPECTED, expected=_("a section (name: value)"), found=describe(sections)), fix)
-        return None
-    sections = sections or {}
-    at, version = ("config_version",), sections.pop("config_version", None)
-    if version is None and not (sections and set(sections) <= set(parts)):
-        document.fault(
-            at,
-            _("is missing"),
-            _("add `config_version: {CONFIG_VERSION}` as the first line", CONFIG_VERSION=CONFIG_VERSION),
-        )
-    elif version is not None and type(version) is not int:
-        document.fault(
-            at, _(EXPECTED, expected=_("a whole number"), found=describe(version)), _("write {n}", n=CONFIG_VERSION)
-        )
-    elif version not in (None, CONFIG_VERSION):
-        document.faults.clear()  # they may be right in that version
-        fix = _("upgrade Fawn, or write the file for this version")
-        document.fault(at, _("this Fawn understands version {CONFIG_VERSION} only", CONFIG_VERSION=CONFIG_VERSION), fix)
-        return None
-    return sections
 
 
 def read_config(document: Document, sections: dict[str, Any] | None) -> Config | None:
@@ -206,7 +165,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
     check_team(document, config, entries)
     check_names(document, config, entries, channel_modules())
-    source = document.file or _("built-in defaults")
+    source = list_items(document.files) or _("built-in defaults")
     return Config(
         **values,
         channels=entries,

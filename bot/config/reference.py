@@ -9,7 +9,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from agent.setting import Secret
-from bot.config.loader import CONFIG_VERSION, channel_modules, environment_names
+from bot.config.files import CONFIG_VERSION
+from bot.config.loader import channel_modules, environment_names
 from bot.config.schema import AccessConfig, FileConfig
 from bot.config.spending import Money, TokenCount
 
@@ -29,6 +30,9 @@ _HEAD = """# Settings
 at once, with its line, a mark below the place, and a fix, and exits with code 2. An unknown name is a fault. Values
 that may be secrets are hidden in these lines.
 
+- Your own settings belong into `config.local.yaml` beside it, which git ignores and an upgrade never touches. It is
+  merged over `config.yaml`: a setting in it wins, a list in it replaces the whole list. It needs no `config_version`.
+  With `--config NAME.yaml` it is `NAME.local.yaml`. `fawn check` names the files that were read.
 - A value `$NAME` or `${{NAME}}` comes from the environment, or from a `.env` file beside the config file or in the
   working directory (the real environment wins). Put secrets there. `$$` at the start of a value is a plain dollar sign.
   A name inside a longer value is not replaced; it is a fault if such a variable is set.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bot.config.document import Document
-from bot.config.loader import checked_config, known_variables, read_document
+from bot.config.files import default_file, read_document, read_files
+from bot.config.loader import checked_config, known_variables
 from bot.config.schema import Config
 
 PARTS = ("permissions", "team", "budgets", "rate_limits")
@@ -20,14 +21,9 @@ def load_variant(file: Path, base: Path | None) -> Config:
     document = Document(str(file), file.absolute().parent, environ)
     sections = read_document(document, file, PARTS)
     if sections and set(sections) <= set(PARTS):
-        base = base or _default_file()
+        base = base or default_file()
         whole = Document(str(base or ""), document.folder, environ)
-        sections = ((read_document(whole, base) if base else None) or {}) | sections
+        sections = ((read_files(whole, base) if base else None) or {}) | sections
         document.folder = base.absolute().parent if base else document.folder
         document.variables |= whole.variables
     return checked_config(document, sections)
-
-
-def _default_file() -> Path | None:
-    file = Path("config.yaml")
-    return file if file.is_file() else None

@@ -15,6 +15,7 @@ Create the app: open this link, choose the workspace, then Next and Create.
 
 {link}
 
+(If no click opens it: From a manifest, at api.slack.com/apps, takes what `fawn slack manifest` prints.)
 Then, on the page Basic Information, App-Level Tokens, Generate: any name, the scope connections:write.
 The token begins with xapp-.""")
 INSTALL_APP = N_("""\

@@ -50,7 +50,7 @@ class NewService(Service):
     """A folder with a configuration, but without secrets of platforms."""
 
     def environment(self) -> dict[str, str]:
-        kept = super().environment()
+        kept = super().environment() | {"TERM": "xterm-256color"}
         del kept["TELEGRAM_BOT_TOKEN"]
         return kept
 
@@ -97,7 +97,8 @@ async def test_from_the_token_to_the_first_answer_on_telegram(
     async with service.wizard("setup", "telegram") as wizard:
         await wizard.shows(r"https://t\.me/BotFather.*(?s:.*)Paste the bot's token.*: ")
         await wizard.types("not a token")
-        await wizard.shows("does not look like one")
+        blamed = await wizard.shows(r"(\S*)token: does not look like one → copy it again")
+        assert blamed[1] == "", "what was typed is blamed, not the configuration file"
         await wizard.shows("Paste the bot's token")
         await wizard.types("123456789:wrong")
         await wizard.shows("rejects the bot's token")
@@ -112,7 +113,7 @@ async def test_from_the_token_to_the_first_answer_on_telegram(
         await wizard.shows("Fawn runs here until you press Ctrl-C")
         await telegram.wait(JANE, "You're in! What can I do for you?")
         telegram.send(ask(text="the first answer"))
-        await telegram.wait(JANE, "the first answer")
+        await telegram.wait(JANE, "the first answer", seconds=PATIENCE_SECONDS)
         assert await wizard.leaves() == 0
         assert TOKEN not in wizard.text
     assert (tmp_path / ".env").read_text() == f"KEPT=1\nTELEGRAM_BOT_TOKEN={TOKEN}\n"
@@ -175,7 +176,11 @@ async def test_the_first_message_on_slack_is_answered_by_the_set_up(tmp_path: Pa
         NewSlackService.slack_url = slack.api_url
         service = NewSlackService(tmp_path, FakeTelegram(), model, {})
         async with service.wizard("setup", "slack") as wizard:
-            await wizard.shows(r"https://api\.slack\.com/apps\?new_app=1&manifest_json=%7B%22display_information")
+            link = await wizard.shows(
+                r"\x1b]8;;https://api\.slack\.com/apps\?new_app=1&manifest_json=%7B%22display_information\S*?\x1b\\"
+                r"(\S+)\x1b]8;;\x1b\\"
+            )
+            assert link[1] == "https://api.slack.com/apps?new_app=1…"
             await wizard.shows("Paste the app-level token")
             await wizard.types(APP_TOKEN)
             await wizard.shows(r"Install App(?s:.*)Paste the bot's token")
@@ -193,3 +198,19 @@ async def test_the_first_message_on_slack_is_answered_by_the_set_up(tmp_path: Pa
     assert people == [("U1", 0, 0), ("U2", 1, 1)], "Enter lets nobody in"
     names = re.findall(r"^(\w+)=", (tmp_path / ".env").read_text(), re.MULTILINE)
     assert sorted(names) == ["SLACK_APP_TOKEN", "SLACK_BOT_TOKEN"]
+
+
+async def test_closing_the_terminal_of_the_wizard_ends_its_service(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = new_service(tmp_path, telegram, model)
+    async with service.wizard("setup", "telegram") as wizard:
+        await wizard.shows("Paste the bot's token")
+        await wizard.types(TOKEN)
+        await wizard.shows(r"and press Start")
+        assert (await service.fawn("status"))[0] != 4, "it runs"
+        wizard.process.send_signal(signal.SIGHUP)  # what a terminal sends that is closed
+        await wizard.process.wait()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (await service.fawn("status"))[0] != 4:
+            pass

@@ -93,3 +93,18 @@ def test_commands_without_accounts_do_not_miss_the_models(tmp_path: Path) -> Non
     file = tmp_path / "config.yaml"
     file.write_text(f"{text}agents: [{{name: b, model: m}}]\nbudgets: [{{scope: model, which: m, tokens: 3}}]\n")
     assert load_config(file, {}, accounts=False).agents[0].model == "m"
+
+
+def test_a_local_file_is_merged_over_the_shipped_one(tmp_path: Path) -> None:
+    text = "config_version: 1\nmodels: [{name: a, api_key: k}, {name: b, api_key: $K}]\n"
+    text += "limits: {attempts: 2, upload_mb: 3}\n"
+    (tmp_path / "config.yaml").write_text(text)
+    (tmp_path / "config.local.yaml").write_text("models: [{name: c, api_key: k}]\nlimits: {attempts: 5}\n")
+    config = load_config(tmp_path / "config.yaml", {"K": "secret-of-b"})
+    assert [model.name for model in config.models] == ["c"]
+    assert (config.limits.attempts, config.limits.upload_mb) == (5, 3)
+    assert config.source.count("config") == 2
+    (tmp_path / "config.local.yaml").write_text("models:\n  - {name: c, api_key: k, retries: many}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "config.yaml", {"K": "secret-of-b"})
+    assert "config.local.yaml:2: models[0].retries: expected a whole number" in str(caught.value)

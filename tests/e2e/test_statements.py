@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import re
 import sqlite3
 import sys
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service, ask
+from tests.support.traced_service import DURABLE, LAZY
 
 # A row a person and a row a thread, all of which only retention reads, once an hour: an index would cost every message.
 # `budgets` has the counters of the present periods, which only a start resets.
@@ -34,7 +38,7 @@ ASKS = {"calls": [{"name": "ask_clarification", "args": {"question": "Which one?
 
 
 class Traced(Service):
-    """The service; its statements are in `statements` after a graceful shutdown."""
+    """The service; its statements are in `statements`."""
 
     async def spawn(self, *arguments: str) -> asyncio.subprocess.Process:
         with (self.folder / "log").open("ab") as log:
@@ -44,10 +48,14 @@ class Traced(Service):
             )  # fmt: skip
         return self.process
 
+    def sent(self) -> list[str]:
+        """Return the statements so far."""
+        return (self.folder / "statements").read_text().split("\0")[:-1]
+
     async def statements(self) -> set[str]:
         """Shut it down and return its statements."""
         assert await self.stop() == 0
-        return set((self.folder / "statements").read_text().split("\0"))
+        return {*self.sent()} - {DURABLE, LAZY}
 
 
 class _Anything(dict[str, Any]):
@@ -169,3 +177,43 @@ def test_a_table_scan_is_detected(tmp_path: Path) -> None:
         "SELECT a FROM t WHERE b=:b": [],
     }
     assert {statement: scans(tmp_path / "a.db", statement) for statement in plans} == plans
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseWork:
+    """What something cost in the databases."""
+
+    transactions: int
+    durable: int  # those that wait for the disk
+    statements: int  # without those that begin and end a transaction
+
+
+def database_work(statements: Sequence[str], before: int) -> DatabaseWork:
+    """Return the work of the statements after the first `before`."""
+    ends = [each for each in statements[before:] if each in (DURABLE, LAZY)]
+    return DatabaseWork(len(ends), ends.count(DURABLE), len(statements) - before - len(ends))
+
+
+async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> None:
+    """A change that needs more says so here. Under load it is less, because transactions share their commits."""
+    service = Traced(tmp_path, telegram, model, {"sandbox": {"provider": "none"}})
+    await service.start()
+    try:
+        for number in range(2):
+            telegram.send(ask(text=f"warm {number}"))
+            await telegram.wait(JANE, f"warm {number}")
+            await service.quiet()
+        before = len(service.sent())
+        telegram.send(ask(text="plain"))
+        await telegram.wait(JANE, "plain")
+        await service.quiet()
+        plain = database_work(service.sent(), before)
+        before = len(service.sent())
+        telegram.send(ask(steps=[WRITES], text="written"))
+        await telegram.wait(JANE, "written")
+        await service.quiet()
+        called = database_work(service.sent(), before)
+    finally:
+        await service.kill()
+    assert all(map(operator.le, astuple(plain), (10, 8, 70))), plain
+    assert all(map(operator.le, astuple(called), (20, 16, 110))), called

@@ -1,8 +1,8 @@
 """Run the program and record every statement it sends to SQLite: `python -m tests.support.traced_service FILE …`.
 
-The statements stand in FILE in their order, each before a zero byte, as soon as it is sent. The text with its parameters
-is needed: what a tracer of SQLite tells has the values in place of them, and a query with values may use an index that
-the same one with parameters may not.
+The statements stand in FILE in their order, each before a zero byte, as soon as it is sent. The text with its
+parameters is needed: what a tracer of SQLite tells has the values in place of them, and a query with values may use an
+index that the same one with parameters may not.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import aiosqlite
 
 from agent.context import Execute
+from bot.storage import upkeep
 from catalogue import N_, LocalizedError
 
 __all__ = ["DataDirLocked", "DataLock", "Database", "Execute", "Row", "StatementError", "StorageError"]
@@ -31,7 +32,11 @@ T = TypeVar("T")
 
 Row = Mapping[str, Any]
 Work = Callable[[Execute], Any]
+UpkeepWork = Callable[[sqlite3.Connection], Any]
 Outcome = tuple[Any, Exception | None]
+PAUSE_SECONDS = 0.01  # between two steps of upkeep
+OVERWRITE_ROUNDS = 3
+NEW_FILE_PRAGMAS = (f"auto_vacuum={upkeep.INCREMENTAL}", "secure_delete=ON")  # the first: only of a file without tables
 
 
 STATEMENT_ERRORS = (
@@ -67,6 +72,8 @@ class Database:
         self._path = path
         self._busy_timeout_seconds = busy_timeout_seconds  # seconds to wait for another process's lock
         self._waiting: list[tuple[Work, bool, asyncio.Future[Any]]] = []
+        self._upkeep: list[tuple[UpkeepWork, asyncio.Future[Any]]] = []  # each alone, after a transaction
+        self._scrubber: upkeep.GapScrubber | None = None
         self._batch = Batch([])  # the one that the connection commits
         self._wake = asyncio.Event()
         self._closing = False
@@ -83,7 +90,11 @@ class Database:
     ) -> None:
         self._closing = True
         self._wake.set()
-        await asyncio.shield(self._writer)
+        try:
+            await asyncio.shield(self._writer)
+        finally:
+            if self._scrubber:
+                self._scrubber.close()
 
     async def _connect(self) -> aiosqlite.Connection:
         factory = partial(BatchConnection, lambda: self._batch, self._busy_timeout_seconds)
@@ -107,20 +118,41 @@ class Database:
         self._wake.set()
         return await future
 
-    async def compact(self) -> None:
-        """Rewrite the file, so that nothing that was deleted is left in its free pages. Other work waits meanwhile.
+    async def maintain(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` between two transactions: it takes a few milliseconds. Raises StorageError."""
+        if self._closing:
+            raise StorageError("the database is closed")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._upkeep.append((work, future))
+        self._wake.set()
+        return await future
 
-        It needs free space of the size of the file. Raises StorageError.
+    async def free_pages(self) -> None:
+        """Give most free pages back to the file system, a few at a time."""
+        while await self.maintain(upkeep.free_pages):
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def overwrite_deleted(self) -> bool:
+        """Overwrite all that is left of deleted rows. False: another process reads the database; try again later.
+
+        Pages can be moved meanwhile, so that it looks again until it finds nothing. Raises StorageError.
         """
-        if self._connection is None:
-            raise StorageError("the database is not connected")
-        try:
-            await self._connection.execute("PRAGMA temp_store=FILE")  # the copy does not fit into memory
-            await self._connection.execute("VACUUM")
-            await self._connection.execute("PRAGMA temp_store=MEMORY")
-            await self._connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.Error as error:
-            raise StorageError(str(error)) from error
+        if self._scrubber is None:
+            self._scrubber = upkeep.GapScrubber(self._path)
+        for _ in range(OVERWRITE_ROUNDS):
+            group: int | None = 0
+            found = 0
+            while group is not None:
+                step = await self.maintain(partial(self._scrubber.scrub, group=group))
+                if step is None:
+                    return False
+                group, more = step
+                found += more
+                await asyncio.sleep(PAUSE_SECONDS)
+            if not found:
+                break
+            await asyncio.to_thread(self._scrubber.sync)
+        return True
 
     async def size(self) -> int:
         """Return the size of the file in bytes."""
@@ -129,10 +161,13 @@ class Database:
     async def _write(self) -> None:
         """Commit batch after batch; once closed, commit what still waits and close the connection."""
         try:
-            while self._waiting or not self._closing:
+            while self._waiting or self._upkeep or not self._closing:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._waiting:
+                while self._waiting or self._upkeep:
+                    if self._upkeep and not self._waiting:
+                        await self._run_upkeep(*self._upkeep.pop(0))
+                        continue
                     waiting, self._waiting = self._waiting, []
                     self._batch = Batch([work for work, _, _ in waiting], any(durable for _, durable, _ in waiting))
                     await self._commit(self._batch)
@@ -141,6 +176,11 @@ class Database:
         finally:
             self._closing = True
             await self._disconnect()
+
+    async def _run_upkeep(self, work: UpkeepWork, future: asyncio.Future[Any]) -> None:
+        self._batch = Upkeep(work)
+        await self._commit(self._batch)
+        _settle(future, self._batch.outcomes[0])
 
     async def _commit(self, batch: Batch) -> None:
         """Commit a batch. A lost connection is replaced before the next batch."""
@@ -185,6 +225,24 @@ class Batch:
         self.outcomes = [(None, StorageError(str(error)))] * len(self.works)
 
 
+class Upkeep(Batch):
+    """One piece of upkeep, outside of any transaction."""
+
+    def __init__(self, upkeep_work: UpkeepWork) -> None:
+        super().__init__([])
+        self._upkeep_work = upkeep_work
+
+    def fail(self, error: BaseException) -> None:
+        self.outcomes = [(None, StorageError(str(error)))]
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        """Run it; its error is its outcome."""
+        try:
+            self.outcomes = [(self._upkeep_work(connection), None)]
+        except Exception as error:  # noqa: BLE001 — the boundary of a caller, who gets it
+            self.fail(error)
+
+
 class BatchConnection(sqlite3.Connection):
     """A connection whose `commit` runs a whole batch: aiosqlite then takes one thread hop for a transaction."""
 
@@ -197,8 +255,8 @@ class BatchConnection(sqlite3.Connection):
         self.row_factory = sqlite3.Row
         busy = f"busy_timeout={busy_timeout_seconds * 1000:.0f}"
         try:
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", busy, "temp_store=MEMORY"):
-                self.execute(f"PRAGMA {pragma}")
+            for pragma in (*NEW_FILE_PRAGMAS, "journal_mode=WAL", "synchronous=FULL", busy, "temp_store=MEMORY"):
+                self.execute(f"PRAGMA {pragma}").fetchall()
         except sqlite3.Error:
             self.close()
             raise
@@ -206,6 +264,9 @@ class BatchConnection(sqlite3.Connection):
     def commit(self) -> None:
         """Run the batch in one transaction. Raises sqlite3.Error only if the connection cannot be used any more."""
         batch = self._next_batch()
+        if isinstance(batch, Upkeep):
+            batch.run(self)
+            return
         try:
             if batch.durable is not self._durable:  # every commit with FULL syncs the commits before it, too
                 self.execute("PRAGMA synchronous=FULL" if batch.durable else "PRAGMA synchronous=NORMAL")

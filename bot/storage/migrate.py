@@ -15,8 +15,10 @@ import re
 import shutil
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
+from bot.storage import upkeep
 from catalogue import N_, LocalizedError
 from sandbox.disk.removal import remove_tree
 
@@ -57,9 +59,24 @@ def prepare_databases(data_dir: Path) -> Path | None:
     try:
         backup = migrate_database(data_dir / "fawn.db")
         _stamp_checkpoints(data_dir / "checkpoints.db")
+        for name in ("fawn.db", "checkpoints.db"):
+            _convert_database(data_dir / name)
     except (sqlite3.Error, OSError) as error:
         raise DatabaseFault.from_error(error) from error
     return backup
+
+
+def _convert_database(path: Path) -> None:
+    """Convert the database of an earlier version, once. Where the disk is too full for that, the next start tries again."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        begun, size = time.monotonic(), path.stat().st_size
+        try:
+            if upkeep.convert_database(connection) and size:
+                log.info("store.converted file=%s bytes=%d seconds=%.1f", path.name, size, time.monotonic() - begun)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
+                raise
+            log.warning("store.not_converted file=%s bytes=%d reason=%s", path.name, size, error)
 
 
 def check_revisions(data_dir: Path) -> None:
@@ -82,6 +99,7 @@ def _stamp_checkpoints(path: Path, *, write: bool = True) -> None:
         if version > CHECKPOINTS_VERSION:
             raise NewerSchema(path.name, version, CHECKPOINTS_VERSION)
         if write and version < CHECKPOINTS_VERSION:
+            connection.execute(f"PRAGMA auto_vacuum={upkeep.INCREMENTAL}")  # of a new file
             connection.execute(f"PRAGMA user_version={CHECKPOINTS_VERSION}")
     finally:
         connection.close()
@@ -199,6 +217,7 @@ def _fsync(path: Path) -> None:
 def _create_schema(path: Path) -> None:
     connection = sqlite3.connect(path)
     try:
+        connection.execute(f"PRAGMA auto_vacuum={upkeep.INCREMENTAL}")
         connection.executescript(SCHEMA_FILE.read_text())
     finally:
         connection.close()

@@ -1,0 +1,152 @@
+"""Overwrite what was deleted and give free pages back, in steps of a few milliseconds, while the service works.
+
+`secure_delete` overwrites a row where it is deleted. What it leaves are the copies of rows that SQLite moved to another
+page: they stay in the gap of the old page, between its cell pointers and its cells
+(https://www.sqlite.org/fileformat2.html#b_tree_pages). SQLite never reads a gap, so zeros there change nothing for it.
+A step empties the write-ahead log and holds the write lock: nobody then writes into the database file but this step.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+INCREMENTAL = 2  # of PRAGMA auto_vacuum
+STEP_SECONDS = 0.01  # of reading pages, in one step
+FREED_PAGES = 32  # in one step
+SPARE_PAGES = 256  # that stay free in any case
+SPARE_PART = 8  # of all pages: one of so many may stay free
+_HEADER = struct.Struct(">BHHH")  # kind, first free block, cells, where the cells begin
+_HEADER_BYTES = {2: 12, 5: 12, 10: 8, 13: 8}  # by kind of a page of a b-tree
+_ROOT, _NODE = 1, 5  # types of pages in the pointer map
+_LOCK_BYTE = 1 << 30  # its page has no content
+_ENTRY_BYTES = 5  # of the pointer map
+
+
+class NotConverted(Exception):
+    """The database has no pointer map: it was made by an earlier version, and the conversion at start failed."""
+
+
+def convert_database(connection: sqlite3.Connection) -> bool:
+    """Let pages be given back one by one; return whether that rewrote the database, which happens once."""
+    [(mode,)] = connection.execute("PRAGMA auto_vacuum")
+    if mode == INCREMENTAL:
+        return False
+    for pragma in ("secure_delete=ON", f"auto_vacuum={INCREMENTAL}"):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return True
+
+
+def free_pages(connection: sqlite3.Connection) -> bool:
+    """Give some of many free pages back to the file system; return whether there are more."""
+    [(free,)] = connection.execute("PRAGMA freelist_count")
+    [(pages,)] = connection.execute("PRAGMA page_count")
+    if free <= max(SPARE_PAGES, pages // SPARE_PART):
+        return False
+    connection.execute(f"PRAGMA incremental_vacuum({FREED_PAGES})").fetchall()
+    return True
+
+
+def empty_log(connection: sqlite3.Connection) -> bool:
+    """Write the log into the database and truncate it. False: another process reads what the log hides."""
+    [(patience,)] = connection.execute("PRAGMA busy_timeout")
+    connection.execute("PRAGMA busy_timeout=0")
+    try:
+        [(busy, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return not busy
+    finally:
+        connection.execute(f"PRAGMA busy_timeout={patience}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the pages of a file are arranged."""
+
+    page_bytes: int
+    usable_bytes: int
+    pages: int
+
+    @classmethod
+    def read(cls, fd: int) -> Layout:
+        """Raises NotConverted."""
+        header = os.pread(fd, 100, 0)
+        size = int.from_bytes(header[16:18], "big")
+        if not int.from_bytes(header[52:56], "big"):
+            raise NotConverted("the database was not converted at start")
+        page = 65536 if size == 1 else size
+        return cls(page, page - header[20], os.fstat(fd).st_size // page)
+
+    @property
+    def mapped(self) -> int:
+        """How many pages one page of the pointer map describes."""
+        return self.usable_bytes // _ENTRY_BYTES
+
+    def map_page(self, group: int) -> int:
+        """Return the number of the page of the pointer map that describes a group of pages, which follow it."""
+        number = group * (self.mapped + 1) + 2
+        return number + (number == _LOCK_BYTE // self.page_bytes + 1)
+
+
+class GapScrubber:
+    """Overwrites the gaps of all pages of a database file.
+
+    It holds a descriptor of the file: closing it would release the locks of SQLite in this process, so `close` is called
+    after the connection is closed (https://www.sqlite.org/howtocorrupt.html, 2.2).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._log = path.with_name(path.name + "-wal")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def sync(self) -> None:
+        """Wait until what was overwritten is on the disk."""
+        os.fsync(self._fd)
+
+    def scrub(self, connection: sqlite3.Connection, group: int) -> tuple[int | None, int] | None:
+        """Overwrite the gaps of some groups of pages; return the next group, None after the last one, and how many.
+
+        None: another process uses the log, so that nothing was done. Raises NotConverted.
+        """
+        if not empty_log(connection):
+            return None
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if self._log.stat().st_size:  # another process has written since
+                return None
+            layout, until, found = Layout.read(self._fd), time.monotonic() + STEP_SECONDS, 0
+            while layout.map_page(group) <= layout.pages:
+                for start, size in self._dirty_gaps(layout, group):
+                    os.pwrite(self._fd, bytes(size), start)
+                    found += 1
+                group += 1
+                if time.monotonic() > until:
+                    return group, found
+            return None, found
+        finally:
+            connection.rollback()
+            connection.execute("PRAGMA shrink_memory").fetchall()  # its copies of these pages have the old gaps
+
+    def _dirty_gaps(self, layout: Layout, group: int) -> Iterator[tuple[int, int]]:
+        """Yield begin and size of each gap in a group that has anything but zeros."""
+        page, first = layout.page_bytes, layout.map_page(group)
+        count = min(layout.mapped + 1, layout.pages - first + 1, layout.map_page(group + 1) - first)
+        content = os.pread(self._fd, count * page, (first - 1) * page)
+        zeros = bytes(page)
+        for number in range(1, len(content) // page):
+            if content[_ENTRY_BYTES * (number - 1)] not in (_ROOT, _NODE):
+                continue
+            begin = number * page
+            kind, _, cells, cells_begin = _HEADER.unpack_from(content, begin)
+            start, end = _HEADER_BYTES.get(kind, page) + 2 * cells, cells_begin or 65536
+            if start < end <= layout.usable_bytes and content[begin + start : begin + end] != zeros[: end - start]:
+                yield (first - 1) * page + begin + start, end - start

@@ -1,4 +1,4 @@
-"""How long others wait while one person is forgotten, and while the databases are compacted at night.
+"""How long others wait while one person is forgotten, while their bytes are overwritten and pages are given back.
 
 `python -m bench.forgetting --gb 1 --folder DISK`: a transaction of others every 10 ms; the longest wait and p99.
 """
@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -37,7 +38,7 @@ IDLE_SECONDS = 5.0
 ROW_BYTES = 1400  # of a message's text
 ROW_ON_DISK = 2100  # with its indexes
 SHARED = 100  # conversations; each hundredth message is the person's
-BATCH_ROWS = 20_000
+FILL_ROWS = 20_000
 INSERT = """INSERT INTO inbox(key, conversation, kind, author, payload, state, ready, received)
     VALUES (?, ?, 'chat', ?, ?, 1, ?, ?)"""
 
@@ -65,10 +66,12 @@ def fill(path: Path, gigabytes: float, keys: list[str]) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA synchronous=OFF")
         rows = messages(int(gigabytes * 1e9 / ROW_ON_DISK), keys)
-        while batch := [row for row, _ in zip(rows, range(BATCH_ROWS), strict=False)]:
+        while batch := [row for row, _ in zip(rows, range(FILL_ROWS), strict=False)]:
             with database:
                 database.executemany(INSERT, batch)
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("rb") as file:
+        os.fsync(file.fileno())  # else the first one of the service writes a gigabyte
 
 
 async def measure(name: str, store: Database, work: Awaitable[object]) -> None:
@@ -89,6 +92,13 @@ async def measure(name: str, store: Database, work: Awaitable[object]) -> None:
     seconds, ordered = time.perf_counter() - begun, sorted(waits)
     p99 = ordered[int(len(ordered) * 0.99)]
     print(f"{name}: {seconds:.1f} s, {len(waits)} transactions, p99 {p99:.1f} ms, longest {ordered[-1]:.1f} ms")
+
+
+def delete_rows(execute: Execute, until: int, *, limit: int) -> int:
+    """Delete some of the oldest rows as retention does; return how many."""
+    values = {"until": until, "limit": limit}
+    sql = "DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE id<=:until LIMIT :limit) RETURNING 1"
+    return len(execute(sql, values))
 
 
 async def run(folder: Path, gigabytes: float) -> None:
@@ -121,7 +131,13 @@ async def run(folder: Path, gigabytes: float) -> None:
         await measure("forget", store, jobs.forget_person(job))
         after = (await store.run(lambda execute: execute(left, who)))[0]["n"]
         print(f"messages of the person that are left: {after}")
-        await measure("compact", store, store.compact())
+        await measure("overwrite", store, store.overwrite_deleted())
+        rows = int(gigabytes * 1e9 / ROW_ON_DISK / 5)
+        delete = partial(delete_rows, until=rows)
+        await measure("retention of a fifth", store, store.run_steps(delete))
+        print(f"{await store.size() / 1e6:.0f} MB")
+        await measure("free pages", store, store.free_pages())
+        print(f"{await store.size() / 1e6:.0f} MB")
 
 
 def main() -> None:

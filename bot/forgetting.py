@@ -2,8 +2,7 @@
 
 The job begins anew after a crash: each conversation is cleaned under a claim, its checkpoint and files first, then its
 rows in small transactions, so that nobody waits. The last one takes it off the list of what is left. At last the
-databases are compacted, because deleted rows stay readable in free pages: small ones at once, large ones at night
-(`bot/compaction.py`).
+databases overwrite what is left of deleted rows (`bot/overwriting.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from zoneinfo import ZoneInfo
 from agent.messages import Author, Thread
 from bot import spool
 from bot.budget_limits import period_bounds
-from bot.compaction import COMPACT_JOB, CompactionJobs, compact_small
 from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.forget_command import AGAIN_SECONDS, FORGET_PERSON_JOB, LATELY_JOB, lately_key
@@ -28,10 +26,12 @@ from bot.inbox import begins_work
 from bot.jobs import Effect, JobWorker
 from bot.offboarding import STOP_WORK_JOB, StopWorkJobs
 from bot.outbox import Outbox
+from bot.overwriting import FREE_PAGES_JOB, FREE_PAGES_SECONDS, OVERWRITE_JOB, OverwriteJobs, overwrite_now
 from bot.own_data import EXPORT_JOB, ExportJobs
 from bot.rates import counted_since
 from bot.scheduler import Scheduler
-from bot.storage import conversations, forgetting, languages, outbox, runs
+from bot.storage import conversations, forgetting, languages, memory, outbox, runs
+from bot.storage import forgotten_accounts as accounts
 from bot.storage.blanked import StillCounted
 from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, Traces
@@ -51,7 +51,10 @@ log = logging.getLogger(__name__)
 OF_CHECKPOINT = (".pictures", ".outputs", ".mcp")  # scaled pictures, long results, content of MCP servers
 BUSY_SECONDS = 5.0  # until the next look at conversations in which another person's turn works
 DONE = N_("Done: I have forgotten you. What you write from now on is new to me.")
-TONIGHT = N_("The space on my disk where your words were is overwritten tonight.")
+LATER = N_(
+    "Another program reads my database at the moment: the space where your words were is overwritten when that has"
+    " finished."
+)
 ASK_AGAIN = N_(
     "Somebody had me forget them, and with that I lost the thread of this conversation. I had asked you something here:"
     " that question is closed. Please ask me again."
@@ -148,12 +151,12 @@ class ForgetJobs:
             if private:
                 await self.cleaner.delete_all(key)
             else:
-                messages = await self.store.run(partial(forgetting.messages_of, person=person, conversation=key))
-                names = {safe_name(file.name) for message in messages for file in message.attachments}
-                await self.cleaner.delete_own(key, names, {*traces.tasks})
+                await self.cleaner.delete_own(key, await self._attached_files(person, key), {*traces.tasks})
             some = partial(forgetting.forget_some, person=person, key=key, counted=self.counted, private=private)
-            while await self.store.run(some):
-                pass
+            await self.store.run_steps(some)
+            call: str | None = ""
+            while call is not None:
+                call = await self.store.run(partial(forgetting.forget_calls, person=person, key=key, after=call))
             now = time.time()
             work = partial(_finish_conversation, person=person, key=key, counted=self.counted, private=private, now=now)
             if await self.store.run(work):
@@ -163,6 +166,16 @@ class ForgetJobs:
             raise
         return True
 
+    async def _attached_files(self, person: PersonKey, key: str) -> set[str]:
+        """Return the names of the uploads that a person sent in a conversation."""
+        found = set[str]()
+        after: int | None = 0
+        while after is not None:
+            work = partial(forgetting.attached_files, person=person, key=key, after=after)
+            names, after = await self.store.run(work)
+            found |= {safe_name(name) for name in names}
+        return found
+
     async def _finish(self, person: PersonKey, traces: Traces, given: dict[str, str]) -> None:
         """Forget what is not part of a conversation, and overwrite what was deleted."""
         after: int | None = 0
@@ -171,17 +184,17 @@ class ForgetJobs:
             work = partial(forgetting.forget_deliveries, person=person, traces=traces, after=after)
             after, copies = await self.store.run(work)
             await spool.remove_copies(data_dir, copies)
-        while await self.store.run(partial(forgetting.forget_loose, person=person, counted=self.counted)):
-            pass
-        since = month_begin(self.current)
-        await self.store.run(
-            partial(forgetting.forget_account, person=person, traces=traces, since=since, by=given["by"])
-        )
-        await self.store.run(partial(forgetting.merge_index, begin=True))
-        while await self.store.run(partial(forgetting.merge_index, begin=False)):
-            pass
+        await self.store.run_steps(partial(forgetting.forget_loose, person=person, counted=self.counted))
+        usage = partial(accounts.forget_usage, person=person, chats=traces.chats, since=month_begin(self.current))
+        await self.store.run_steps(usage)
+        for account in await self.store.run(partial(accounts.memory_accounts, person=person)):
+            some = partial(memory.forget_some, account=account, owner=person.id)
+            await self.store.run_steps(some)
+        await self.store.run(partial(accounts.forget_account, person=person, traces=traces, by=given["by"]))
+        await self.store.run(accounts.begin_merge)
+        await self.store.run_steps(accounts.merge_index)
         await run_file_work(remove_upgrade_backups, data_dir, time.time())
-        is_whole = await compact_small(self.store, self.databases, self.current.config.time_zone)
+        is_whole = await overwrite_now(self.databases)
         if given["tell"]:
             await self.store.run(partial(_say_done, thread=Thread.parse(given["tell"]), person=person, whole=is_whole))
             self.outbox.wake()
@@ -223,7 +236,7 @@ def _say_done(execute: Execute, thread: Thread, person: PersonKey, *, whole: boo
     now = time.time()
     enqueue_job(execute, key=lately_key(person), kind=LATELY_JOB, payload={}, due=now + AGAIN_SECONDS)
     with languages.speak_to(execute, thread, Author(person.id, "")):
-        words = _(DONE) if whole else join_sentences(_(DONE), _(TONIGHT))
+        words = _(DONE) if whole else join_sentences(_(DONE), _(LATER))
         outbox.enqueue_notice(execute, thread, words, key=f"forgotten:{now:.3f}", now=now)
 
 
@@ -245,5 +258,7 @@ def register_privacy_jobs(
     jobs.register(FORGET_PERSON_JOB, forget.forget_person)
     jobs.register(LATELY_JOB, _end_lately)
     jobs.register(STOP_WORK_JOB, StopWorkJobs(scheduler.stop_run, stop_task).stop)
-    jobs.register(COMPACT_JOB, CompactionJobs(databases, current).compact)
+    upkeep = OverwriteJobs(databases)
+    jobs.register(OVERWRITE_JOB, upkeep.overwrite)
+    jobs.register(FREE_PAGES_JOB, upkeep.free_pages, every_seconds=FREE_PAGES_SECONDS)
     jobs.register(EXPORT_JOB, ExportJobs(databases[0], current, outbox.wake).export)

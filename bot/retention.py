@@ -5,7 +5,6 @@ It works in small transactions, so that nothing waits for it. Open work is never
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -15,7 +14,7 @@ from bot.current import Current
 from bot.data_dir import conversation_folder
 from bot.rates import counted_since
 from bot.spool import sweep_spool
-from bot.storage import blanked, follow_ups, forgetting, retention
+from bot.storage import blanked, follow_ups, forgotten_accounts, retention
 from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import remove_upgrade_backups
@@ -27,7 +26,6 @@ log = logging.getLogger(__name__)
 
 RETENTION_JOB = "retention"
 ROUND_SECONDS = 3600.0  # between two rounds
-BATCH_ROWS = 200  # rows in one transaction
 
 
 class Retention:
@@ -54,12 +52,10 @@ class Retention:
         """Delete everything that was finished before this unix time."""
         rows = 0
         for table in retention.FINISHED:
-            delete = partial(retention.delete_finished, table=table, before=before, limit=BATCH_ROWS)
-            while deleted := await self._store.run(delete):
-                rows += deleted
-                await asyncio.sleep(0.05)
+            delete = partial(retention.delete_finished, table=table, before=before)
+            rows += await self._store.run_steps(delete)
         unused = time.time() - retention.USAGE_SECONDS
-        await self._store.run(lambda execute: forgetting.end_forgotten_usage(execute, unused))
+        await self._store.run(lambda execute: forgotten_accounts.end_forgotten_usage(execute, unused))
         names = await self._store.run(partial(retention.end_names, before=before))
         counted = counted_since(self._current, time.time())
         await self._store.run(lambda execute: blanked.end_counts(execute, counted))

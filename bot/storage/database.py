@@ -11,12 +11,13 @@ import fcntl
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import aiosqlite
 
@@ -35,6 +36,8 @@ Work = Callable[[Execute], Any]
 UpkeepWork = Callable[[sqlite3.Connection], Any]
 Outcome = tuple[Any, Exception | None]
 PAUSE_SECONDS = 0.01  # between two steps of upkeep
+STEP_SECONDS = 0.03  # that a transaction of a longer work may take, with its checkpoint
+FIRST_STEP_ROWS, MOST_STEP_ROWS = 10, 100
 OVERWRITE_ROUNDS = 3
 NEW_FILE_PRAGMAS = (f"auto_vacuum={upkeep.INCREMENTAL}", "secure_delete=ON")  # the first: only of a file without tables
 
@@ -46,6 +49,12 @@ STATEMENT_ERRORS = (
     sqlite3.DataError,
     sqlite3.NotSupportedError,
 )
+
+
+class StepWork(Protocol):
+    """A part of a longer work: at most `limit` rows in one transaction. It returns how many it did, 0 at the end."""
+
+    def __call__(self, execute: Execute, *, limit: int) -> int: ...
 
 
 class StorageError(Exception):
@@ -127,9 +136,28 @@ class Database:
         self._wake.set()
         return await future
 
+    async def run_steps(self, work: StepWork) -> int:
+        """Run `work` in small transactions until it returns 0; return the sum. Each is safe to repeat.
+
+        How many rows one may take follows from how long the last one took. A checkpoint follows each of them: that of a
+        thousand pages at once would make others wait.
+        """
+        total, limit, done = 0, FIRST_STEP_ROWS, 1
+        while done:
+            begun = time.monotonic()
+            done = await self.run(partial(work, limit=limit), durable=False)
+            await self.maintain(upkeep.write_log)
+            seconds = time.monotonic() - begun
+            total += done
+            limit = max(1, limit // 2) if seconds > STEP_SECONDS else min(limit * 2, MOST_STEP_ROWS)
+            await asyncio.sleep(PAUSE_SECONDS)  # others have the disk in between
+        return total
+
     async def free_pages(self) -> None:
         """Give most free pages back to the file system, a few at a time."""
-        while await self.maintain(upkeep.free_pages):
+        more = True
+        while more:
+            more = await self.maintain(upkeep.free_pages)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def overwrite_deleted(self) -> bool:
@@ -148,10 +176,10 @@ class Database:
                     return False
                 group, more = step
                 found += more
+                await asyncio.to_thread(self._scrubber.sync)  # else the next checkpoint would do it
                 await asyncio.sleep(PAUSE_SECONDS)
             if not found:
                 break
-            await asyncio.to_thread(self._scrubber.sync)
         return True
 
     async def size(self) -> int:

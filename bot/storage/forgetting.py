@@ -6,21 +6,18 @@ Of a message, the key stays until retention deletes it: an event that the platfo
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-
-import orjson
 
 from agent.messages import Message, Thread
 from agent.stored_json import Damaged
-from bot.storage import audit, conversations, follow_ups, grants, memory, outbox, quoted, retention, runs, schedules
+from bot.storage import audit, conversations, outbox, quoted, retention, runs, schedules
 from bot.storage import questions as stored_questions
 from bot.storage.blanked import COLUMNS, StillCounted, blank_messages
 from bot.storage.database import Execute
+from bot.storage.dialect import ROW_ID
 from bot.storage.inbox import OPEN, InboxRow
-from bot.storage.languages import reader_key
-from bot.storage.person_roles import OF_PERSON
 from bot.storage.rows import read_rows
 from bot.storage.runs import RunRow
 from bot.storage.states import (
@@ -37,38 +34,24 @@ from bot.storage.uses import FORGOTTEN
 
 CLAIM = "forgetting"  # the owner of a conversation while it is cleaned
 FORGOTTEN_RUN = "-"  # the conversation of usage whose person is forgotten
-BATCH_ROWS = 500
-MERGED_PAGES = 64  # of the full-text index, in one transaction
+BATCH_ROWS = 20  # in one transaction, which others wait for
 _RUN_OF_KEY = re.compile(r"(?:ask|run):(\d+)")
 
-_OWN_ENTRIES = (
-    "SELECT id FROM transcript WHERE conversation=:key AND (:everybody OR author=:person OR author='' AND run IN"
-    " (SELECT id FROM runs WHERE conversation=:key AND requester='')) LIMIT :limit"
+_CONVERSATIONS = """WITH RECURSIVE found(key) AS (SELECT min(conversation) FROM inbox WHERE author=:author UNION ALL
+    SELECT (SELECT min(conversation) FROM inbox WHERE author=:author AND conversation>found.key) FROM found
+    WHERE found.key IS NOT NULL) SELECT key FROM found WHERE key IS NOT NULL"""  # one seek each, not one a message
+_OWN_ENTRIES = "SELECT id FROM transcript WHERE conversation=:key AND author=:person LIMIT :limit"
+_ANSWERS = (
+    "SELECT t.id FROM runs r JOIN transcript t ON t.conversation=r.conversation AND t.author='' AND t.run=r.id"
+    " WHERE r.conversation=:key AND r.requester=:person LIMIT :limit"
 )
-_FORGET_CALLS = (
-    "DELETE FROM calls WHERE conversation=:key"
-    " AND (person=:author OR ' ' || people || ' ' LIKE '% ' || :person || ' %')"
-)
-_ALL_BUT_ONE = (
-    f"SELECT {COLUMNS} FROM inbox WHERE author=:author AND conversation=:key ORDER BY id DESC LIMIT min(:limit,"
-    " (SELECT count(*)-1 FROM inbox WHERE author=:author AND conversation=:key))"
+_WHOLE = ("transcript", "calls", "outputs", "questions", "quoted")  # tables of which a private conversation loses all
+_BEFORE_LAST = (
+    f"SELECT {COLUMNS} FROM inbox WHERE author=:author AND conversation=:key"
+    " AND id<(SELECT max(id) FROM inbox WHERE author=:author AND conversation=:key) LIMIT :limit"
 )
 _OF_CONVERSATION = f"SELECT {COLUMNS} FROM inbox WHERE author=:author AND conversation=:key"
 _LOOSE_ROWS = f"SELECT {COLUMNS} FROM inbox WHERE author=:author LIMIT :limit"
-_LINKED_USAGE = f"SELECT id FROM usage WHERE person=:author AND conversation<>'{FORGOTTEN_RUN}' LIMIT :limit"
-
-_ACCOUNT = (
-    "DELETE FROM tasks WHERE channel=:channel AND person=:person",
-    "DELETE FROM held_pings WHERE channel=:channel AND person=:person",
-    "DELETE FROM departures WHERE channel=:channel AND person=:person",
-    """UPDATE people SET name='', thread='', message='', notify=NULL, notify_where='', quiet='', digest='', push_url='',
-    zone='' WHERE channel=:channel AND person=:person""",
-    "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
-    f"UPDATE person_roles SET name='' WHERE {OF_PERSON}",
-    "UPDATE person_roles SET giver_name='' WHERE channel=:channel AND giver=:person",
-    """DELETE FROM feedback WHERE person=:person AND EXISTS (SELECT 1 FROM runs r JOIN conversations c
-    ON c.key=r.conversation WHERE r.id=feedback.run AND c.thread>=:channel || '/' AND c.thread<:channel || '0')""",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +82,7 @@ class Traces:
 def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] = ()) -> Traces:
     """Return where a person left something. `chats` are direct chats that are known already."""
     values = {"author": person.key, "channel": person.channel, "person": person.id}
-    found = [
-        str(row["key"])
-        for row in execute("SELECT DISTINCT conversation AS key FROM inbox WHERE author=:author", values)
-    ]
+    found = [str(row["key"]) for row in execute(_CONVERSATIONS, values)]
     direct = {chat.without_topic for chat in chats}
     direct |= {chat for key in found if (chat := _direct_chat(execute, person, key))}
     rows = execute("SELECT thread FROM people WHERE channel=:channel AND person=:person AND thread<>''", values)
@@ -135,7 +115,8 @@ def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] =
 def _others_wrote(execute: Execute, person: PersonKey, conversation: str) -> bool:
     """Return whether anybody else wrote in a conversation, as far as it is stored."""
     sql = (
-        "SELECT EXISTS (SELECT 1 FROM transcript WHERE conversation=:key AND author NOT IN ('', :person)) OR EXISTS"
+        "SELECT EXISTS (SELECT 1 FROM transcript WHERE conversation=:key AND author>'' AND author<:person)"
+        " OR EXISTS (SELECT 1 FROM transcript WHERE conversation=:key AND author>:person) OR EXISTS"
         f" (SELECT 1 FROM inbox WHERE conversation=:key AND {OPEN} AND author<>:author) AS found"
     )
     values = {"key": conversation, "person": person.id, "author": person.key}
@@ -144,30 +125,36 @@ def _others_wrote(execute: Execute, person: PersonKey, conversation: str) -> boo
 
 def _direct_chat(execute: Execute, person: PersonKey, conversation: str) -> Thread | None:
     """Return the chat of a conversation if it is a direct chat of this person with the bot."""
-    for row in rows_of_author(execute, person, conversation):
-        try:
-            message = row.message
-        except Damaged:
-            continue
+    for message in readable(rows_of_author(execute, person, conversation, limit=BATCH_ROWS)):
         return message.thread.without_topic if message.private else None
     return None
 
 
-def rows_of_author(execute: Execute, person: PersonKey, conversation: str) -> list[InboxRow]:
-    """Return what a person wrote in a conversation."""
-    sql = "SELECT * FROM inbox WHERE author=:author AND conversation=:key ORDER BY id"
-    return read_rows(execute, InboxRow, sql, author=person.key, key=conversation)
+def rows_of_author(
+    execute: Execute, person: PersonKey, conversation: str, after: int = 0, limit: int = -1
+) -> list[InboxRow]:
+    """Return what a person wrote in a conversation, after a row of the inbox."""
+    sql = "SELECT * FROM inbox WHERE author=:author AND conversation=:key AND id>:after ORDER BY id LIMIT :limit"
+    return read_rows(execute, InboxRow, sql, author=person.key, key=conversation, after=after, limit=limit)
+
+
+def readable(rows: Iterable[InboxRow]) -> Iterator[Message]:
+    """Yield the messages of the rows that can be read."""
+    for row in rows:
+        with suppress(Damaged):
+            yield row.message
 
 
 def messages_of(execute: Execute, person: PersonKey, conversation: str) -> list[Message]:
     """Return the messages of a person in a conversation that can be read."""
-    found = []
-    for row in rows_of_author(execute, person, conversation):
-        try:
-            found.append(row.message)
-        except Damaged:
-            continue
-    return found
+    return [*readable(rows_of_author(execute, person, conversation))]
+
+
+def attached_files(execute: Execute, person: PersonKey, key: str, after: int) -> tuple[set[str], int | None]:
+    """Return the names of files that a person sent in some rows of a conversation, and the last row or None."""
+    rows = rows_of_author(execute, person, key, after, BATCH_ROWS)
+    names = {file.name for message in readable(rows) for file in message.attachments}
+    return names, rows[-1].id if len(rows) == BATCH_ROWS else None
 
 
 def stop_runs(execute: Execute, person: PersonKey) -> list[int]:
@@ -212,21 +199,47 @@ def release_conversation(execute: Execute, key: str) -> None:
     execute("UPDATE conversations SET owner=NULL WHERE key=:key AND owner=:owner", {"key": key, "owner": CLAIM})
 
 
-def forget_some(execute: Execute, person: PersonKey, key: str, counted: StillCounted, *, private: bool) -> int:
+def forget_some(
+    execute: Execute, person: PersonKey, key: str, counted: StillCounted, *, private: bool, limit: int = BATCH_ROWS
+) -> int:
     """Delete some of what a claimed conversation has of a person; return how many rows of it.
 
     One of their messages stays, by which a later round finds the conversation again.
     """
-    values = {"key": key, "person": person.id, "author": person.key, "everybody": int(private), "limit": BATCH_ROWS}
-    sql = "SELECT id FROM runs WHERE conversation=:key AND (requester=:person OR :everybody AND requester<>'') LIMIT 50"
+    values = {"key": key, "person": person.id, "author": person.key, "limit": limit}
+    if deleted := _delete_entries(execute, values, private=private):
+        return deleted
+    change = "DELETE FROM runs" if private else "UPDATE runs SET requester='', people='', language='', stop_by=''"
+    sql = f"SELECT id FROM runs WHERE conversation=:key AND {'TRUE' if private else 'requester=:person'} LIMIT :limit"
     found = [int(row["id"]) for row in execute(sql, values)]
     for run in found:
         execute("DELETE FROM feedback WHERE run=:run", {"run": run})
         execute("DELETE FROM questions WHERE conversation=:key AND run=:run", {"key": key, "run": run})
-        execute("UPDATE runs SET requester='', people='', language='', stop_by='' WHERE id=:run", {"run": run})
-    deleted = len(execute(f"DELETE FROM transcript WHERE id IN ({_OWN_ENTRIES}) RETURNING 1", values))
-    blanked = blank_messages(execute, _ALL_BUT_ONE, values, counted)
-    return len(found) + deleted + blanked + quoted.blank_quotes(execute, person.key, key, 50)
+        execute(f"{change} WHERE id=:run", {"run": run})
+    blanked = blank_messages(execute, _BEFORE_LAST, values, counted)
+    return len(found) + blanked + quoted.blank_quotes(execute, person.key, key, limit)
+
+
+def _delete_entries(execute: Execute, values: dict[str, object], *, private: bool) -> int:
+    """Delete some of what a conversation tells about a person's work; return how many rows."""
+    chosen = [("transcript", _OWN_ENTRIES), ("transcript", _ANSWERS)]
+    of_key = "SELECT {row} FROM {table} WHERE conversation=:key LIMIT :limit"
+    tables = ("ledger", *_WHOLE) if private else ("ledger",)
+    chosen += [(table, of_key.format(row=ROW_ID, table=table)) for table in tables]
+    for table, rows in chosen:
+        if deleted := execute(f"DELETE FROM {table} WHERE {ROW_ID} IN ({rows}) RETURNING 1", values):
+            return len(deleted)
+    return 0
+
+
+def forget_calls(execute: Execute, person: PersonKey, key: str, after: str) -> str | None:
+    """Delete the calls of a person's requests among some of a conversation; return the last one, None at the end."""
+    sql = "SELECT id, call, person, people FROM calls WHERE conversation=:key AND call>:after ORDER BY call LIMIT 500"
+    rows = execute(sql, {"key": key, "after": after})
+    for row in rows:
+        if row["person"] == person.key or person.id in str(row["people"]).split(" "):
+            execute("DELETE FROM calls WHERE id=:id", {"id": row["id"]})
+    return str(rows[-1]["call"]) if len(rows) == 500 else None
 
 
 def others_who_wait(execute: Execute, person: PersonKey, key: str) -> list[RunRow]:
@@ -253,7 +266,6 @@ def forget_in_conversation(
         f" AND state='{QuestionState.CLOSED}'",
         values,
     )
-    execute(_FORGET_CALLS, values)
     execute("DELETE FROM permission_grants WHERE conversation=:key AND channel=:channel AND person=:person", values)
     execute("DELETE FROM ledger WHERE conversation=:key", values)
     execute("DELETE FROM jobs WHERE key='title:' || :key", values)
@@ -262,8 +274,6 @@ def forget_in_conversation(
     execute(sql, values)
     conversations.refresh_pending(execute, key)
     if private:
-        execute("DELETE FROM calls WHERE conversation=:key", values)
-        execute("DELETE FROM runs WHERE conversation=:key", values)
         retention.delete_conversation(execute, key)
 
 
@@ -310,62 +320,6 @@ def _is_forgotten_run(execute: Execute, run: int) -> bool:
     return not rows or not rows[0]["requester"]
 
 
-def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, since: float, by: str) -> None:
-    """Delete what is stored of the person apart from conversations: memory, schedules, choices, names, grants.
-
-    Roles and what pairing decided stay, without a name: forgetting must not undo a rule. Usage since `since`, the
-    beginning of the month, keeps its person until the month ends, because budgets are sums of it.
-    """
-    values = {"channel": person.channel, "person": person.id, "author": person.key, "since": since}
-    accounts = "SELECT DISTINCT account FROM memory WHERE owner=:person"
-    for row in execute(accounts, values):
-        if str(row["account"]).partition("/")[0] == person.channel:
-            memory.forget_person(execute, str(row["account"]), person.id)
-    for number in traces.schedules:
-        execute("DELETE FROM schedule_fires WHERE schedule=:id", {"id": number})
-        execute("DELETE FROM schedules WHERE id=:id", {"id": number})
-    for statement in _ACCOUNT:
-        execute(statement, {**values, "everywhere": grants.EVERYWHERE})
-    readers = [reader_key(Thread(person.channel, "", ""), person.id), *(reader_key(chat, "") for chat in traces.chats)]
-    for reader in readers:
-        execute("DELETE FROM languages WHERE reader=:reader", {"reader": reader})
-        execute("DELETE FROM agent_defaults WHERE reader=:reader", {"reader": reader})
-    execute("DELETE FROM quoted WHERE person=:author", values)
-    follow_ups.forget_person(execute, person.key, time.time())
-    for row in execute("SELECT key, payload FROM jobs WHERE payload LIKE '%\"who\":%'", {}):  # pings to be pushed
-        if orjson.loads(row["payload"]).get("who") == person.id:
-            execute("DELETE FROM jobs WHERE key=:key", {"key": row["key"]})
-    _forget_usage(execute, values, traces)
-    audit.forget_person(execute, person.channel, person.id, traces.chats, by=by)
-
-
-def forget_loose(execute: Execute, person: PersonKey, counted: StillCounted) -> int:
-    """Delete some of what belongs to no conversation: commands, and the link of usage to runs; return how many rows."""
-    values = {"author": person.key, "limit": BATCH_ROWS}
-    rows = blank_messages(execute, _LOOSE_ROWS, values, counted)
-    sql = f"UPDATE usage SET run=0, conversation='{FORGOTTEN_RUN}' WHERE id IN ({_LINKED_USAGE}) RETURNING 1"
-    return rows + len(execute(sql, values))
-
-
-def merge_index(execute: Execute, *, begin: bool) -> bool:
-    """Merge a part of the full-text index, whose old segments contain deleted words; return whether more is left."""
-    pages = -MERGED_PAGES if begin else MERGED_PAGES  # https://www.sqlite.org/fts5.html, "The 'merge' command"
-    [before] = execute("SELECT total_changes() AS n", {})
-    execute("INSERT INTO memory_index(memory_index, rank) VALUES ('merge', :pages)", {"pages": pages})
-    [after] = execute("SELECT total_changes() AS n", {})
-    return int(after["n"]) - int(before["n"]) >= 2
-
-
-def _forget_usage(execute: Execute, values: dict[str, object], traces: Traces) -> None:
-    execute("UPDATE usage SET person='' WHERE person=:author AND at<:since", values)
-    for chat in traces.chats:
-        execute("UPDATE usage SET chat='' WHERE chat=:chat AND at<:since", {**values, "chat": str(chat)})
-
-
-def end_forgotten_usage(execute: Execute, since: float) -> int:
-    """Drop the person of usage before a time, of people who were forgotten after it; return how many rows."""
-    sql = (
-        "UPDATE usage SET person='', chat='' WHERE run=0 AND person<>'' AND at<:since"
-        f" AND conversation='{FORGOTTEN_RUN}' RETURNING id"
-    )
-    return len(execute(sql, {"since": since}))
+def forget_loose(execute: Execute, person: PersonKey, counted: StillCounted, *, limit: int = BATCH_ROWS) -> int:
+    """Delete some of what belongs to no conversation, such as commands; return how many rows."""
+    return blank_messages(execute, _LOOSE_ROWS, {"author": person.key, "limit": limit}, counted)

@@ -185,6 +185,17 @@ def forget_person(execute: Execute, account: str, owner: str) -> int:
     return sum(row["superseded_by"] is None for row in rows)
 
 
+def forget_some(execute: Execute, account: str, owner: str, *, limit: int) -> int:
+    """Delete some of what a person said, and of what waits to be read; return how many rows."""
+    values = {"account": account, "owner": owner, "limit": limit}
+    sql = "SELECT rowid FROM memory_queue WHERE account=:account AND owner=:owner LIMIT :limit"
+    queued = execute(f"DELETE FROM memory_queue WHERE rowid IN ({sql}) RETURNING 1", values)
+    rows = execute("SELECT id FROM memory WHERE account=:account AND owner=:owner LIMIT :limit", values)
+    for row in rows:
+        forget_memory(execute, row["id"])
+    return len(queued) + len(rows)
+
+
 def forget_unused(execute: Execute, before: float, weak_before: float, limit: int) -> int:
     """Delete some memories that no turn has used since `before`, uncertain ones since `weak_before`; return how many.
 

@@ -67,7 +67,7 @@ def prepare_databases(data_dir: Path) -> Path | None:
 
 
 def _convert_database(path: Path) -> None:
-    """Convert the database of an earlier version, once. Where the disk is too full for that, the next start tries again."""
+    """Convert the database of an earlier version, once. If the disk is too full, the next start tries again."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         begun, size = time.monotonic(), path.stat().st_size
         try:

@@ -25,6 +25,7 @@ CREATE TABLE inbox (
     UNIQUE ("key")
 );
 CREATE INDEX inbox_author ON inbox (author, received);
+CREATE INDEX inbox_author_conversation ON inbox (author, conversation);
 CREATE INDEX inbox_commands ON inbox (id) WHERE state=0 AND kind='command';
 CREATE INDEX inbox_dead ON inbox (id) WHERE state=3;
 CREATE INDEX inbox_open ON inbox (conversation, id) WHERE state=0;
@@ -85,6 +86,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_conversation ON runs (conversation, id);
 CREATE INDEX runs_finished ON runs (finished);
 CREATE INDEX runs_open ON runs (conversation, id) WHERE state IN ('queued', 'running');
+CREATE INDEX runs_requester ON runs (conversation, requester);
 
 -- kind: ask, approve (with the exact `call` and its SHA-256). `run` is the run whose reply shows it, `number` its number
 -- there (0: alone). `who`: ids of those who may answer, separated by spaces ("": everybody who may talk). state: open,
@@ -281,6 +283,7 @@ CREATE TABLE transcript (
     UNIQUE (conversation, item)
 );
 CREATE INDEX transcript_at ON transcript (at);
+CREATE INDEX transcript_author ON transcript (conversation, author, run);
 
 -- The languages chosen with /language: `reader` is the address of a person (without workspace) or of a chat (without
 -- topic). `language` of a run is the one that the platform reported of its requester.
@@ -300,6 +303,7 @@ CREATE TABLE feedback (
     PRIMARY KEY (run, person)
 );
 CREATE INDEX feedback_at ON feedback (at, value);
+CREATE INDEX feedback_person ON feedback (person);
 
 CREATE TABLE permission_grants (
     id INTEGER NOT NULL,
@@ -561,5 +565,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0031');
+INSERT INTO alembic_version VALUES ('0032');
 COMMIT;

@@ -54,6 +54,11 @@ def free_pages(connection: sqlite3.Connection) -> bool:
     return True
 
 
+def write_log(connection: sqlite3.Connection) -> None:
+    """Write the log into the database, as far as nobody reads older pages."""
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
 def empty_log(connection: sqlite3.Connection) -> bool:
     """Write the log into the database and truncate it. False: another process reads what the log hides."""
     [(patience,)] = connection.execute("PRAGMA busy_timeout")
@@ -97,7 +102,7 @@ class Layout:
 class GapScrubber:
     """Overwrites the gaps of all pages of a database file.
 
-    It holds a descriptor of the file: closing it would release the locks of SQLite in this process, so `close` is called
+    It holds a descriptor of the file. Closing that releases the locks of SQLite in this process, so `close` is called
     after the connection is closed (https://www.sqlite.org/howtocorrupt.html, 2.2).
     """
 

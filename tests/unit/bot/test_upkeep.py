@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -160,7 +160,7 @@ async def test_free_pages_are_given_back(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def old_data_dir(tmp_path: Path) -> Iterator[Path]:
+def old_data_dir(tmp_path: Path) -> Path:
     """Return a data_dir of an earlier version: free pages keep their bytes and stay."""
     prepare_databases(tmp_path)
     for name in ("fawn.db", "checkpoints.db"):
@@ -170,7 +170,7 @@ def old_data_dir(tmp_path: Path) -> Iterator[Path]:
             connection.execute("CREATE TABLE old(text)")
             connection.executemany("INSERT INTO old VALUES (?)", [("walrus " * 90,)] * 900)
             connection.execute("DELETE FROM old")
-    yield tmp_path
+    return tmp_path
 
 
 async def test_a_database_of_an_earlier_version_is_converted_once(old_data_dir: Path) -> None:
@@ -192,3 +192,21 @@ async def test_a_database_without_pages_to_describe_has_nothing_to_overwrite(tmp
         await store.run(lambda execute: execute("CREATE TABLE one(text)", {}))
         assert await store.overwrite_deleted()
     check(tmp_path / "x.db")
+
+
+async def test_steps_grow_and_shrink_and_end(tmp_path: Path) -> None:
+    asked = list[int]()
+
+    def work(execute: Execute, *, limit: int) -> int:
+        asked.append(limit)
+        execute("DELETE FROM numbers WHERE n IN (SELECT n FROM numbers LIMIT :limit)", {"limit": limit})
+        return min(limit, 300 - sum(asked[:-1])) if sum(asked[:-1]) < 300 else 0
+
+    async with Database(tmp_path / "x.db") as store:
+        await store.run(lambda execute: execute("CREATE TABLE numbers(n INTEGER PRIMARY KEY)", {}))
+        sql = "WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM a LIMIT 300) INSERT INTO numbers SELECT * FROM a"
+        await store.run(lambda execute: execute(sql, {}))
+        assert await store.run_steps(work) == 300
+        assert await store.run(lambda execute: execute("SELECT * FROM numbers", {})) == []
+    assert max(asked) <= 100
+    assert min(asked) >= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 import orjson
 
 from sandbox.base import UPLOADS, Sandbox, SandboxFileError, ShellCommand
-from sandbox.inside import documents
+from sandbox.inside import documents, text_encoding
 
 CONVERT_SECONDS = 120.0
 DESCRIBE_SECONDS = 15.0
@@ -69,6 +70,16 @@ async def _run_script(sandbox: Sandbox, task: str, path: str, seconds: float) ->
     return answer
 
 
+MODULES = (text_encoding,)  # that the script imports
+BOOTSTRAP = """import sys, types
+for _name, _source in {modules}:
+    _module = sys.modules[_name] = types.ModuleType(_name)
+    exec(compile(_source, _name, "exec"), _module.__dict__)
+exec(compile({script}, "documents", "exec"))
+"""
+
+
 @cache
 def _source() -> str:
-    return Path(documents.__file__).read_text("utf-8")
+    modules = [(module.__name__, inspect.getsource(module)) for module in MODULES]
+    return BOOTSTRAP.format(modules=ascii(modules), script=ascii(Path(documents.__file__).read_text("utf-8")))

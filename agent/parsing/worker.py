@@ -1,7 +1,7 @@
 """The child process that parses untrusted data: `run_parser` in agent/parsing/child.py starts it.
 
 stdin is one line of JSON (`task`, its `options`, `seconds` and the filter of system `calls`), then the data. stdout is
-one line of JSON, then data. Imports no module of Fawn, and a library only where it is needed.
+one line of JSON, then data. Imports no package of Fawn (it runs without them), and a library only where it is needed.
 
 A library loads further modules and files when it is first used. So each task has a rehearsal on harmless data; then the
 process gives up its system calls, and only then it reads the data.
@@ -20,12 +20,16 @@ import json
 import os
 import re
 import resource
+import runpy
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+_DECODER = runpy.run_path(str(Path(__file__).parents[2] / "sandbox/inside/text_encoding.py"))
+decode_text: Callable[..., tuple[str, str]] = _DECODER["decode_text"]
 MEMORY_BYTES = 1 << 30
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, SIGKILL = 1, 38, 9  # linux/prctl.h
 SECCOMP_CALLS = {"x86_64": 317, "aarch64": 277}
@@ -48,7 +52,7 @@ def parse_html(data: bytes, url: str, codec: str) -> dict[str, Any]:
     """Return the main content as Markdown with links, and the title and the date of the page."""
     import trafilatura
 
-    tree = trafilatura.load_html(data.decode(codec, "replace") if codec else data)
+    tree = trafilatura.load_html(decode_text(data, codec, markup=True)[0])
     if tree is None:
         raise NotParsed("the page is empty, or it is not HTML")
     about = trafilatura.extract_metadata(tree, default_url=url, extensive=False).as_dict()
@@ -85,7 +89,7 @@ def parse_pdf(data: bytes, **_: str) -> dict[str, Any]:
 
 def parse_text(data: bytes, codec: str, **_: str) -> dict[str, Any]:
     """Return plain text as it is."""
-    return {"title": "", "date": "", "text": data.decode(codec or "utf-8", "replace")}
+    return {"title": "", "date": "", "text": decode_text(data, codec)[0]}
 
 
 def scale_picture(data: bytes, edge: int) -> tuple[dict[str, Any], bytes]:
@@ -171,7 +175,8 @@ def rehearse(task: str, codec: str = "", **_: Any) -> None:
     if task == "html":
         rehearse_html(codec)
     elif task == "text":
-        codecs.lookup(codec or "utf-8")
+        for name in (codec or "utf-8", *_DECODER["ALL_CODECS"]):
+            codecs.lookup(name)
     elif task == "pdf":
         rehearse_pdf()
     elif task == "picture":

@@ -15,8 +15,8 @@ from yarl import URL
 
 from agent.parsing.child import ParserFailed, ParserProcess
 from agent.web.addresses import AddressGuard, WebError
-from agent.web.charsets import codec_of
 from agent.web.robots import ROBOT_NAME, Politeness
+from sandbox.inside.text_encoding import codec_of
 
 MAX_REDIRECTS = 5
 MAX_BYTES = 5 << 20  # of a page, as it is sent and decompressed

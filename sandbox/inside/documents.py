@@ -4,7 +4,7 @@
     python3 - convert FILE        writes the text to a file; prints JSON: {"path", "description", "chars", "outline"}
 
 Errors are {"error"}. A parser that the sandbox lacks is named there. Standard library only, Python 3.9+: the parsers
-are packages of the image, imported by name.
+are packages of the image, imported by name, and the other modules come with the script (`agent/documents.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import urllib.parse
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from sandbox.inside.text_encoding import decode_text
 
 TEXT_FOLDER = "/mnt/user-data/workspace/.documents"
 MAX_CHARS = 20_000_000
@@ -198,39 +200,29 @@ def convert_pptx(path: str) -> Iterator[str]:
 # ---------------------------------------------------------------- text formats and archives
 
 
-def decode_text(data: bytes) -> str:
-    """Decode with its byte order mark, or else the first encoding that fits."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", "replace")
-    for encoding in ("utf-8-sig", "gb18030", "cp1252"):
-        try:
-            return data.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-    return data.decode("latin-1")
-
-
 def read_file(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read(MAX_MEMBER_BYTES)
 
 
-def csv_rows(path: str) -> list[list[str]]:
-    text = decode_text(read_file(path))
+def csv_rows(path: str) -> tuple[list[list[str]], str]:
+    """Return the rows, and the encoding in words, "" for UTF-8."""
+    text, codec = decode_text(read_file(path))
     try:
         dialect: Any = csv.Sniffer().sniff(text[:20_000], ",;\t|")
     except csv.Error:
         dialect = "excel"
-    return list(csv.reader(io.StringIO(text, newline=""), dialect))
+    rows = list(csv.reader(io.StringIO(text, newline=""), dialect))
+    return rows, "" if codec == "utf-8" else f", read as {codec}"
 
 
 def describe_csv(path: str) -> str:
-    rows = csv_rows(path)
-    return f"table, {count_text(len(rows), 'row')}, {count_text(max(map(len, rows), default=0), 'column')}"
+    rows, codec = csv_rows(path)
+    return f"table, {count_text(len(rows), 'row')}, {count_text(max(map(len, rows), default=0), 'column')}{codec}"
 
 
 def convert_csv(path: str) -> Iterator[str]:
-    return table_lines(csv_rows(path))
+    return table_lines(csv_rows(path)[0])
 
 
 class PageText(html.parser.HTMLParser):
@@ -273,13 +265,13 @@ class PageText(html.parser.HTMLParser):
 
 def html_text(data: bytes) -> str:
     parser = PageText()
-    parser.feed(decode_text(data))
+    parser.feed(decode_text(data, markup=True)[0])
     parser.close()
     return re.sub(r"\n\s*\n\s*", "\n\n", "".join(parser.parts)).strip() + "\n"
 
 
 def describe_html(path: str) -> str:
-    title = re.search(r"<title[^<>]*>([^<]{1,200})", decode_text(read_file(path)), re.IGNORECASE)
+    title = re.search(r"<title[^<>]*>([^<]{1,200})", decode_text(read_file(path), markup=True)[0], re.IGNORECASE)
     return "web page" + (f", “{' '.join(title[1].split())}”" if title else "")
 
 

@@ -170,7 +170,7 @@ CASES = {
     "show.pptx": (slide_file(), "presentation, 1 slide", ["## Slide 1: Plan", "- step one", "> Notes: say hello"]),
     "people.csv": (
         "姓名;城市\n王;北京\n".encode("gb18030"),
-        "table, 2 rows, 2 columns",
+        "table, 2 rows, 2 columns, read as gb18030",
         ["| 姓名 | 城市 |", "| 王 | 北京 |"],
     ),
     "page.html": (

@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 
 from agent.web.addresses import WebError
-from agent.web.charsets import codec_of
 from agent.web.fetcher import MAX_BYTES, MAX_FETCHES, WebFetcher
 from agent.web.robots_rules import MAX_RULES, parse_robots
+from sandbox.inside.text_encoding import codec_of
 from tests.support.web_server import ARTICLE, ClonedResponse, Handler, WebSite, html, serve_site
 
 T = TypeVar("T")

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from text_encoding import decode_text
+
 MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "--", "?"}
 NUMBER = re.compile(r"[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?([eE][-+]?\d+)?")
 CURRENCY = re.compile(r"^[-+]?[$€£¥]\s?|\s?(?:[$€£¥%]|EUR|USD|CNY)$")
@@ -44,13 +46,7 @@ class Column(NamedTuple):
 
 
 def read_csv(path: Path) -> list[list[str]]:
-    data = path.read_bytes()
-    for encoding in ("utf-8-sig", "gb18030", "latin-1"):
-        try:
-            text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else encoding)
-            break
-        except UnicodeDecodeError:
-            continue
+    text, _codec = decode_text(path.read_bytes())
     first = text.split("\n", 1)[0]
     delimiter = max(",;\t|", key=first.count)
     return list(csv.reader(text.splitlines(keepends=True), delimiter=delimiter))

@@ -7,10 +7,11 @@ from bot import access
 from bot.commands.call import CommandCall
 from bot.notifications import enqueue_digest, parse_clock_time
 from bot.push import is_bark_server
-from bot.storage import people
+from bot.storage import inbox, people
 from bot.storage.people import PersonRow
 from catalogue import N_, _, join_sentences
 
+HIDDEN = "…"  # in place of a secret
 NOTIFY_WORDS = "on | off | SECONDS | here | dm | bark URL | quiet 22:00-07:00 | digest 18:00"
 USAGE = N_("Use `{on}`, `{off}`, or `{number}` (seconds).")
 MORE_USAGE = N_("`{here}`, `{dm}` and `{bark}` choose where, `{quiet}` and `{digest}` when.")
@@ -67,6 +68,10 @@ def _set_seconds(call: CommandCall, word: str) -> None:
 
 
 def _set_bark(call: CommandCall, url: str) -> None:
+    """Store the address of a Bark device, a secret: the stored message loses it, also where the address is refused."""
+    text = call.message.text
+    begin = text.lower().find("bark") + len("bark")
+    inbox.replace_text(call.execute, call.message, f"{text[:begin]} {HIDDEN}" if url.lower() != "off" else text)
     if url.lower() == "off":
         people.set_preference(call.execute, call.message, "push_url", "")
         people.set_preference(call.execute, call.message, "notify_where", "")

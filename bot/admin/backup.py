@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bot.spool import SPOOL
-from catalogue import _, localized
+from bot.storage import people, upkeep
+from catalogue import _, localized, ngettext
 from sandbox.base import SandboxError
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
@@ -24,7 +26,14 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
     left_out: list[str] = []
     archive = await run_file_work(Archive, target)
     try:
-        await run_file_work(_add_databases, data_dir, archive)
+        if removed := await run_file_work(_add_databases, data_dir, archive):
+            left_out.append(
+                ngettext(
+                    "the Bark address of {n} person, which contains their key: after a restore they set it again",
+                    "the Bark addresses of {n} people, which contain their keys: after a restore they set them again",
+                    removed,
+                )
+            )
         left_out += [
             _("{name}: a link, which is not followed", name=f"threads/{shown_path(link.name)}")
             for link in await run_file_work(folders.list_links)
@@ -51,17 +60,35 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
     return {"file": str(target), "bytes": size, "left_out": left_out}
 
 
-def _add_databases(data_dir: Path, archive: Archive) -> None:
+def _add_databases(data_dir: Path, archive: Archive) -> int:
     """First what is to be done, then what is remembered: a turn that ended in between is entered again after a restore,
-    which finds its answer in the memory. The other way round it would be done, and forgotten."""
+    which finds its answer in the memory. The other way round it would be done, and forgotten. Return how many secrets
+    are left out."""
     databases = sorted(data_dir.glob("*.db"), key=lambda path: (path.name != "fawn.db", path.name))
+    removed = 0
     with tempfile.TemporaryDirectory(dir=data_dir) as scratch:
         for database in databases:
             copy = Path(scratch) / database.name
-            source, mirror = sqlite3.connect(database), sqlite3.connect(copy)
+            source, mirror = sqlite3.connect(database), sqlite3.connect(copy, isolation_level=None)
             try:
                 source.backup(mirror)
+                if database.name == "fawn.db":
+                    removed = _remove_secrets(copy, mirror)
             finally:
                 source.close()
                 mirror.close()
             archive.add_file(copy, database.name)
+    return removed
+
+
+def _remove_secrets(copy: Path, mirror: sqlite3.Connection) -> int:
+    """Remove people's secrets from a copy of the store, with their bytes; return how many."""
+    mirror.execute("PRAGMA secure_delete=ON").fetchall()
+    mirror.row_factory = sqlite3.Row
+
+    def execute(sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
+        return mirror.execute(sql, values).fetchall()
+
+    if removed := people.remove_push_secrets(execute):
+        upkeep.overwrite_copy(copy, mirror)
+    return removed

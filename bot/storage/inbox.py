@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.messages import Kind, Message, Thread, Unreadable
@@ -193,6 +193,12 @@ def delete_row(execute: Execute, row: int) -> None:
 def replace_message(execute: Execute, row: int, message: Message) -> None:
     """Store the edited message."""
     execute("UPDATE inbox SET payload=:payload WHERE id=:id", {"id": row, "payload": message.dump()})
+
+
+def replace_text(execute: Execute, message: Message, text: str) -> None:
+    """Store another text of a message, such as one without the secret that it brought."""
+    payload = replace(message, text=text).dump()
+    execute("UPDATE inbox SET payload=:payload WHERE key=:key", {"payload": payload, "key": message.key})
 
 
 def delay_row(execute: Execute, row: int, ready: float) -> None:

@@ -14,7 +14,8 @@ from bot.storage.transcripts import IS_MADE_UP
 
 MAX_ROWS = 100_000  # of one kind
 _ACCOUNT = {
-    "person": "SELECT name, zone, memory, notify, notify_where, quiet, digest, push_url, allowed, operator"
+    "person": "SELECT name, zone, memory, notify, notify_where, quiet, digest, push_url<>'' AS has_bark,"
+    " allowed, operator"
     " FROM people WHERE channel=:channel AND person=:person",
     "memory": "SELECT kind AS sort, subject, text, confidence, said, thread FROM memory WHERE owner=:person"
     " AND account>=:channel || '/' AND account<:channel || '0' ORDER BY id",

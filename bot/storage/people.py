@@ -175,3 +175,9 @@ def allows_memory(execute: Execute, channel: str, person: str) -> bool:
     """Return whether a person lets the bot keep and use memories; they do until they switch it off."""
     row = find_person(execute, channel, person)
     return row is None or bool(row.memory)
+
+
+def remove_push_secrets(execute: Execute) -> int:
+    """Remove the addresses of Bark devices, which contain keys; return how many. Notifications then come in place."""
+    sql = "UPDATE people SET push_url='', notify_where=CASE notify_where WHEN 'push' THEN '' ELSE notify_where END"
+    return len(execute(f"{sql} WHERE push_url<>'' RETURNING 1", {}))

@@ -155,3 +155,17 @@ class GapScrubber:
             start, end = _HEADER_BYTES.get(kind, page) + 2 * cells, cells_begin or 65536
             if start < end <= layout.usable_bytes and content[begin + start : begin + end] != zeros[: end - start]:
                 yield (first - 1) * page + begin + start, end - start
+
+
+def overwrite_copy(path: Path, connection: sqlite3.Connection) -> None:
+    """Overwrite what is left of deleted rows in a copy that nobody else uses, through its only connection."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    scrubber = GapScrubber(path)
+    try:
+        group: int | None = 0
+        while group is not None and (step := scrubber.scrub(connection, group)):
+            group = step[0]
+        connection.execute("PRAGMA journal_mode=DELETE")
+    finally:
+        connection.close()  # before the descriptor
+        scrubber.close()

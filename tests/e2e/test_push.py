@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tarfile
+from pathlib import Path
 
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
@@ -118,3 +120,32 @@ async def test_pings_go_to_the_private_chat_to_bark_and_to_webhooks_and_wait_for
         await until(lambda: len(servers.hooks) > len(known), 10, "the webhook")
         [text] = [hook["data"]["text"] for id, hook in servers.hooks.items() if id not in known]
         assert re.fullmatch(r"Done after \d s\.", text), "no title of a direct chat"
+
+
+async def test_the_key_of_a_bark_device_is_in_no_message_export_or_backup(
+    telegram: FakeTelegram, start: Start, tmp_path: Path
+) -> None:
+    server = "https://bark.test"
+    service = await start(push={"bark_servers": [server]}, sandbox={"provider": "none"})
+    telegram.send(f"/notify bark {server}/FIRSTKEY")
+    await telegram.wait(JANE, "Pings go to your Bark.")
+    telegram.send(f"@fawn_bot /notify bark {server}/GROUPKEY", chat=-1001, user=JANE)
+    await telegram.wait(-1001, "Write it to me in a private chat")
+    await service.quiet()
+    stored = [payload.decode() for (payload,) in service.rows("SELECT payload FROM inbox")]
+    assert [payload for payload in stored if "bark …" in payload] == stored
+    assert "KEY" not in str(stored)
+    telegram.send("/export me")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], 30, "the file")
+    [shown] = [each for each in telegram.visible(JANE) if each.file_name == "my-data.jsonl"]
+    assert shown.file is not None
+    assert b'"has_bark":1' in shown.file
+    assert b"KEY" not in shown.file
+    code, text = await service.fawn("backup", str(tmp_path / "saved.tar.gz"))
+    assert code == 0, text
+    assert "the Bark address of 1 person, which contains their key" in text
+    with tarfile.open(tmp_path / "saved.tar.gz") as archive:
+        files = [file.read() for member in archive if member.isfile() and (file := archive.extractfile(member))]
+    assert any("bark …".encode() in content for content in files)
+    assert not any(b"FIRSTKEY" in content or b"GROUPKEY" in content for content in files)
+    assert "FIRSTKEY" in str(service.rows("SELECT push_url FROM people")), "the service itself still has it"

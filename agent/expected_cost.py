@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypedDict
 
 Unit = Literal["money", "tokens"]
 """Micro-dollars; tokens where a price is unknown."""
+
+
+class CostBound(TypedDict):
+    """What a person agreed to: the amount above which the request asks, and what budgets of tokens hold for it."""
+
+    amount: int
+    unit: Unit
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +24,7 @@ class ExpectedCost:
     text: str
     amount: int | None = None
     unit: Unit = "money"
+    tokens: int = 0  # which budgets of tokens hold
 
 
 class CostHistory(Protocol):
@@ -26,6 +35,9 @@ class CostHistory(Protocol):
 
     async def spent(self, unit: Unit) -> int:
         """Return what this request has cost so far."""
+
+    async def hold(self, bound: CostBound) -> None:
+        """Hold in the budgets what this request may still cost, until it ends."""
 
     def excess(self, spent: int, expected: int, unit: Unit) -> str:
         """Return the question whether to go on."""

@@ -2,7 +2,8 @@
 
 Private data, text by strangers and a way out, together, let a stranger's page send a person's file away. So while a
 conversation has met the first two, a call that can carry data out asks, unless nobody could have put data into it: an
-address that stood verbatim in a person's message, a search result or a page is known, and runs.
+address that stood verbatim in a person's message, a search result or a page is known, and runs. A search runs if its
+words cannot carry private data (`agent.exposed_words`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
+from agent.exposed_words import MetWords, digest_words
 from agent.messages import Origin
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ MAX_FOUND = 1000  # in one text
 MAX_TEXT_CHARS = 2_000_000  # of one text that are searched
 INLINE_CHARS = 20_000  # a longer text is searched in a thread
 MAX_ADDRESS_CHARS = 4000
-FREE_QUERY_CHARS = 200  # a search of a few words goes to the provider that the operator named
 DIGEST_BYTES = 16
 UPLOADS = "/uploads"
 
@@ -53,16 +54,26 @@ class Exposure:
     untrusted: bool = False  # text by strangers
     files: bool = False  # that people sent
     known: dict[bytes, None] = field(default_factory=dict)  # digests of addresses
+    words: MetWords = field(default_factory=MetWords)
     mode: Callable[[], OutwardMode] = lambda: "ask-after-untrusted"
     network: Callable[[], bool] = lambda: False  # the sandbox has one
     save: Callable[[Exposure], Awaitable[None]] | None = None
 
     async def note(
-        self, *, private: bool = False, untrusted: bool = False, files: bool = False, known: Collection[bytes] = ()
+        self,
+        *,
+        private: bool = False,
+        untrusted: bool = False,
+        files: bool = False,
+        known: Collection[bytes] = (),
+        said: Collection[bytes] = (),
+        listed: Collection[bytes] = (),
+        private_words: Collection[bytes] = (),
     ) -> None:
         """Add what the conversation meets now. Nothing takes it away."""
         new = [each for each in known if each not in self.known]
-        if not (new or private > self.private or untrusted > self.untrusted or files > self.files):
+        words = self.words.add(said=said, listed=listed, private=private_words)
+        if not (new or words or private > self.private or untrusted > self.untrusted or files > self.files):
             return
         self.private, self.untrusted, self.files = (
             self.private or private,
@@ -87,23 +98,33 @@ class Exposure:
             named = [each.text for each in quotes if not (message.to_bot and each.kind == "reply")]
             is_named = message.origin in (Origin.PERSON, Origin.SCHEDULE)  # else a model wrote it
             known = [*await find_addresses("\n".join(named)), *(_person_addresses(message.text) if is_named else ())]
-            await self.note(private=private, untrusted=untrusted, files=files, known=known)
+            said = await digest_words(message.text) if is_named else []
+            others = "\n".join([*(each.text for each in quotes if each.kind != "page"), *_file_names(item)])
+            if message.origin is Origin.TOOL and self.files:
+                others = f"{others}\n{message.text}"
+            words = await digest_words(others)
+            await self.note(
+                private=private, untrusted=untrusted, files=files, known=known, said=said, private_words=words
+            )
 
     async def note_page(self, url: str, text: str) -> None:
         """Note a page: its text is a stranger's, and its addresses are known."""
-        await self.note(untrusted=True, known=[*_digests([url]), *await find_addresses(text)])
+        listed = await digest_words(text, with_digits=True)
+        await self.note(untrusted=True, known=[*_digests([url]), *await find_addresses(text)], listed=listed)
 
-    async def note_result(self, brings: Brings, args: Mapping[str, Any]) -> None:
+    async def note_result(self, brings: Brings, args: Mapping[str, Any], text: str = "") -> None:
         """Note what a tool has returned."""
+        private = untrusted = False
         if brings == "everything":
-            await self.note(private=True, untrusted=True)
+            private = untrusted = True
         elif brings == "memory":
-            await self.note(private=True)
+            private = True
         elif brings == "pages" or (brings == "commands" and self.network()):
-            await self.note(untrusted=True, private=brings == "commands" and self.files)
+            private, untrusted = brings == "commands" and self.files, True
         elif brings in ("files", "commands"):
-            sent = self.files or UPLOADS in str(args.get("path", ""))
-            await self.note(private=sent, untrusted=sent)
+            private = untrusted = self.files or UPLOADS in str(args.get("path", ""))
+        words = await digest_words(text) if private else []
+        await self.note(private=private, untrusted=untrusted, private_words=words)
 
     def knows(self, url: str) -> bool:
         """Return whether an address stood in a message, a result or a page."""
@@ -122,7 +143,7 @@ class Exposure:
         if way == "address":
             url = str(args.get("url", "")).strip()
             return "" if self.knows(url) else f"{tool} {host_of(url)}"
-        if way == "query" and self.mode() != "ask" and len(str(args.get("query", ""))) <= FREE_QUERY_CHARS:
+        if way == "query" and self.mode() != "ask" and not self.words.carries(str(args.get("query", ""))):
             return ""
         if way == "network" and not self.network():
             return ""
@@ -130,7 +151,11 @@ class Exposure:
 
     def copy(self) -> Exposure:
         """Return the present state, for a writer."""
-        return replace(self, known=dict(self.known))
+        return replace(self, known=dict(self.known), words=self.words.copy())
+
+
+def _file_names(item: UserInput) -> list[str]:
+    return [each.name for each in item.uploads if not each.refused]
 
 
 def address_digest(url: str) -> bytes:

@@ -43,7 +43,7 @@ class State(ToolState):
     answered: NotRequired[Annotated[list[str], _keep_latest]]
     by: NotRequired[list[str]]  # agent and kind of sub-agent that work: who asked gets the answer
     planning: NotRequired[bool]  # the turn has not yet shown its plan and got a "go"
-    cost_bound: NotRequired[dict[str, Any] | None]  # of a plan that got its "go": amount and unit
+    cost_bound: NotRequired[dict[str, Any] | None]  # of a plan that got its "go": `agent.expected_cost.CostBound`
     goal: NotRequired[
         dict[str, Any] | None
     ]  # that the turn works for: text, round, and the tokens of the rounds before

@@ -118,6 +118,14 @@ async def count_call(
     return result
 
 
+def cut_off_charge(
+    planned: PlannedCall, is_charged: Callable[[BaseException], bool]
+) -> Callable[[BaseException], ModelCall | None]:
+    """Return the `charge_of` of a call that begins now and costs its input where it was sent, whatever came back."""
+    began = time.monotonic()
+    return lambda error: planned.cut_off(seconds=time.monotonic() - began) if is_charged(error) else None
+
+
 async def _count(meter: Meter, held: Reservation | None, call: ModelCall) -> None:
     meter.add(call, recorded=held is not None)
     if held:

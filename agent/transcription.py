@@ -13,7 +13,17 @@ import orjson
 from agent.audio_length import audio_seconds
 from agent.context import Meter
 from agent.sections import VoiceConfig
-from agent.spending import LEAD, VOICE, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
+from agent.spending import (
+    LEAD,
+    VOICE,
+    ModelCall,
+    PlannedCall,
+    Refusal,
+    count_call,
+    cut_off_charge,
+    reserve_call,
+    text_tokens,
+)
 from catalogue import _, join_sentences
 
 MAX_BYTES = 25 << 20  # of OpenAI and Groq
@@ -60,11 +70,8 @@ async def transcribe(config: VoiceConfig, name: str, data: bytes, meter: Meter) 
         words = str(reply["text"]).strip()
         return words, _read_usage(config.model, reply, words, length, time.monotonic() - began)
 
-    def charge_of(error: BaseException) -> ModelCall | None:
-        return planned.cut_off(seconds=time.monotonic() - began) if _is_charged(error) else None
-
     try:
-        return await count_call(meter, held, ask, charge_of)
+        return await count_call(meter, held, ask, cut_off_charge(planned, _is_charged))
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
         raise NotTranscribed(
             _(

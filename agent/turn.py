@@ -134,7 +134,7 @@ class Agent:
         config = _graph_config(turn.conversation)
         await context.exposure.note_inputs(turn.inputs)
         if context.memory and context.memory.notes:
-            await context.exposure.note_result("memory", {})
+            await context.exposure.note_result("memory", {}, context.memory.notes)
         entry = await enter_turn(self.graph, config, turn, self._formatter)
         agent, worker = (entry.by if isinstance(entry, GraphInput) else ()) or (turn.agent, turn.worker)
         profile, kind = self._profiles.get(agent), self._kinds.find(worker)

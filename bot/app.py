@@ -50,10 +50,10 @@ from bot.schedules.watches import WatchJobs
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
 from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.budgets import release_stale_holds
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
+from bot.storage.plan_holds import restore_holds
 from bot.storage.watermarks import StoredCatchUp
 from bot.systemd import SystemdNotifier
 from bot.tasks.reports import report_lost
@@ -363,7 +363,7 @@ async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Databa
 def _release_previous_process(execute: Execute, config: Config) -> None:
     record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
     claims.release_stale_claims(execute)
-    release_stale_holds(execute)
+    restore_holds(execute)
     report_lost(execute, config, time.time())
     extend_bundle_wait(execute, time.time())
 

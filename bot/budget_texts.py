@@ -18,6 +18,16 @@ USED_UP = {
     "model": N_("The budget of this model, {budget}, is used up."),
     "everything": N_("The budget of everybody together, {budget}, is used up."),
 }
+RESERVED = {
+    "person": N_("What is left of your budget of {budget} is reserved for a plan that is being carried out."),
+    "chat": N_("What is left of this chat's budget of {budget} is reserved for a plan that is being carried out."),
+    "workspace": N_(
+        "What is left of this workspace's budget of {budget} is reserved for a plan that is being carried out."
+    ),
+    "everything": N_(
+        "What is left of everybody's budget of {budget} is reserved for a plan that is being carried out."
+    ),
+}
 NEARLY_USED_UP = {
     "turn": N_("More than {share} of this request's budget of {budget} is used."),
     "person": N_("More than {share} of your budget of {budget} is used."),
@@ -64,6 +74,16 @@ def refusal_of(config: BudgetConfig, until: float, zone: ZoneInfo | None, money:
     if config.scope == "turn":
         return Refusal(what, join_sentences(_("Send a smaller request."), raises))
     return Refusal(what, join_sentences(_renewed(until, zone), raises), other_model=config.scope == "model")
+
+
+def reserved_for_plan(config: BudgetConfig) -> Refusal:
+    """Return why a call is refused: plans that others agreed to hold the rest of a budget."""
+    budget = _budget(config, money=config.money is not None)
+    raises = _("An operator can raise it: `budgets` in the configuration.")
+    return Refusal(
+        _(RESERVED[config.scope], budget=budget),
+        join_sentences(_("Send it again when the work on that plan has ended."), raises),
+    )
 
 
 def warning_of(config: BudgetConfig, until: float, zone: ZoneInfo | None, percent: int) -> str:

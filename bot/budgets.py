@@ -18,17 +18,19 @@ from zoneinfo import ZoneInfo
 from agent.context import Meter
 from agent.models.prices import REPORTED_PRICE, Priced, load_prices, price_call
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
-from agent.spending import EMBEDDING, EXTERNAL, VOICE, ModelCall, PlannedCall, Refusal
+from agent.spending import EMBEDDING, EXTERNAL, LEAD, VOICE, ModelCall, PlannedCall, Refusal
 from bot.background import until_stored
-from bot.budget_limits import Limit, limits_of, record_used_up
-from bot.budget_texts import refusal_of, unknown_price, warning_of
+from bot.budget_limits import STANDING_SCOPES, Limit, limits_of, record_used_up
+from bot.budget_texts import refusal_of, reserved_for_plan, unknown_price, warning_of
 from bot.config.spending import BudgetConfig
 from bot.config.team import RoleConfig
 from bot.current import Current
-from bot.storage import audit, usage
+from bot.plan_holds import ReservedForPlan, Rest, is_reserved, left_for_plan, own_hold, set_plan_hold
+from bot.storage import audit, plan_holds, usage
 from bot.storage import budgets as stored
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
+from bot.storage.plan_holds import PlanHold
 from bot.storage.usage import Payer, PricedCall
 from channels.shared.background import BackgroundTasks
 
@@ -39,11 +41,13 @@ WARNING_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a call holds of one budget."""
+    """What a call holds of one budget, a part of which it may have taken from what its request's plan holds."""
 
     limit: Limit
     money: int
     tokens: int
+    plan: PlanHold | None = None
+    taken: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,11 @@ class Opened:
 
     id: int
     holds: Sequence[Hold]
+
+
+Attempt = Opened | Limit | ReservedForPlan | None
+"""What came of trying to hold what a call may cost: the opened call; a budget of which nothing is left, or only what
+plans hold; None if running calls hold what is left."""
 
 
 class Budgets:
@@ -104,9 +113,7 @@ class Budgets:
         """Reserve for a call; wait while running calls hold what is left of a budget."""
         await self.load_prices([planned])
         while True:
-            config, now = self.current.config, time.time()
-            zone = ZoneInfo(config.time_zone) if config.time_zone else None
-            limits = limits_of(config.budgets, payer, planned, now, zone)
+            zone, limits = self._limits(payer, planned)
             if not limits:
                 return None
             least, most = self.bounds(planned)
@@ -121,6 +128,8 @@ class Budgets:
             freed = self._freed
             work = partial(self._try_reserve, payer=payer, limits=limits, least=least, most=most)
             found = await self._open(work)
+            if isinstance(found, ReservedForPlan):
+                return reserved_for_plan(found.limit.config)
             if isinstance(found, Limit):
                 log.info("budget.refused scope=%s period=%s kind=%s", *found.key.values.values(), planned.kind)
                 return refusal_of(found.config, found.key.until, zone, *await self._used(found))
@@ -128,13 +137,39 @@ class Budgets:
                 return found
             await freed.wait()
 
+    def _limits(self, payer: Payer, planned: PlannedCall) -> tuple[ZoneInfo | None, list[Limit]]:
+        config = self.current.config
+        zone = ZoneInfo(config.time_zone) if config.time_zone else None
+        return zone, limits_of(config.budgets, payer, planned, time.time(), zone)
+
+    def _standing_limits(self, payer: Payer) -> list[Limit]:
+        """Return the budgets of a person and the team, which other work uses, too."""
+        _zone, limits = self._limits(payer, PlannedCall(LEAD, "", "turn", 0, 0))
+        return [limit for limit in limits if limit.config.scope in STANDING_SCOPES]
+
+    async def hold_plan(self, payer: Payer, money: int, tokens: int) -> None:
+        """Hold what a request may still cost, until it ends. Its calls use that first."""
+        if limits := self._standing_limits(payer):
+            work = partial(set_plan_hold, payer=payer, limits=limits, money=money, tokens=tokens)
+            await until_stored("hold a plan", partial(self._store.run, work))
+
+    async def left_for_plan(self, payer: Payer) -> Rest:
+        """Return what a plan could hold now."""
+        limits = self._standing_limits(payer)
+        return await self._store.run(partial(left_for_plan, limits=limits), durable=False)
+
+    def wake(self) -> None:
+        """Let calls that wait look again whether there is room for them."""
+        freed, self._freed = self._freed, asyncio.Event()
+        freed.set()
+
     def bounds(self, planned: PlannedCall) -> tuple[PricedCall, PricedCall]:
         """Return the call as it counts if the process dies, and as it may become."""
         return self.price(planned.cut_off()), self.price(planned.cut_off(planned.output))
 
-    async def _open(self, attempt: Callable[[Execute], Opened | Limit | None]) -> Opened | Limit | None:
+    async def _open(self, attempt: Callable[[Execute], Attempt]) -> Attempt:
         """Commit an attempt. If the caller is cancelled meanwhile, what it reserved is given back."""
-        found: list[Opened | Limit | None] = []
+        found: list[Attempt] = []
 
         async def commit() -> None:
             found.append(await until_stored("reserve", partial(self._store.run, attempt, durable=False)))
@@ -158,27 +193,38 @@ class Budgets:
 
     def _try_reserve(
         self, execute: Execute, payer: Payer, limits: Sequence[Limit], least: PricedCall, most: PricedCall
-    ) -> Opened | Limit | None:
-        """Return the opened call, the budget of which nothing is left, or None if running calls hold what is left."""
+    ) -> Attempt:
+        """Try to hold what a call may cost."""
         if self._summed is not self.current.config.budgets:  # the configuration has changed
             self._summed = self.current.config.budgets
             stored.forget_sums(execute)
         counters = [stored.read_counter(execute, limit.key) for limit in limits]
+        plans = plan_holds.read_holds(execute)
         holds: list[Hold] = []
         cost, tokens = most.cost or 0, most.call.input + most.call.output
         for limit, (spent_money, spent_tokens, held_money, held_tokens) in zip(limits, counters, strict=True):
             if limit.share(spent_money, spent_tokens) >= 1.0:
                 record_used_up(execute, limit, payer.thread, payer.requester, least.call.kind, payer.run)
                 return limit
+            plan = own_hold(plans, payer, limit)
+            plan_money, plan_tokens = (plan.money, plan.tokens) if plan else (0, 0)
             most_money, most_tokens = limit.config.money, limit.config.tokens
-            left_money = cost if most_money is None else most_money - spent_money - held_money
-            left_tokens = tokens if most_tokens is None else most_tokens - spent_tokens - held_tokens
+            left_money = cost if most_money is None else most_money - spent_money - held_money + plan_money
+            left_tokens = tokens if most_tokens is None else most_tokens - spent_tokens - held_tokens + plan_tokens
             if (left_tokens > 0 or not tokens) and (left_money > 0 or not cost):  # nothing needs no room
-                holds.append(Hold(limit, min(cost, left_money), min(tokens, left_tokens)))
+                money, counted = min(cost, left_money), min(tokens, left_tokens)
+                holds.append(Hold(limit, money, counted, plan, (min(money, plan_money), min(counted, plan_tokens))))
+            elif is_reserved(plans, payer, limit, (spent_money, spent_tokens)):
+                if plan_holds.release_ended(execute):
+                    return self._try_reserve(execute, payer, limits, least, most)
+                record_used_up(execute, limit, payer.thread, payer.requester, least.call.kind, payer.run)
+                return ReservedForPlan(limit)
         if len(holds) < len(limits):
             return None
         for each in holds:
-            stored.hold(execute, each.limit.key, each.money, each.tokens)
+            stored.hold(execute, each.limit.key, each.money - each.taken[0], each.tokens - each.taken[1])
+            if each.plan:
+                plan_holds.take(execute, each.plan, *each.taken)
         return Opened(usage.open_call(execute, payer, least), holds)
 
     async def end(self, opened: Opened, done: Callable[[Execute], PricedCall | None]) -> list[Limit]:
@@ -198,14 +244,15 @@ class Budgets:
             warned = []
             for each in opened.holds:
                 key, held = each.limit.key, {"held_money": each.money, "held_tokens": each.tokens}
+                if each.plan:
+                    plan_holds.settle(execute, each.plan, each.taken, (cost, tokens))
                 share = each.limit.share(*stored.book(execute, key, cost, tokens, **held))
                 if share >= WARNING_SHARE and stored.mark_warned(execute, each.limit.key):
                     warned.append(each.limit)
             return warned
 
         due += await until_stored("settle", partial(self._store.run, work, durable=False))
-        freed, self._freed = self._freed, asyncio.Event()
-        freed.set()
+        self.wake()
 
 
 class BudgetGate:

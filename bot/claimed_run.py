@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.blocks import Approve, Ask
 from agent.context import Answer
@@ -54,6 +54,12 @@ class ClaimedRun:
         """The requester, and where they asked."""
         private = any(each.private for each in self.messages if each.author.id == self.requester)
         return Requester(self.author, self.thread, private)
+
+    @property
+    def beneficiary(self) -> Requester:
+        """Whose the work is that this run begins: who pays for it, and where it was asked for."""
+        author = self.author if self.payer == self.requester else Author(self.payer, "", language=self.language)
+        return replace(self.who, person=author)
 
     @property
     def payer(self) -> str:

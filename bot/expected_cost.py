@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median_low
 
 from agent.context import Meter
-from agent.expected_cost import ExpectedCost, Unit
+from agent.expected_cost import CostBound, ExpectedCost, Unit
 from bot.budget_texts import format_money
 from bot.budgets import Budgets
 from bot.storage.database import Database, Execute
 from bot.storage.request_costs import RequestCost, finished_requests, spent_by_request
 from bot.storage.usage import Payer, Spending
-from catalogue import _, format_duration
+from catalogue import _, format_duration, join_sentences
 
 HISTORY_DAYS = 30
 MIN_REQUESTS = 5
@@ -42,7 +43,33 @@ class RequestCosts:
                 )
             )
         this = await self._spent()
-        return estimate_cost(requests, priced=not this.unpriced)
+        return await self._with_hold(estimate_cost(requests, priced=not this.unpriced))
+
+    async def hold(self, bound: CostBound) -> None:
+        """Hold in the budgets what this request may still cost, until it ends."""
+        money = bound["amount"] if bound["unit"] == "money" else 0
+        tokens = bound["amount"] if bound["unit"] == "tokens" else bound["tokens"]
+        await self._budgets.hold_plan(self._payer, money, tokens)
+
+    async def _with_hold(self, expected: ExpectedCost) -> ExpectedCost:
+        """Say what "go" holds in the budgets, if there are any."""
+        money, tokens = await self._budgets.left_for_plan(self._payer)
+        amounts: list[tuple[int, int | None, Unit]] = [(expected.tokens, tokens, "tokens")]
+        if expected.unit == "money":
+            amounts.insert(0, (expected.amount or 0, money, "money"))
+        counted = [(wanted, left, unit) for wanted, left, unit in amounts if left is not None]
+        if not counted:
+            return expected
+        short = next(((left, unit) for wanted, left, unit in counted if left < wanted), None)
+        if short:
+            left = format_amount(*short)
+            said = _(
+                "Only {left} of the budget are left: Go reserves them, and I stop when they are used up.", left=left
+            )
+        else:
+            wanted = format_amount(counted[0][0], counted[0][2])
+            said = _("Go reserves {amount} in the budget, so that other work can't use it up.", amount=wanted)
+        return replace(expected, text=join_sentences(expected.text, said))
 
     async def spent(self, unit: Unit) -> int:
         """Return what this request has cost so far."""
@@ -93,7 +120,7 @@ def estimate_cost(requests: Sequence[RequestCost], *, priced: bool = True) -> Ex
         most=format_amount(most, unit),
         longest=format_duration(max(1.0, _ninth_of_ten(seconds))),
     )
-    return ExpectedCost(text, most, unit)
+    return ExpectedCost(text, most, unit, _ninth_of_ten(sorted(each.tokens for each in requests)))
 
 
 def _ninth_of_ten(values: Sequence[int] | Sequence[float]) -> int:

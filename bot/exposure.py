@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from agent.exposed_words import MAX_LISTED, MAX_PRIVATE, MAX_SAID, WORD_BYTES, MetWords
 from agent.exposure import DIGEST_BYTES, MAX_KNOWN, Exposure
 from bot.current import Current
 from bot.storage import exposures
 from bot.storage.database import Database, Execute
 from bot.storage.exposures import ExposureRow
 
-MAX_KNOWN_BYTES = MAX_KNOWN * DIGEST_BYTES
+MAX_BYTES = (MAX_KNOWN * DIGEST_BYTES, *(count * WORD_BYTES for count in (MAX_SAID, MAX_LISTED, MAX_PRIVATE)))
 
 
 def open_exposure(store: Database, current: Current, row: ExposureRow) -> Exposure:
@@ -18,14 +19,17 @@ def open_exposure(store: Database, current: Current, row: ExposureRow) -> Exposu
 
     async def save(exposure: Exposure) -> None:
         flags = (int(exposure.private), int(exposure.untrusted), int(exposure.files))
-        changed = ExposureRow(row.conversation, *flags, b"".join(exposure.known))
+        words = exposure.words
+        kinds = (exposure.known, words.said, words.listed, words.private)
+        changed = ExposureRow(row.conversation, *flags, *map(b"".join, kinds))
         await store.run(partial(exposures.store_exposure, row=changed))
 
     return Exposure(
         bool(row.private),
         bool(row.untrusted),
         bool(row.files),
-        dict.fromkeys(row.known[at : at + DIGEST_BYTES] for at in range(0, len(row.known), DIGEST_BYTES)),
+        _digests(row.known, DIGEST_BYTES),
+        MetWords(*(_digests(each, WORD_BYTES) for each in (row.said, row.listed, row.private_words))),
         lambda: current.config.permissions.outward,
         lambda: current.config.sandbox.network.enabled,
         save,
@@ -34,4 +38,8 @@ def open_exposure(store: Database, current: Current, row: ExposureRow) -> Exposu
 
 def inherit_exposure(execute: Execute, caller: str, conversation: str) -> None:
     """Let a conversation that another one starts begin with what that one has met."""
-    exposures.inherit_exposure(execute, caller, conversation, MAX_KNOWN_BYTES)
+    exposures.inherit_exposure(execute, caller, conversation, MAX_BYTES)
+
+
+def _digests(stored: bytes, length: int) -> dict[bytes, None]:
+    return dict.fromkeys(stored[at : at + length] for at in range(0, len(stored), length))

@@ -45,6 +45,7 @@ from bot.spool import run_folder
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
+from bot.storage.plan_holds import release_ended
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.task_sandboxes import TaskSandboxes
@@ -301,6 +302,7 @@ class TurnRunner:
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
+            release_ended(execute)
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
@@ -330,6 +332,7 @@ class TurnRunner:
             await live.reply.close()
             return
         self._outbox.offer(items)
+        self.budgets.wake()
         self.feed.end_run(job.run, ending.state)
         self._wake_jobs()
         log.info(

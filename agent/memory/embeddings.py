@@ -16,7 +16,17 @@ import orjson
 
 from agent.context import Meter
 from agent.sections import EmbeddingsConfig
-from agent.spending import EMBEDDING, LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
+from agent.spending import (
+    EMBEDDING,
+    LEAD,
+    ModelCall,
+    PlannedCall,
+    Refusal,
+    count_call,
+    cut_off_charge,
+    reserve_call,
+    text_tokens,
+)
 from catalogue import N_, LocalizedError
 
 log = logging.getLogger(__name__)
@@ -67,10 +77,7 @@ async def _embed_and_count(config: EmbeddingsConfig, texts: Sequence[str], meter
         took = time.monotonic() - began
         return vectors, ModelCall(LEAD, config.model, EMBEDDING, tokens, 0, 0, 0, took, time.time())
 
-    def charge_of(error: BaseException) -> ModelCall | None:
-        return planned.cut_off(seconds=time.monotonic() - began) if _is_charged(error) else None
-
-    return await count_call(meter, held, ask, charge_of)
+    return await count_call(meter, held, ask, cut_off_charge(planned, _is_charged))
 
 
 async def _post(config: EmbeddingsConfig, texts: Sequence[str]) -> dict[str, Any]:

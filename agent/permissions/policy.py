@@ -13,7 +13,7 @@ from langgraph.types import Interrupt
 
 from agent.blocks import APPROVAL_OPTIONS, DENY
 from agent.context import CallNote, JudgedCall
-from agent.permissions.outward import outward_question, outward_use, settles
+from agent.permissions.outward import explicit, outward_question, outward_use, settles
 from agent.permissions.paths import refused_path, resolve_paths
 from agent.permissions.reach import OUT_OF_REACH
 from agent.permissions.rules import GRANTED, Judgement, PermissionGate, ToolUse, describe_call, permission_question
@@ -84,12 +84,12 @@ class PermissionPolicy:
         if judgement.rule != OUT_OF_REACH and not asked:
             context.judged.append(JudgedCall.of(call_key(request.state["messages"], call["id"]), use, judgement))
         to = ""
-        if judgement.verdict == "allow" and not settles(judgement, use):
+        if judgement.verdict == "allow" and not settles(judgement, use, traits.outward):
             to = context.exposure.destination(traits.outward, use.name, use.args)
             if to and (judged := await _judge_safely(context.permissions, outward_use(to))) is None:
                 _note(request, "denied", by="fault")
                 return _refusal(request, NOT_JUDGED)
-            judgement = judged if to and judged else judgement
+            judgement = explicit(judged) if to and judged else judgement
         if judgement.verdict == "deny" and not asked:
             _note(request, "denied", by="rule")
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule or "the default for this tool"))

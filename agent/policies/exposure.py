@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langgraph.types import Command
 
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 from agent.tools.tool import traits_of
@@ -14,5 +16,13 @@ class ExposurePolicy:
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the call, and note what its result may hold. An error may quote a stranger, too."""
         result = await handler(request)
-        await turn_context_of(request).exposure.note_result(traits_of(request.tool).exposes, request.tool_call["args"])
+        brings, args = traits_of(request.tool).exposes, request.tool_call["args"]
+        await turn_context_of(request).exposure.note_result(brings, args, _text_of(result))
         return result
+
+
+def _text_of(result: ToolCallResult) -> str:
+    """Return the text that a call adds to the messages of the model."""
+    update = result.update if isinstance(result, Command) else None
+    messages = update.get("messages", ()) if isinstance(update, dict) else [result]
+    return "\n".join(str(each.text) for each in messages if isinstance(each, ToolMessage))

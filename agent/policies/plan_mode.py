@@ -18,6 +18,7 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langgraph.types import Command, interrupt
 
 from agent.context import NO_ANSWER
+from agent.expected_cost import CostBound
 from agent.policies.base import (
     BY_POLICY_KEY,
     ModelCallHandler,
@@ -102,13 +103,13 @@ class PlanModePolicy:
         """Ask about a submitted plan, or whether to go on."""
         name, state = request.tool_call["name"], request.state
         if name == SUBMIT_PLAN and state.get("planning"):
-            return _ask_about_plan(request)
+            return await _ask_about_plan(request)
         if name == ASK_TO_GO_ON and state.get("cost_bound") and _noted(state["messages"], EXCESS_KEY):
             return await _ask_to_go_on(request)
         return await handler(request)
 
 
-def _ask_about_plan(request: ToolCallRequest) -> ToolCallResult:
+async def _ask_about_plan(request: ToolCallRequest) -> ToolCallResult:
     """Ask about the plan, and once more for the changes if only the button was pressed."""
     expected = _noted(request.state["messages"], EXPECTED_KEY)
     words = _ask(_plan_question(request.state["messages"], expected.get("text", "")), (GO, CHANGE, CANCEL))
@@ -118,7 +119,8 @@ def _ask_about_plan(request: ToolCallRequest) -> ToolCallResult:
     if _means_go(words):
         result.content = AGREED
         known = expected.get("amount") is not None
-        bound = {"amount": expected["amount"], "unit": expected["unit"]} if known else None
+        bound = {key: expected.get(key, 0) for key in ("amount", "unit", "tokens")} if known else None
+        await _hold(request, bound)
         return Command(update={"planning": False, "cost_bound": bound, "messages": [result]})
     if _is_option(words, CANCEL) or words == NO_ANSWER:
         result.content, result.additional_kwargs = CANCELLED, {CANCELLED_KEY: True}
@@ -145,7 +147,16 @@ async def _ask_to_go_on(request: ToolCallRequest) -> ToolCallResult:
     amount = max(1, 2 * bound["amount"])
     while amount < passed["spent"]:
         amount *= 2
-    return Command(update={"cost_bound": {**bound, "amount": amount}, "messages": [result]})
+    higher = {**bound, "amount": amount, "tokens": bound.get("tokens", 0) * amount // max(1, bound["amount"])}
+    await _hold(request, higher)
+    return Command(update={"cost_bound": higher, "messages": [result]})
+
+
+async def _hold(request: ToolCallRequest, bound: dict[str, Any] | None) -> None:
+    """Hold in the budgets what the person agreed to. A repetition after a crash holds the same."""
+    costs = turn_context_of(request).costs
+    if costs and bound:
+        await costs.hold(CostBound(amount=bound["amount"], unit=bound["unit"], tokens=bound["tokens"]))
 
 
 def _noted(messages: Sequence[AnyMessage], key: str) -> dict[str, Any]:

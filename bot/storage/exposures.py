@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row
@@ -10,13 +11,16 @@ from bot.storage.rows import insert_row, read_row
 
 @dataclass(frozen=True, slots=True)
 class ExposureRow:
-    """A conversation's exposure; `known` are digests of one length, one after the other, the oldest first."""
+    """A conversation's exposure; the digests are of one length, one after the other, the oldest first."""
 
     conversation: str
     private: int = 0
     untrusted: int = 0
     files: int = 0
     known: bytes = b""
+    said: bytes = b""
+    listed: bytes = b""
+    private_words: bytes = b""
 
 
 def find_exposure(execute: Execute, conversation: str) -> ExposureRow:
@@ -27,15 +31,25 @@ def find_exposure(execute: Execute, conversation: str) -> ExposureRow:
 
 def store_exposure(execute: Execute, row: ExposureRow) -> None:
     """Store the exposure of a conversation in place of its last one."""
-    values = {"private": row.private, "untrusted": row.untrusted, "files": row.files, "known": row.known}
-    insert_row(execute, "exposures", "conversation", {"conversation": row.conversation} | values, update=[*values])
+    values = asdict(row)
+    insert_row(execute, "exposures", "conversation", values, update=[each for each in values if each != "conversation"])
 
 
-def inherit_exposure(execute: Execute, caller: str, conversation: str, known_bytes: int) -> None:
-    """Let a conversation begin with what its caller has met, and keep what it has met itself."""
+def inherit_exposure(execute: Execute, caller: str, conversation: str, most: Sequence[int]) -> None:
+    """Let a conversation begin with what its caller has met, and keep what it has met itself.
+
+    `most` are the bytes that are kept of each kind of digests.
+    """
     old, own = find_exposure(execute, caller), find_exposure(execute, conversation)
     if old == ExposureRow(caller):
         return
-    known = (old.known + own.known)[-known_bytes:]
+    both = zip(
+        (old.known, old.said, old.listed, old.private_words),
+        (own.known, own.said, own.listed, own.private_words),
+        most,
+        strict=True,
+    )
     flags = (old.private | own.private, old.untrusted | own.untrusted, old.files | own.files)
-    store_exposure(execute, ExposureRow(conversation, *flags, known))
+    store_exposure(
+        execute, ExposureRow(conversation, *flags, *((older + newer)[-count:] for older, newer, count in both))
+    )

@@ -495,6 +495,7 @@ CREATE TABLE tasks (
     exit_code INTEGER,
     reason TEXT DEFAULT '' NOT NULL,
     message INTEGER,
+    begun_in INTEGER,
     UNIQUE ("key")
 );
 CREATE INDEX tasks_created ON tasks (created);
@@ -551,6 +552,9 @@ CREATE TABLE exposures (
     untrusted INTEGER DEFAULT '0' NOT NULL,
     files INTEGER DEFAULT '0' NOT NULL,
     known BLOB DEFAULT '' NOT NULL,
+    said BLOB DEFAULT '' NOT NULL,
+    listed BLOB DEFAULT '' NOT NULL,
+    private_words BLOB DEFAULT '' NOT NULL,
     PRIMARY KEY (conversation)
 );
 
@@ -561,9 +565,20 @@ CREATE TABLE departures (
     PRIMARY KEY (channel, person)
 );
 
+CREATE TABLE plan_holds (
+    conversation TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    period TEXT NOT NULL,
+    money INTEGER DEFAULT '0' NOT NULL,
+    tokens INTEGER DEFAULT '0' NOT NULL,
+    taken_money INTEGER DEFAULT '0' NOT NULL,
+    taken_tokens INTEGER DEFAULT '0' NOT NULL,
+    PRIMARY KEY (conversation, scope, period)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0032');
+INSERT INTO alembic_version VALUES ('0035');
 COMMIT;

@@ -28,7 +28,8 @@ class TaskRow:
     """A background task. `what` is its command or request, and `follow_up` the request to the agent for its end.
 
     Its number in `shown` is the state as people see it, and `until` its end, both also for a task with a `run`.
-    `message` is the row of the inbox that the run answers. Times are in unix time.
+    `message` is the row of the inbox that the run answers, and `begun_in` the run that started it. Times are in unix
+    time.
     """
 
     id: int
@@ -52,6 +53,7 @@ class TaskRow:
     exit_code: int | None
     reason: str
     message: int | None
+    begun_in: int | None
     run: int | None = None
     shown: str = ""
     until: float | None = None
@@ -66,6 +68,11 @@ class TaskRow:
         """For whom it works. Raises ValueError where the address is damaged."""
         author = Author(self.person, self.name, guest=bool(self.guest), language=self.language)
         return Requester(author, self.place, bool(self.private))
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it has not ended, its run included, which may wait for an answer."""
+        return self.is_open or self.shown == RunState.WAITING
 
     @property
     def is_open(self) -> bool:

@@ -49,9 +49,12 @@ def tasks_command(call: CommandCall) -> str:
         cancel=command_hint("task 1 cancel"),
         retry=command_hint("task 1 retry"),
     )
+    others = _count_others(call)
+    told = ngettext("{n} task of others is at work here.", "{n} tasks of others are at work here.", others)
     if not rows:
-        return _("There are no background tasks here.")
-    return "\n".join([_("Background tasks, newest first:"), *(_line(call, row) for row in rows), "", hint])
+        return told if others else _("There are no background tasks here.")
+    lines = [_("Background tasks, newest first:"), *(_line(call, row) for row in rows)]
+    return "\n".join([*lines, *([told] if others else []), "", hint])
 
 
 def task_command(call: CommandCall) -> str:
@@ -92,6 +95,14 @@ def _rows(call: CommandCall) -> list[TaskRow]:
     else:
         return tasks.list_of_person(call.execute, call.thread.channel, person)
     return [row for row in rows if _may_see(call, row)]
+
+
+def _count_others(call: CommandCall) -> int:
+    """Return how many tasks report in this chat and have not ended that the person may not see."""
+    if call.message.private:
+        return 0
+    here = tasks.list_of_chat(call.execute, call.thread)
+    return sum(row.is_at_work and not _may_see(call, row) for row in here)
 
 
 def _may_see(call: CommandCall, row: TaskRow) -> bool:

@@ -13,9 +13,9 @@ from bot.allowance import Lineage, UsedUp
 from bot.config.team import Right
 from bot.current import Current
 from bot.exposure import inherit_exposure
-from bot.permissions import judge_for_role
+from bot.permissions import judge_for_roles
 from bot.plain_text import without_formatting
-from bot.storage import agents, audit, conversations, inbox, people, tasks
+from bot.storage import agents, audit, conversations, inbox, people, runs, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.rows import requester_columns
@@ -54,12 +54,13 @@ class TaskPlace(Requester):
     conversation: str = ""
     lineage: Lineage | None = None  # None: a person starts it
     people: tuple[str, ...] = ()  # ids of all for whom the run works that starts it; none: only the person
+    run: int | None = None  # that starts it
 
     @classmethod
     def of_task(cls, row: TaskRow) -> TaskPlace:
         """Return the place of a task."""
         who = row.who
-        return cls(who.person, who.thread, who.private, row.conversation)
+        return cls(who.person, who.thread, who.private, row.conversation, run=row.begun_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,11 @@ def add_fire(execute: Execute, row: ScheduleRow, message: Message, stored: int |
 
 
 def store_follow_up(execute: Execute, row: TaskRow, text: str, now: float) -> None:
-    """Let the agent continue in the conversation of a task. Its person's rights are checked when a turn takes it."""
+    """Let the agent continue in the conversation of a task.
+
+    It has the rights that its person and all have for whom the run worked that started it, as they are when a turn
+    takes it.
+    """
     lineage, who = allowance.next_step(execute, f"task:{row.id}"), row.who
     message = Message(
         who.thread,
@@ -144,6 +149,7 @@ def store_follow_up(execute: Execute, row: TaskRow, text: str, now: float) -> No
         root=lineage.root,
         generation=lineage.generation,
         origin=Origin.TOOL,
+        bound_by=tuple(person for person in _people_of(execute, row) if person != row.person),
     )
     inbox.store_message(execute, message, row.conversation, ready=now, received=now)
     conversations.refresh_pending(execute, row.conversation)
@@ -206,7 +212,7 @@ def _check_limits(execute: Execute, current: Current, who: TaskPlace) -> None:
 
 
 def is_forbidden(execute: Execute, current: Current, row: TaskRow) -> bool:
-    """Return whether a rule or the role of its person denies a queued command now, and record that in the audit.
+    """Return whether a rule or a role of its people denies a queued command now, and record that in the audit.
 
     What rules ask was decided when the command was queued.
     """
@@ -217,8 +223,15 @@ def is_forbidden(execute: Execute, current: Current, row: TaskRow) -> bool:
 
 
 def _judge(execute: Execute, current: Current, row: TaskRow) -> Verdict:
-    """Judge the command of a task by the rules and the role of now."""
-    return judge_for_role(current.config, current.access.role_of(execute, row.place, row.person), _use_of(row)).verdict
+    """Judge the command of a task by the rules and the roles of now."""
+    roles = [current.access.role_of(execute, row.place, person) for person in _people_of(execute, row)]
+    return judge_for_roles(current.config, roles, _use_of(row)).verdict
+
+
+def _people_of(execute: Execute, row: TaskRow) -> list[str]:
+    """Return the ids of all whose rights bound a command: its person, and all for whom the run worked that began it."""
+    run = runs.find_run(execute, row.begun_in) if row.begun_in else None
+    return list(dict.fromkeys([row.person, *(runs.people_of(run) if run else ())]))
 
 
 def _record_start(execute: Execute, who: TaskPlace, number: int, kind: TaskKind) -> None:
@@ -259,4 +272,5 @@ def _values(
         "what": what,
         "follow_up": "",
         "created": now,
+        "begun_in": who.run,
     }

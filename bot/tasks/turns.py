@@ -25,15 +25,15 @@ from catalogue import use_language
 
 
 class TurnTasks:
-    """`agent.background.BackgroundWork` of one turn. It acts for the requester."""
+    """`agent.background.BackgroundWork` of one turn. It acts for the requester, or for who had the request repeated."""
 
     def __init__(self, store: Database, current: Current, job: ClaimedRun, runner: CommandTasks) -> None:
         self._store = store
         self._current = current
         self._runner = runner
         self._prefix = job.conversation
-        who = job.who
-        self._who = TaskPlace(who.person, who.thread, who.private, job.conversation, Lineage.of_run(job.messages))
+        who, lineage = job.beneficiary, Lineage.of_run(job.messages)
+        self._who = TaskPlace(who.person, who.thread, who.private, job.conversation, lineage, run=job.run)
         self._worker = Worker("", job.agent, job.model, job.effort)
         self._run = job.run
         self._is_follow_up = is_follow_up(job)

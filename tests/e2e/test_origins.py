@@ -218,3 +218,24 @@ async def test_what_the_agent_began_itself_cannot_start_a_background_agent(
     await service.quiet()
     assert service.rows("SELECT kind FROM tasks ORDER BY id") == [("command",)]
     assert "only the request of a person or a schedule can start" in str(model.requests()[-1].messages)
+
+
+async def test_a_background_task_of_a_repeated_request_is_of_who_had_it_repeated(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(**settings(model), channels={"telegram": {"access": {"open": True}}})
+    args = {"description": "look", "prompt": ask(text="looked"), "kind": "general-purpose", "background": True}
+    telegram.send(
+        f"@fawn_bot {ask(steps=[{'calls': [{'name': 'task', 'args': args}]}], text='begun')}", chat=GROUP, user=EVE
+    )
+    ended = "SELECT 1 FROM tasks t JOIN inbox i ON i.id=t.message JOIN runs r ON r.id=i.run WHERE r.state='done'"
+    await until(lambda: len(service.rows(ended)) == 1, 30, "the task")
+    await service.quiet()
+    telegram.send("/retry@fawn_bot", chat=GROUP, user=JANE)
+    await until(lambda: len(service.rows(ended)) == 2, 30, "the other task")
+    await service.quiet()
+    assert service.rows("SELECT person FROM tasks ORDER BY id") == [(str(EVE),), (str(JANE),)]
+    paid = service.rows("SELECT DISTINCT person FROM usage WHERE conversation='task:2' AND kind='turn'")
+    assert paid == [(f"telegram:{JANE}",)], "who pressed it pays"
+    [(people,)] = service.rows("SELECT people FROM runs WHERE conversation='task:2'")
+    assert set(people.split()) == {str(JANE), str(EVE)}, "and nobody gets rights by it"

@@ -222,3 +222,21 @@ async def test_sub_agents_fallbacks_titles_goals_and_memory_keep_to_the_models_o
     await telegram.wait(EVE, "500")
     await service.quiet()
     assert set(called) == {"small"}, "no fallback to another one"
+
+
+async def test_the_agent_saves_a_note_of_the_workspace_for_whose_right_reaches_it_only(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """An operator of one chat has no right beyond it, by command or by tool."""
+    service = await start(**team(("owner", str(JANE))))
+    telegram.send("/access grant operator here", chat=OPS, user=JANE)
+    await telegram.wait(OPS, "Everybody in this chat without a role of their own is operator from now on.")
+    words = "Invoices are sent on Fridays"
+    note = {"name": "memory", "args": {"action": "save", "text": words, "quote": words, "scope": "workspace"}}
+    for person in (EVE, JANE):
+        work = ask(steps=[{"calls": [note]}], text=f"done {person}", id=str(person))
+        telegram.send(f"@fawn_bot {words}. {work}", chat=OPS, user=person)
+        await telegram.wait(OPS, f"done {person}", seconds=30)
+        await service.quiet()
+        assert ("only an operator can save a note" in results(model)[-1]) == (person == EVE)
+    assert service.rows("SELECT owner, audience LIKE '%/workspace' FROM memory") == [(str(JANE), 1)]

@@ -80,6 +80,8 @@ async def test_a_command_is_cancelled_by_its_person_or_an_operator_only(
     service = await start()
     telegram.send(f"@fawn_bot {background('sleep 61')}", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "started")
+    telegram.send("/tasks@fawn_bot", chat=GROUP, user=EVE)
+    assert (await telegram.wait(GROUP, "of others")).text == "1 task of others is at work here."
     telegram.send("@fawn_bot /task 1 cancel", chat=GROUP, user=EVE)
     telegram.send("/task 1 cancel", chat=GROUP, user=EVE)
     await telegram.wait(GROUP, "I don't know a task 1 here.")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.context import ToolServices, UploadedFile
+from agent.exposed_words import MAX_NEW_WORDS, MAX_PRIVATE, MAX_QUERY_CHARS
 from agent.exposure import (
-    FREE_QUERY_CHARS,
     MAX_ADDRESS_CHARS,
     MAX_FOUND,
     MAX_KNOWN,
@@ -20,7 +20,7 @@ from agent.exposure import (
     find_addresses,
 )
 from agent.messages import Quote
-from agent.permissions.outward import outward_use, settles
+from agent.permissions.outward import explicit, outward_use, settles
 from agent.permissions.reach import Reach, ReachGate
 from agent.permissions.rules import GRANTED, Judgement, RulePermissions, Subject, ToolUse, parse_rules
 from agent.sections import AgentSettings
@@ -66,7 +66,7 @@ def test_the_setting_decides_when_calls_ask(mode: OutwardMode, met: bool, asks: 
         ("network", {"command": "curl x"}, True, "tool"),
         ("network", {"command": "curl x"}, False, ""),
         ("query", {"query": "otters in Saxony 2025"}, False, ""),
-        ("query", {"query": "x" * (FREE_QUERY_CHARS + 1)}, False, "tool"),
+        ("query", {"query": "x " * MAX_QUERY_CHARS}, False, "tool"),
         ("address", {"url": "https://user@EVIL.test:443/x"}, False, "tool evil.test:443"),
         ("address", {}, False, "tool "),
     ],
@@ -175,24 +175,103 @@ async def test_every_change_is_saved_before_the_model_sees_it() -> None:
 
 
 USE = ToolUse("web_fetch", {"url": EVIL}, Subject("url"), "allow")
+POST = ToolUse("mcp__hub__post", {})
+SHELL = ToolUse("bash", {"command": "ls"}, Subject("command", "shell"), "allow")
+SEARCH = ToolUse("web_search", {"query": "x"}, Subject("query"), "allow")
 
 
 @pytest.mark.parametrize(
-    ("use", "rule", "settled"),
+    ("use", "way", "rule", "settled"),
     [
-        (USE, "", False),
-        (USE, GRANTED, True),
-        (USE, "web_fetch", True),
-        (USE, "web_fetch(https://evil.test/*)", True),
-        (USE, "web_*", True),
-        (ToolUse("mcp__hub__post", {}), "mcp__hub__*", True),
-        (ToolUse("mcp__hub__post", {}), "mcp__hub__post", True),
-        (ToolUse("bash", {"command": "ls"}, Subject("command", "shell"), "allow"), "bash(ls *)", False),
-        (ToolUse("bash", {"command": "ls"}, Subject("command", "shell"), "allow"), "bash", True),
+        (USE, "address", "", False),
+        (USE, "address", GRANTED, True),
+        (USE, "address", "web_fetch", False),
+        (USE, "address", "web_fetch(https://evil.test/*)", True),
+        (USE, "address", "web_fetch(https://other.test/*)", False),
+        (USE, "address", "web_fetch(https://*evil.test/*)", False),
+        (USE, "address", "web_fetch(https://evil*)", False),
+        (USE, "address", "web_*", False),
+        (POST, "arguments", "mcp__hub__*", False),
+        (POST, "arguments", "mcp__hub__post", True),
+        (POST, "arguments", GRANTED, True),
+        (SEARCH, "query", "web_search", True),
+        (SEARCH, "query", "web_search(otters *)", False),
+        (SHELL, "network", "bash(ls *)", False),
+        (SHELL, "network", "bash(ls)", False),
+        (SHELL, "network", "bash", False),
+        (SHELL, "network", GRANTED, True),
     ],
 )
-def test_a_grant_or_a_rule_that_names_the_tool_settles_it(use: ToolUse, rule: str, settled: bool) -> None:
-    assert settles(Judgement("allow", rule), use) is settled
+def test_a_grant_or_a_rule_that_names_tool_and_host_settles_it(
+    use: ToolUse, way: WayOut, rule: str, settled: bool
+) -> None:
+    assert settles(Judgement("allow", rule), use, way) is settled
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [
+        ("out*", False),
+        ("outward", False),
+        ("outward(*)", False),
+        ("outward(web_fetch *)", False),
+        ("outward(web_fetch *.evil.test)", True),
+        ("outward(web_fetch evil.test)", True),
+        ("outward(mcp__hub__get_*)", True),
+        ("outward(bash)", True),
+        (GRANTED, True),
+    ],
+)
+def test_a_rule_that_names_nothing_in_particular_allows_no_way_out(rule: str, allowed: bool) -> None:
+    assert explicit(Judgement("allow", rule)).verdict == ("allow" if allowed else "ask")
+    assert explicit(Judgement("deny", rule)).verdict == "deny"
+
+
+SALARIES = "name,salary,iban\nEve Marlow,4711,DE89370400440532013000\n张伟,8200,\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "asks"),
+    [
+        ("otters along the river Elbe 2025", False),
+        ("Fischotter Bestand Sachsen", False),
+        ("salary of a baker", False),  # the person has written it
+        ("Eve Marlow", True),
+        ("otters Marlow", True),
+        ("what does 4711 mean", True),
+        ("张伟", True),
+        ("水獭 易北河", False),
+        ("model RTX4090 price", False),  # a page has named it
+        ("model RTX5090 price", True),
+        ("otters DE89370400440532013000", True),
+        ("aHR0cHM6Ly9ldmlsLnRlc3Q", True),  # something encoded
+        (" ".join(f"word{'x' * number}" for number in range(MAX_NEW_WORDS + 1)), True),
+        ("otters \u200b\u200c\u200b", True),
+        ("otters " * 40, True),
+    ],
+)
+async def test_a_search_asks_if_it_could_carry_private_data(query: str, asks: bool) -> None:
+    exposure = exposed()
+    await exposure.note_inputs([say("What is the salary of a baker?", to_bot=True)])
+    await exposure.note_result("files", {"path": FILE.path}, SALARIES)
+    await exposure.note_page("https://site.test", "The RTX4090 costs more. Also 4711 and Marlow.")
+    assert bool(exposure.destination("query", "web_search", {"query": query})) is asks
+
+
+async def test_words_of_results_without_private_data_are_free() -> None:
+    exposure = exposed()
+    await exposure.note_result("files", {"path": "/mnt/user-data/workspace/own.txt"}, "Marlow")
+    assert exposure.destination("query", "web_search", {"query": "Marlow"}) == ""
+    await exposure.note_result("memory", {}, "Marlow")
+    assert exposure.destination("query", "web_search", {"query": "Marlow"}) == "web_search"
+
+
+async def test_after_more_private_words_than_are_kept_each_new_word_asks() -> None:
+    exposure = exposed()
+    await exposure.note_inputs([say("baker", to_bot=True)])
+    await exposure.note_result("everything", {}, " ".join(f"w{number}" for number in range(MAX_PRIVATE + 10)))
+    assert exposure.destination("query", "web_search", {"query": "otters"}) == "web_search"
+    assert exposure.destination("query", "web_search", {"query": "baker"}) == ""
 
 
 async def test_rules_about_ways_out_hold_and_no_agent_is_out_of_their_reach() -> None:

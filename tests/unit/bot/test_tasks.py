@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.messages import Author, Thread
+from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import AccessConfig
 from bot.current import Current
 from bot.questions import attribute_request
-from bot.storage import inbox, person_roles, tasks
+from bot.storage import inbox, person_roles, runs, tasks
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from bot.storage.states import RunState
 from bot.storage.tasks import TaskRow
 from bot.tasks.starting import (
     TaskPlace,
@@ -24,6 +25,7 @@ from bot.tasks.starting import (
     retry_task,
     start_agent,
     start_command,
+    store_follow_up,
 )
 from tests.support.current_config import current_of
 
@@ -109,3 +111,32 @@ async def test_a_background_agent_has_the_rights_of_all_for_whom_its_caller_work
         return sorted(people)
 
     assert await store.run(begin) == [[JANE.id, OPERATOR.id]] * 2
+
+
+async def test_a_command_and_its_follow_up_have_the_rights_of_all_of_the_run_that_began_them(
+    store: Database, current: Current
+) -> None:
+    """Otherwise a request of two people would get by a command's end what one of them may not do."""
+    hello = Message(GROUP, "k", "1", JANE, "hello", 0.0, origin=Origin.PERSON)
+
+    def begin(execute: Execute) -> TaskRow:
+        runs.create_run(execute, 5, "conversation", hello, RunState.RUNNING, 0.0)
+        execute("UPDATE runs SET people='7 9' WHERE id=5", {})
+        who = TaskPlace(JANE, GROUP, False, "conversation", run=5)
+        number = start_command(execute, current, who, "key", "make", "make", "tell me", 0.0)
+        row = tasks.find_task(execute, number)
+        assert row
+        store_follow_up(execute, row, "it ended", 1.0)
+        return row
+
+    row = await store.run(begin)
+    found = await store.run(lambda execute: inbox.find_message(execute, f"task:{row.id}"))
+    assert found
+    assert found.message.author == JANE
+    assert found.message.people == ("7", "9")
+    forbidden = partial(is_forbidden, current=current, row=row)
+    assert not await store.run(forbidden)
+    subject = person_roles.person_subject("bot", "9")
+    take = partial(person_roles.store_role, place=GROUP, subject=subject, role="viewer", name="", by=OPERATOR, now=0.0)
+    await store.run(take)
+    assert await store.run(forbidden)

@@ -139,12 +139,17 @@ def _add_console_commands(add: Callable[..., Any]) -> None:
     ask = add(
         "ask", _("ask one thing: answer on stdout, the rest on stderr, exit code 1 on failure"), _ask, accounts=True
     )
-    ask.add_argument("words", nargs="*", metavar="TEXT", help=_("the request; text from a pipe is added to it"))
+    ask.add_argument(
+        "words", nargs="*", metavar="TEXT", help=_("the request; text from a pipe is added; `-`: all of stdin")
+    )
     ask.add_argument(
         "--file", action="append", default=[], type=Path, metavar="FILE", help=_("file to send; repeatable")
     )
     ask.add_argument(
         "--json", action="store_true", help=_("print text, files, seconds, tokens, state and steps as JSON")
+    )
+    ask.add_argument(
+        "--timeout", metavar="SECONDS", type=float, default=0.0, help=_("stop the request after so many seconds")
     )
     ask.add_argument("--quiet", action="store_true", help=_("print no progress on stderr"))
     ask.add_argument(
@@ -173,9 +178,10 @@ def _add_people_and_letters(add: Callable[..., Any]) -> None:
     pair.add_argument(
         "words", nargs="*", metavar="CODE | CHANNEL PERSON", help=_("the code, or whose access to revoke")
     )
-    forget = add("forget", _("delete what is stored of a person"), commands.run_operation, group="", action="forget")
-    for metavar, text in {"CHANNEL": _("the channel"), "PERSON": _("the platform id")}.items():
-        forget.add_argument("words", action="append", metavar=metavar, help=text)
+    forget = add("forget", _("delete what is stored of a person, after a question"), commands.forget_person)
+    forget.add_argument("channel", metavar="CHANNEL", help=_("the channel"))
+    forget.add_argument("person", metavar="PERSON", help=_("the platform id"))
+    forget.add_argument("--yes", action="store_true", help=_("do not ask"))
 
     text = _("end what a person has who is gone: schedules, tasks, grants, roles, pairing")
     offboard = add("offboard", text, commands.offboard_person)

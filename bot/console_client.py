@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import select
 import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,11 @@ START_SECONDS = 15.0  # in which a service that holds data_dir opens its control
 POLL_SECONDS = 0.02
 MAX_PIPED_CHARS = 50_000  # more is sent as a file
 RETRY_SECONDS = 0.2  # before `fawn ask` turns to the next service
+STDIN = "-"  # the word of the command line that stands for it
+PIPE_SECONDS = 1.0  # in which a pipe has data, or is ignored
+PIPE_SILENT = N_(
+    "Nothing came from the pipe in a second, so I go without it. To wait for it, add the word - (a minus)."
+)
 NO_ANSWER = N_("another process works there, but does not answer. Stop it first.")
 ATTACHED = N_("Attached to the running Fawn. Leaving does not stop it.")
 ENDED = N_("The connection to Fawn ended, because it was stopped. What you sent last may not be answered.")
@@ -99,7 +105,7 @@ def answer_for_script(config: Config, arguments: argparse.Namespace, serve: Call
     """
     settings, place = console_settings(config, arguments, has_terminal=False)
     view = make_ask_view(settings, place, arguments)
-    asking = partial(ask, config.data_dir, settings, place, view)
+    asking = partial(ask, config.data_dir, settings, place, view, arguments.timeout)
     while not view.ended:  # a service that is stopping accepts nothing: then the next one is asked
         try:
             if code := serve(asking):
@@ -117,7 +123,8 @@ def make_ask_view(
     settings: console.ConsoleSettings, place: console.ConsolePlace, arguments: argparse.Namespace
 ) -> AskView:
     """Return the view of `fawn ask`: the words, with piped text and files. Raises AskError."""
-    words, piped = " ".join(arguments.words), _read_pipe()
+    typed = [word for word in arguments.words if word != STDIN]
+    words, piped = " ".join(typed), _read_stdin(arguments.words)
     uploads = place.folder / "uploads"
     files: tuple[Attachment, ...] = ()
     try:
@@ -133,13 +140,22 @@ def make_ask_view(
     return AskView(text, files, Path(settings.downloads), quiet=arguments.quiet)
 
 
-def _read_pipe() -> str:
+def _read_stdin(words: Sequence[str]) -> str:
+    """Return all of stdin where `-` asks for it or no text was given, otherwise only that of a pipe that has data.
+
+    The rest of a file in a shell's loop belongs to the loop.
+    """
     try:
         mode = os.fstat(0).st_mode
     except OSError:  # closed
         return ""
-    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
-        return ""
+    is_pipe = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+    if STDIN not in words:
+        if not (is_pipe or (stat.S_ISREG(mode) and not words)):
+            return ""
+        if words and not select.select([0], [], [], PIPE_SECONDS)[0]:
+            sys.stderr.write(f"{_(PIPE_SILENT)}\n")
+            return ""
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
@@ -148,10 +164,16 @@ async def ask(
     settings: console.ConsoleSettings,
     place: console.ConsolePlace,
     view: AskView,
+    seconds: float,
     connected: Callable[[], None] = lambda: None,
 ) -> None:
-    """Ask the service in `data_dir`. Raises NotRunning."""
-    await Hello(data_dir, console.person_name(settings), place.topic, interactive=False).attach(view, connected)
+    """Ask the service in `data_dir`, at most for the seconds of `--timeout` (0: without end). Raises NotRunning."""
+    hello = Hello(data_dir, console.person_name(settings), place.topic, interactive=False)
+    try:
+        async with asyncio.timeout(seconds or None):
+            await hello.attach(view, connected)
+    except TimeoutError:  # the console left, which stops its turn
+        view.ended, view.timed_out = True, seconds
 
 
 async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, None]]) -> int:

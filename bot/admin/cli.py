@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -15,19 +16,60 @@ from bot.config.schema import Config
 from bot.offboarding import describe_offboarding, describe_rest
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
-from catalogue import _, localized
+from catalogue import _, list_items, localized, ngettext
 from sandbox.disk.loop_images import conversation_folders
 
+YES = ("y", "yes", "是")
 OPERATION_ARGUMENTS = {
     "dead.requeue": ("id",),
     "dead.drop": ("id",),
     "pair.accept": ("code",),
     "pair.decline": ("code",),
     "pair.revoke": ("channel", "person"),
-    "forget": ("channel", "person"),
     "offboard": ("channel", "person", "to"),
     "backup": ("file",),
 }
+
+
+async def forget_person(config: Config, channel: str, person: str, *, is_sure: bool) -> int:
+    """Forget a person after a question with their name and what is stored of them; return the exit code."""
+    given = {"channel": channel, "person": person}
+    try:
+        look = await _ask(config, "forget.look", given)
+        if not look["known"]:
+            raise OperationFailed(
+                _("nothing is stored of {person} on {channel}: `fawn pair list` shows the ids of people", **given)
+            )
+        if not is_sure:
+            print(_describe_traces(look, **given), flush=True)
+            if not sys.stdin.isatty():
+                raise OperationFailed(_("not forgotten: add --yes where nobody can be asked"))
+            answered = await asyncio.to_thread(input, _("Forget them for ever? [y/N] "))
+            if answered.strip().lower() not in YES:
+                print(_("Nothing has changed."))
+                return 1
+        answer = await _ask(config, "forget", given)
+    except OperationFailed as error:
+        print(f"fawn: {error}", file=sys.stderr)
+        return 1
+    print(_describe_outcome("forget", answer))
+    if look["paired"]:
+        print(_("They may still talk to Fawn. To end that: `fawn pair revoke {channel} {person}`.", **given))
+    return 0
+
+
+def _describe_traces(look: Answer, channel: str, person: str) -> str:
+    name = _("{name} ({person})", name=look["name"], person=person) if look["name"] else person
+    counts = list_items(
+        [
+            ngettext("{n} message", "{n} messages", look["messages"]),
+            ngettext("{n} conversation", "{n} conversations", look["conversations"]),
+            ngettext("{n} memory", "{n} memories", look["memories"]),
+            ngettext("{n} schedule", "{n} schedules", look["schedules"]),
+            ngettext("{n} background task", "{n} background tasks", look["tasks"]),
+        ]
+    )
+    return _("{name} on {channel}: {counts}.", name=name, channel=channel, counts=counts)
 
 
 async def run_operation(config: Config, group: str, action: str, words: Sequence[str]) -> int:

@@ -163,6 +163,13 @@ def run_operation(arguments: argparse.Namespace, config: Config) -> int:
     return asyncio.run(cli.run_operation(config, arguments.group, arguments.action, words))
 
 
+def forget_person(arguments: argparse.Namespace, config: Config) -> int:
+    """Delete what is stored of a person, after a question. Return the exit code."""
+    from bot.admin import cli
+
+    return asyncio.run(cli.forget_person(config, arguments.channel, arguments.person, is_sure=arguments.yes))
+
+
 def offboard_person(arguments: argparse.Namespace, config: Config) -> int:
     """End what a person has who is gone. Return the exit code."""
     from bot.admin import cli

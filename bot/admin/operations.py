@@ -26,6 +26,7 @@ from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
 from bot import pairing
 from bot.admin.backup import back_up
+from bot.admin.lookups import lookups
 from bot.forget_command import enqueue_forgetting
 from bot.offboarding import offboard_by_command
 from bot.storage import audit, conversations, dead_letters, people, person_roles, transcripts
@@ -98,6 +99,7 @@ class Operations:
             "offboard": self.offboard,
             "backup": self.backup,
             "export": self.export,
+            **lookups(self._store),
         }
 
     async def dead_list(self) -> Answer:

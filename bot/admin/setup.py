@@ -30,14 +30,6 @@ from catalogue import N_, _, list_items, localized
 from channels.base import Health
 from channels.shared.setup_guide import SetupGuide
 
-RUN_WITH_PARENT = """\
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: it stops when the wizard ends, however that happens
-if os.getppid() == 1:
-    sys.exit(1)
-from bot.__main__ import main
-sys.exit(main())
-"""
 LOOK_SECONDS = 0.5  # between two looks for the first person
 STOP_SECONDS = 30.0  # until a service that does not end is killed
 LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
@@ -249,7 +241,13 @@ def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subproce
         yield None
         return
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [sys.executable, "-c", RUN_WITH_PARENT, "run", *(("--config", str(options.file)) if options.file else ())]
+    command = [
+        sys.executable,
+        "-m",
+        "bot.admin.bound_service",
+        "run",
+        *(("--config", str(options.file)) if options.file else ()),
+    ]
     with (data_dir / LOG_NAME).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -54,6 +54,18 @@ _OF_CONVERSATION = f"SELECT {COLUMNS} FROM inbox WHERE author=:author AND conver
 _LOOSE_ROWS = f"SELECT {COLUMNS} FROM inbox WHERE author=:author LIMIT :limit"
 
 
+_COUNTS = {
+    "messages": "SELECT count(*) AS n FROM inbox WHERE author=:author",
+    "conversations": "SELECT count(DISTINCT conversation) AS n FROM inbox WHERE author=:author AND conversation<>''",
+    "memories": "SELECT count(*) AS n FROM memory WHERE owner=:person AND account>=:channel || '/'"
+    " AND account<:channel || '0'",
+    "schedules": "SELECT count(*) AS n FROM schedules WHERE channel=:channel AND owner=:person",
+    "tasks": "SELECT count(*) AS n FROM tasks WHERE channel=:channel AND person=:person",
+    "roles": f"SELECT count(*) AS n FROM person_roles WHERE {OF_PERSON}",
+    "calls": "SELECT count(*) AS n FROM usage WHERE person=:author",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PersonKey:
     """Who is forgotten: an id on a channel."""
@@ -77,6 +89,12 @@ class Traces:
     schedules: tuple[int, ...] = ()
     tasks: tuple[int, ...] = ()
     threads: frozenset[str] = field(default_factory=frozenset)  # of all these conversations
+
+
+def count_traces(execute: Execute, person: PersonKey) -> dict[str, int]:
+    """Return how much is stored of a person, by kind."""
+    values = {"author": person.key, "channel": person.channel, "person": person.id}
+    return {name: int(execute(sql, values)[0]["n"]) for name, sql in _COUNTS.items()}
 
 
 def find_traces(execute: Execute, person: PersonKey, chats: Collection[Thread] = ()) -> Traces:

@@ -99,6 +99,15 @@ def find_message(execute: Execute, key: str) -> InboxRow | None:
     return read_row(execute, InboxRow, "SELECT * FROM inbox WHERE key=:key", key=key)
 
 
+def latest_of_thread(execute: Execute, thread: str, limit: int) -> list[InboxRow]:
+    """Return the latest events of the conversations at an address, the newest first."""
+    sql = (
+        "SELECT i.* FROM inbox i JOIN conversations c ON c.key=i.conversation WHERE c.thread=:thread"
+        " ORDER BY i.id DESC LIMIT :limit"
+    )
+    return read_rows(execute, InboxRow, sql, thread=thread, limit=limit)
+
+
 def find_editable(execute: Execute, key: str) -> InboxRow | None:
     """Return the message that its author may still change: no turn has begun with it."""
     sql = (

@@ -18,6 +18,8 @@ from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, str
 
 QUESTION_OPEN = N_("This is a question. Answer it with: fawn ask --continue NAME …, with the same NAME as before.")
 
+TIMED_OUT = N_("No answer within {seconds:g} s. I stopped the request.")
+
 
 class AskView(ConsoleView):
     """A view that sends one message and keeps the answer. `ended`: no other service need be asked, because one
@@ -32,6 +34,7 @@ class AskView(ConsoleView):
         self._printed: set[str] = set()
         self.ended = False
         self.final: FinalReply | None = None
+        self.timed_out = 0.0  # seconds after which the request was stopped
         self.files: list[str] = []
 
     async def read(self) -> Typed | Key | None:
@@ -72,9 +75,11 @@ class AskView(ConsoleView):
             print(strip_controls(text), file=sys.stderr, flush=True)
 
     def print_answer(self, *, as_json: bool) -> bool:
-        """Print the answer on stdout. Returns whether the request was done."""
+        """Print an answer or JSON on stdout, a failure or a question on stderr. Returns whether it was done."""
         final = self.final
-        if final is None:
+        if final is None or self.timed_out:
+            if self.timed_out:
+                self._say(_(TIMED_OUT, seconds=self.timed_out), always=True)
             return False
         if as_json:
             steps = [{"title": step.title, "state": step.state, "detail": step.detail} for step in final.steps]
@@ -87,8 +92,10 @@ class AskView(ConsoleView):
                 "steps": steps,
             }
             print(json.dumps(answer, ensure_ascii=False), flush=True)
-        else:
+        elif final.state == "done":
             print(strip_controls(final.text), flush=True)
+        else:
+            self._say(final.text, always=True)
         if final.state == "waiting":
             self._say(_(QUESTION_OPEN), always=True)
         return final.state == "done"

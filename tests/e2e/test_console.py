@@ -218,7 +218,7 @@ async def test_ask_prints_the_answer_alone_and_beside_a_service(idle: Service, s
         )
         assert (code, out) == (0, "the answer\n"), err
         assert "Listing" in err
-        code, out, err = await idle.run("ask", "--json", "--quiet", "ctx", stdin=ask(text="as JSON").encode())
+        code, out, err = await idle.run("ask", "--json", "--quiet", "ctx", "-", stdin=ask(text="as JSON").encode())
         answer: dict[str, Any] = json.loads(out)
         assert (code, answer["text"], answer["state"], answer["files"], err) == (0, "as JSON", "done", [], "")
         assert answer["tokens"] > 0
@@ -232,8 +232,8 @@ async def test_ask_keeps_a_named_conversation_and_reports_failure(idle: Service,
         assert (await idle.run("ask", "--continue", "nightly", ask(text=text)))[:2] == (0, f"{text}\n")
     assert len(idle.rows("SELECT 1 FROM conversations")) == 1
     code, out, _ = await idle.run("ask", ask(text="-", errors=[401]))
-    assert code == 1
-    assert "401" in out
+    assert (code, out) == (1, ""), "a failure is no answer"
+    assert "401" in _
     code, _, err = await idle.run("ask")
     assert code == 2
     assert "usage: fawn ask" in err
@@ -241,8 +241,8 @@ async def test_ask_keeps_a_named_conversation_and_reports_failure(idle: Service,
     assert code == 2
     assert "There is no file missing.csv" in err
     code, out, err = await idle.run("ask", ask(**QUESTION))
-    assert code == 1
-    assert "Which?" in out
+    assert (code, out) == (1, "")
+    assert "Which?" in err
     assert "fawn ask --continue" in err
 
 

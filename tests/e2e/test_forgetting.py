@@ -149,7 +149,7 @@ async def test_the_name_in_the_question_about_a_stranger_is_gone(
     assert "Ocelotta" in shown.text
     await service.quiet()
     assert "ocelotta" in found_in(service.data, ("ocelotta",))
-    code, text = await service.fawn("forget", "telegram", str(STRANGER))
+    code, text = await service.fawn("forget", "telegram", str(STRANGER), "--yes")
     assert code == 0, text
     await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'"), 30, "the end of the job")
     await service.stop()

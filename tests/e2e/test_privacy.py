@@ -154,7 +154,7 @@ async def test_only_the_person_confirms_and_an_operator_forgets_on_the_host(
     await telegram.wait(GROUP, "I keep everything as it is.")
     await service.quiet()
     assert "marzipan" in found_words(service.data)
-    code, text = await service.fawn("forget", "telegram", str(JANE))
+    code, text = await service.fawn("forget", "telegram", str(JANE), "--yes")
     assert (code, "within moments" in text) == (0, True), text
     await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'"), 30, "the end of the job")
     await service.stop()

@@ -1,0 +1,75 @@
+"""What scripts rely on: whose stdin is read, how long an answer may take, and what is asked before data is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+from tests.e2e.conftest import Start
+from tests.fakes.model import FakeModel
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import PROGRAM, Service, ask
+
+
+def idle_service(folder: Path, telegram: FakeTelegram, model: FakeModel) -> Service:
+    return Service(folder, telegram, model, {})
+
+
+async def shell(service: Service, line: str) -> tuple[int, str, str]:
+    """Run a line of a shell in which `fawn` is the program; return its exit code, stdout and stderr."""
+    program = f'fawn() {{ {" ".join(PROGRAM)} "$@"; }}\n{line}'
+    process = await asyncio.create_subprocess_exec(
+        *("bash", "-c", program),
+        cwd=service.folder,
+        env=service.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_a_loop_over_lines_asks_each_of_them(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> None:
+    service = idle_service(tmp_path, telegram, model)
+    (tmp_path / "lines").write_text("".join(f"{ask(text=f'answer {n}')}\n" for n in (1, 2)))
+    code, out, err = await shell(service, 'while read -r line; do fawn ask --quiet "$line"; done <lines')
+    assert (code, out) == (0, "answer 1\nanswer 2\n"), err
+
+
+async def test_a_pipe_without_data_is_named_and_does_not_hang(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = idle_service(tmp_path, telegram, model)
+    (tmp_path / "request").write_text(ask(text="the answer"))
+    code, out, err = await shell(service, 'mkfifo open; exec 3<>open; fawn ask --quiet "$(cat request)" <&3')
+    assert (code, out) == (0, "the answer\n"), err
+    assert "Nothing came from the pipe" in err
+    await shell(service, 'echo "from the pipe" | fawn ask --quiet "$(cat request)"')
+    assert "from the pipe" in str(model.requests()[-1].messages)
+
+
+async def test_a_request_that_takes_too_long_is_stopped(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = idle_service(tmp_path, telegram, model)
+    (tmp_path / "request").write_text(ask(tokens=30_000, tok_ms=50))
+    code, out, err = await shell(service, 'fawn ask --quiet --timeout 3 "$(cat request)"')
+    assert (code, out) == (1, ""), out
+    assert "No answer within 3 s. I stopped the request." in err
+    assert service.rows("SELECT 1 FROM runs WHERE state='running'") == []
+
+
+async def test_forgetting_asks_with_name_and_counts(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(text="good morning"))
+    await telegram.wait(JANE, "good morning", seconds=60)
+    await service.quiet()
+    code, text = await service.fawn("forget", "telegram", "999")
+    assert (code, "nothing is stored of 999 on telegram" in text) == (1, True), text
+    code, text = await service.fawn("forget", "telegram", str(JANE))
+    assert (code, "1 message" in text, "--yes" in text) == (1, True, True), text
+    assert service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'") == []
+    code, text = await service.fawn("forget", "telegram", str(JANE), "--yes")
+    assert (code, "within moments" in text) == (0, True), text

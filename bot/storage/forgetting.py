@@ -18,6 +18,7 @@ from bot.storage.blanked import COLUMNS, StillCounted, blank_messages
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
 from bot.storage.inbox import OPEN, InboxRow
+from bot.storage.person_roles import OF_PERSON
 from bot.storage.rows import read_rows
 from bot.storage.runs import RunRow
 from bot.storage.states import (

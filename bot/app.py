@@ -45,7 +45,7 @@ from bot.reload_command import enqueue_outcome
 from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.schedules.clock import ScheduleClock
-from bot.schedules.firing import WATCH_JOB, Fired
+from bot.schedules.firing import WATCH_JOB
 from bot.schedules.watches import WatchJobs
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import open_library
@@ -60,7 +60,6 @@ from bot.tasks.reports import report_lost
 from bot.tasks.runner import TAIL_JOB, CommandTasks
 from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.turn_runner import TurnRunner
-from bot.wake_ups import WakeUps
 from catalogue import configure_language
 from channels import console
 from channels.base import Channel
@@ -140,9 +139,9 @@ class App:
             self._outbox = Outbox(store, channels.get, self._current)
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
-            self._schedules = ScheduleClock(store, self._current, self._wake_fired)
+            self._schedules = ScheduleClock(store, self._current)
             self._background = CommandTasks(
-                store, self._current, self._folders, config.data_dir, self._wake_fired, self._scheduler.stop_run
+                store, self._current, self._folders, config.data_dir, self._scheduler.stop_run
             )
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
             self._reloader = ConfigReloader(store, self._current, self._source, self._answer_reload)
@@ -151,27 +150,24 @@ class App:
                 self._status.describe,
                 self._status.health,
                 self._scheduler.stop_run,
-                self._scheduler.wake,
                 channels.get,
                 lambda: [line for line, _ in self._status.describe_channels().values()],
-                self._jobs.wake,
-                self._schedules.wake,
-                self._background.wake,
                 self._background.stop,
                 self._rates.take,
                 self._reloader.request,
             )
-            self._commands = CommandRunner(store, service, self._outbox.wake)
-            wake_ups = WakeUps(self._commands, self._outbox, self._scheduler, self._jobs)
+            self._commands = CommandRunner(store, service)
             table = operations.Operations(
-                store, config.data_dir, self._folders, lambda: self._skills.folders.custom, wake_ups.wake_all
+                store, config.data_dir, self._folders, lambda: self._skills.folders.custom
             ).table()
             more = {"status": self._status.report, "reload": self._reloader.reload_for_command_line}
             await stack.enter_async_context(
                 operations.serve_control_socket(config.data_dir, {**table, **more}, self._attach_console)
             )
             try:
-                await self._run_tasks(Inbox(store, self._current, wake_ups, lambda: "console" in channels))
+                await self._run_tasks(
+                    Inbox(store, self._current, self._scheduler.arrived, lambda: "console" in channels)
+                )
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
         return 0
@@ -232,7 +228,6 @@ class App:
 
     async def _answer_reload(self, message: Message, outcome: ReloadOutcome | None) -> None:
         await self._store.run(partial(enqueue_outcome, message=message, outcome=outcome))
-        self._outbox.wake()
 
     @property
     def _console(self) -> console.ConsoleChannel | None:
@@ -294,7 +289,7 @@ class App:
             folders, outbox, current, tasks = self._folders, self._outbox, self._current, self._background
             turns = TurnRunner(
                 *(store, current, provider, folders, outbox, channel),
-                *(config.data_dir, jobs.wake, tasks, self._rates, builder.parser),
+                *(config.data_dir, tasks, self._rates, builder.parser),
             )
             self._register_jobs(turns)
             cleaner = ConversationCleaner(config.data_dir, provider, folders, self._forget)
@@ -312,29 +307,23 @@ class App:
                 group.create_task(run_forever("reaper", reap), name="reaper")
 
     def _register_jobs(self, turns: TurnRunner) -> None:
-        store, jobs, wake_outbox = self._store, self._jobs, self._outbox.wake
+        store, jobs = self._store, self._jobs
         channel, current = self._supervisor.channels.get, self._current
         retention = Retention(store, current, self._folders, self._forget)
         memory = MemoryService(store, current, turns.budgets)
-        jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel, wake_outbox).run)
+        jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel).run)
         jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
         jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
         jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
-        jobs.register(DEPARTURES_JOB, DepartureJobs(store, current, channel, wake_outbox).check, DAY_SECONDS)
+        jobs.register(DEPARTURES_JOB, DepartureJobs(store, current, channel).check, DAY_SECONDS)
         jobs.register(AUDIT_JOB, partial(keep_audit, store, current), ROUND_SECONDS)
         jobs.register(MEMORY_JOB, memory.extract)
         jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
         jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
-        jobs.register(PUSH_JOB, PushJobs(store, current, wake_outbox).send)
-        jobs.register(DIGEST_JOB, DigestJobs(store, current, wake_outbox).run)
+        jobs.register(PUSH_JOB, PushJobs(store, current).send)
+        jobs.register(DIGEST_JOB, DigestJobs(store, current).run)
         jobs.register(TAIL_JOB, self._background.answer_tail)
         jobs.register(WATCH_JOB, WatchJobs(store, current).check)
-
-    def _wake_fired(self, fired: Fired) -> None:
-        """Wake the parts that have new work after schedules fired."""
-        for is_needed, part in ((fired.runs, self._scheduler), (fired.said, self._outbox), (fired.jobs, self._jobs)):
-            if is_needed:
-                part.wake()
 
     async def _forget(self, conversation: str) -> None:
         await self._current.agent.forget(conversation)

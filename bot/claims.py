@@ -315,14 +315,16 @@ def steered_messages(execute: Execute, job: ClaimedRun) -> list[Message]:
     return list(merge_bundles([row for row in rows if row.steered and row.state in kept]).values())
 
 
-def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float) -> bool:
-    """Record the end of a run and release its conversation; return whether there are further messages.
+def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float) -> None:
+    """Record the end of a run and release its conversation.
 
     Raises ClaimLost, which undoes the transaction, when another worker has claimed the conversation.
     """
     state = ConversationState.IDLE if ending.clean else ConversationState.DIRTY
     if ending.state is RunState.WAITING:
         state = ConversationState.WAITING
+    inbox.finish_rows(execute, job.run)
+    conversations.refresh_pending(execute, job.conversation)  # before the release, which wakes only for what is left
     if not conversations.end_claim(execute, job.conversation, job.fence, state, title=ending.title, now=now):
         raise ClaimLost(job.conversation)
     if ending.asks or ending.asked or job.answers or job.resumed:
@@ -331,7 +333,6 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
         questions.replace_questions(
             execute, job.conversation, ending.asks, answered, run=job.run, home=home, requester=requester, now=now
         )
-    inbox.finish_rows(execute, job.run)
     runs.finish_run(execute, job.run, ending.state, now)
     used = usage.usage_of_run(execute, job.run)
     what = {"attempt": job.attempt, "input": used.input, "output": used.output, "calls": used.calls}
@@ -339,7 +340,6 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
     event = replace(event, cost=usage.spent(execute, "turn", str(job.run), 0.0).cost)
     audit.record(execute, event)
     tool_calls.forget_calls(execute, job.conversation)
-    return conversations.refresh_pending(execute, job.conversation)
 
 
 def suspend_run(execute: Execute, job: ClaimedRun) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import logging
 import time
@@ -22,6 +21,7 @@ from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
 from bot.storage.states import InboxState
+from bot.storage.wake_ups import Written
 from bot.work_rights import NOT_ALLOWED, record_refusal
 from catalogue import _
 
@@ -33,15 +33,10 @@ BATCH = 20  # commands read at once
 class CommandRunner:
     """Answers the commands in the inbox."""
 
-    def __init__(self, store: Database, service: CommandService, answered: Callable[[], None]) -> None:
+    def __init__(self, store: Database, service: CommandService) -> None:
         self._store = store
         self._service = service
-        self._answered = answered
-        self._wake = asyncio.Event()
-
-    def wake(self) -> None:
-        """Look for commands."""
-        self._wake.set()
+        self._wake = store.listen(Written.COMMAND)
 
     async def serve(self) -> None:
         """Answer commands until cancelled."""
@@ -71,7 +66,6 @@ class CommandRunner:
             await self._store.run(lambda execute: _report_fault(execute, row, message, name))
         for effect in after:
             effect()
-        self._answered()
 
     def _run(self, execute: Execute, row: InboxRow, message: Message) -> list[Callable[[], None]]:
         """Run a command. Returns what to call after the commit."""

@@ -49,13 +49,11 @@ class DepartureJobs:
         store: Database,
         current: Current,
         channel: Callable[[str], Channel | None],
-        wake_outbox: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._current = current
         self._channel = channel
-        self._wake_outbox = wake_outbox
         self._clock = clock
 
     async def check(self, _: BackgroundJob) -> None:
@@ -83,7 +81,6 @@ class DepartureJobs:
             faults = 0
             if is_gone is not None:
                 await self._store.run(partial(self._record, person=person, is_gone=is_gone))
-                self._wake_outbox()
 
     def _record(self, execute: Execute, person: PersonKey, is_gone: bool) -> None:
         """Store what the platform said. Offboard who is gone for the second day."""

@@ -51,7 +51,6 @@ def forget_command(call: CommandCall) -> str:
         case ["me", "confirm"]:
             chats = [call.thread] if call.message.private else []
             enqueue_forgetting(call.execute, PersonKey(call.thread.channel, person.id), chats, call.thread, person.id)
-            call.after.append(call.service.wake_jobs)
             return _(BEGUN)
         case ["me", "keep"]:
             return _(KEPT)

@@ -159,8 +159,7 @@ class ForgetJobs:
                 call = await self.store.run(partial(forgetting.forget_calls, person=person, key=key, after=call))
             now = time.time()
             work = partial(_finish_conversation, person=person, key=key, counted=self.counted, private=private, now=now)
-            if await self.store.run(work):
-                self.outbox.wake()
+            await self.store.run(work)
         except BaseException:  # others can work there until the job runs again
             await self.store.run(partial(forgetting.release_conversation, key=key))
             raise
@@ -197,7 +196,6 @@ class ForgetJobs:
         is_whole = await overwrite_now(self.databases)
         if given["tell"]:
             await self.store.run(partial(_say_done, thread=Thread.parse(given["tell"]), person=person, whole=is_whole))
-            self.outbox.wake()
         log.info("forget.done")
 
 
@@ -209,8 +207,8 @@ def month_begin(current: Current) -> float:
 
 def _finish_conversation(
     execute: Execute, person: PersonKey, key: str, counted: StillCounted, *, private: bool, now: float
-) -> bool:
-    """Delete the rest of a conversation, and tell others whose questions are closed; return whether it told anybody."""
+) -> None:
+    """Delete the rest of a conversation, and tell others whose questions are closed."""
     row = conversations.find_conversation(execute, key)
     waiting = [] if private or row is None else forgetting.others_who_wait(execute, person, key)
     forgetting.forget_in_conversation(execute, person, key, counted, private=private)
@@ -229,7 +227,6 @@ def _finish_conversation(
                     reply_to=run.reply_to,
                     mention=mention,
                 )
-    return bool(waiting)
 
 
 def _say_done(execute: Execute, thread: Thread, person: PersonKey, *, whole: bool) -> None:
@@ -261,4 +258,4 @@ def register_privacy_jobs(
     upkeep = OverwriteJobs(databases)
     jobs.register(OVERWRITE_JOB, upkeep.overwrite)
     jobs.register(FREE_PAGES_JOB, upkeep.free_pages, every_seconds=FREE_PAGES_SECONDS)
-    jobs.register(EXPORT_JOB, ExportJobs(databases[0], current, outbox.wake).export)
+    jobs.register(EXPORT_JOB, ExportJobs(databases[0], current).export)

@@ -12,9 +12,9 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from agent.skills.library import SkillLibrary
@@ -59,34 +59,23 @@ TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answe
 NOT_ADDRESSED = "not meant"  # why an event was ignored
 
 
-@dataclass(slots=True)
-class Arrived:
-    """The follow-up of a commit: accepted messages with their conversations; whether the bot has enqueued a notice."""
-
-    accepted: list[tuple[str, Message]] = field(default_factory=list)
-    said: bool = False
-
-
-class Next(Protocol):
-    """Wakes the parts that process what arrived."""
-
-    def woken(self, arrived: Arrived) -> None:
-        """Called after the commit."""
+Accepted: TypeAlias = list[tuple[str, Message]]
+"""Messages with their conversations."""
 
 
 class Inbox:
-    """Where channels offer their events."""
+    """Where channels offer their events. `arrived` gets the messages for turns after their commit."""
 
     def __init__(
         self,
         store: Database,
         current: Current,
-        next: Next,
+        arrived: Callable[[Accepted], None],
         console_open: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._current = current
-        self._next = next
+        self._arrived = arrived
         self._console_open = console_open
         self._rates = ToolAndMessageRates(current)
 
@@ -97,28 +86,28 @@ class Inbox:
     async def _receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         now = time.time()
 
-        def work(execute: Execute) -> tuple[list[Receipt], Arrived]:
-            arrived = Arrived()
-            return [self._store_event_safely(execute, event, now, arrived) for event in events], arrived
+        def work(execute: Execute) -> tuple[list[Receipt], Accepted]:
+            accepted: Accepted = []
+            return [self._store_event_safely(execute, event, now, accepted) for event in events], accepted
 
         try:
-            receipts, arrived = await self._store.run(work)
+            receipts, accepted = await self._store.run(work)
         except StorageError as error:
             log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
             raise NotStored(str(error)) from error
         for event, receipt in zip(events, receipts, strict=True):
             log.info("inbox.%s key=%s", receipt, event.key)
-        self._next.woken(arrived)
+        self._arrived([each for each in accepted if each[1].kind in TURN_KINDS])
         return receipts
 
     # Everything below runs inside the transaction, on the database's thread.
 
     def _store_event_safely(
-        self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived
+        self, execute: Execute, event: Message | Unreadable, now: float, accepted: Accepted
     ) -> Receipt:
         """Store an event. One that cannot be stored as it is does not block the others."""
         try:
-            return self._store_event(execute, event, now, arrived)
+            return self._store_event(execute, event, now, accepted)
         except sqlite3.OperationalError:
             raise  # a fault of the database: the channel offers all of them again
         except Exception as error:  # the boundary of one event; it becomes a dead letter
@@ -127,7 +116,7 @@ class Inbox:
             raw = repr(event).encode("utf-8", "backslashreplace")
             return _store_unreadable(execute, Unreadable(channel, event.key, raw, repr(error)), now)
 
-    def _store_event(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
+    def _store_event(self, execute: Execute, event: Message | Unreadable, now: float, accepted: Accepted) -> Receipt:
         if isinstance(event, Unreadable):
             return _store_unreadable(execute, event, now)
         watermarks.advance_watermark(execute, event)
@@ -159,28 +148,27 @@ class Inbox:
             if not may_decide(execute, access, event, decision):
                 return Receipt.IGNORED
             if decision is Decision.PAIRING:
-                return self._decide_pairing(execute, event, now, arrived)
+                return self._decide_pairing(execute, event, now, accepted)
             decided = command_of(execute, event, decision)
             if isinstance(decided, Receipt):
                 return decided
             event = decided
         if not access.may_enter(execute, event):
-            arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
+            pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
         if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
-            arrived.said |= refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
+            refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
             return _ignore_event(execute, event, NOT_ALLOWED, now)
         if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
         conversation = _find_conversation(execute, event, now)
         if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, access, conversation, event, now)):
             return refusal
-        receipt = self._store_message(execute, event, conversation, now, arrived)
+        receipt = self._store_message(execute, event, conversation, now)
         if receipt is Receipt.ACCEPTED:
-            arrived.accepted.append((conversation, event))
+            accepted.append((conversation, event))
             if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
                 questions.record_answers(execute, access, conversation, [event], now)
-                arrived.said = True
         return receipt
 
     def _store_title(self, execute: Execute, event: Message, now: float) -> Receipt:
@@ -205,19 +193,16 @@ class Inbox:
         )
         return Receipt.ACCEPTED
 
-    def _decide_pairing(self, execute: Execute, click: Message, now: float, arrived: Arrived) -> Receipt:
+    def _decide_pairing(self, execute: Execute, click: Message, now: float, accepted: Accepted) -> Receipt:
         """Do what an operator pressed under the question about a stranger."""
         decided = pairing.decide(execute, click, now)
         if decided is None:
             return Receipt.DUPLICATE
-        arrived.said = True
         if isinstance(decided, pairing.Paired) and decided.waiting:
-            arrived.accepted.append(decided.waiting)
+            accepted.append(decided.waiting)
         return Receipt.ACCEPTED
 
-    def _store_message(
-        self, execute: Execute, message: Message, conversation: str, now: float, arrived: Arrived
-    ) -> Receipt:
+    def _store_message(self, execute: Execute, message: Message, conversation: str, now: float) -> Receipt:
         bundle = continues = ""
         if message.kind is Kind.CHAT:
             continues = _open_bundle(execute, message)
@@ -233,22 +218,21 @@ class Inbox:
         if message.kind is Kind.UNSUPPORTED:
             _notify_author(execute, message, lambda: _(UNSUPPORTED, what=_(message.text)), f"in:{row}", now)
             inbox.set_state(execute, row, InboxState.DONE)
-            arrived.said = True
         elif message.kind in TURN_KINDS:
             if bundle:  # every piece waits for the last one
                 inbox.delay_bundle(execute, conversation, bundle, ready)
-            if message.kind is Kind.CHAT and not continues and self._refuse(execute, message, row, received, arrived):
+            if message.kind is Kind.CHAT and not continues and self._refuse(execute, message, row, received):
                 return Receipt.IGNORED
-            self._limit_flood(execute, message, row, now, arrived)
+            self._limit_flood(execute, message, row, now)
             conversations.refresh_pending(execute, conversation)
-        elif self._begins_work(message) and self._refuse(execute, message, row, received, arrived):
+        elif self._begins_work(message) and self._refuse(execute, message, row, received):
             return Receipt.IGNORED
         return Receipt.ACCEPTED
 
     def _begins_work(self, message: Message) -> bool:
         return begins_work(self._current.skills, message)
 
-    def _refuse(self, execute: Execute, message: Message, row: int, received: float, arrived: Arrived) -> bool:
+    def _refuse(self, execute: Execute, message: Message, row: int, received: float) -> bool:
         """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
         self._rates.read_messages(execute, row, received, self._begins_work)
         refused = self._rates.take_message(message, received)
@@ -259,10 +243,9 @@ class Inbox:
         audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, message.thread, message.author.id, what=what))
         notice = partial(refused.sentence, self._current.config.time_zone)
         _notify_author(execute, message, notice, f"rate:{refused.key}:{refused.until:.0f}", received)
-        arrived.said = True
         return True
 
-    def _limit_flood(self, execute: Execute, message: Message, row: int, now: float, arrived: Arrived) -> None:
+    def _limit_flood(self, execute: Execute, message: Message, row: int, now: float) -> None:
         """Delay messages above the limit of a person, and enqueue one notice about it."""
         limits = self._current.limits
         window, allowed = limits.flood_seconds, limits.flood_messages
@@ -272,7 +255,6 @@ class Inbox:
         until = min(outbox.latest_notice(execute, key) + window, now + window)  # less where the clock was set back
         if until < now:
             until = now + window
-            arrived.said = True
             notice = partial(_, FLOOD, count=allowed, seconds=f"{window:g}")
             _notify_author(execute, message, notice, f"{key}{row}", now)
         inbox.delay_row(execute, row, until)

@@ -21,6 +21,7 @@ from bot.background import run_forever, until_stored
 from bot.storage import jobs
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.jobs import BackgroundJob
+from bot.storage.wake_ups import Written
 from channels.shared.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
@@ -55,16 +56,12 @@ class JobWorker:
         self._kinds: dict[str, JobKind] = {}
         self._running = 0
         self._begun = False
-        self._wake = asyncio.Event()
+        self._wake = store.listen(Written.JOB)
         self._tasks = BackgroundTasks()
 
     def register(self, kind: str, handler: JobHandler, every_seconds: float = 0.0) -> None:
         """Run jobs of this kind with `handler`; before `serve`."""
         self._kinds[kind] = JobKind(handler, every_seconds)
-
-    def wake(self) -> None:
-        """Look for jobs that are due."""
-        self._wake.set()
 
     async def serve(self) -> None:
         """Run jobs until cancelled. Jobs that are then running are released and run again after the next start."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -32,7 +31,6 @@ class StoredLiveQuestions:
         steering: StoredSteering,
         limits: ServiceLimits,
         permissions: TurnPermissions,
-        wake_outbox: Callable[[], None],
     ) -> None:
         self.asked: set[str] = set()
         self.permissions = permissions
@@ -40,7 +38,6 @@ class StoredLiveQuestions:
         self._live = live
         self._steering = steering
         self._limits = limits
-        self._wake_outbox = wake_outbox
         self._waiting: dict[str, asyncio.Future[str]] = {}
         self._lock = asyncio.Lock()  # one look at a time: whoever gives up knows that no look has its answer
 
@@ -51,7 +48,6 @@ class StoredLiveQuestions:
         self.asked.add(question.id)
         try:
             await self._account.commit(partial(_ask_at_once, job=self._live.job, ask=question, now=time.time()))
-            self._wake_outbox()
             while True:
                 news = self._live.next_message()
                 was_idle = idle.done()

@@ -52,7 +52,7 @@ class Ping:
 def route_ping(execute: Execute, config: Config, ping: Ping, now: float) -> bool:
     """Send a notification wherever the person wants it. Return whether it belongs into its thread, now.
 
-    The caller posts that one. Wake the outbox and the jobs after the commit.
+    The caller posts that one.
     """
     for target in config.push.targets:
         if ping.event in target.events and (not target.people or ping.person_key in target.people):
@@ -117,10 +117,9 @@ def _enqueue_push(execute: Execute, ping: Ping, to: dict[str, str]) -> None:
 class DigestJobs:
     """Deliver the notifications that were held back."""
 
-    def __init__(self, store: Database, current: Current, wake_outbox: Callable[[], None]) -> None:
+    def __init__(self, store: Database, current: Current) -> None:
         self._store = store
         self._current = current
-        self._wake_outbox = wake_outbox
 
     async def run(self, job: BackgroundJob) -> Callable[[Execute], object]:
         """Return what delivers them together, where the person wants them now."""
@@ -138,7 +137,6 @@ class DigestJobs:
             pings = held_pings.take_held(execute, channel, person)
             for thread, group in groupby(sorted(pings, key=lambda ping: ping.thread), key=lambda ping: ping.thread):
                 self._deliver(execute, known, thread, [*group], now)
-            self._wake_outbox()
 
         return deliver
 

@@ -105,7 +105,6 @@ def _set_times(call: CommandCall, name: str, text: str) -> None:
     people.set_preference(call.execute, call.message, name, value)
     if not value and (known := _known(call)):
         enqueue_digest(call.execute, known, call.now)
-        call.after.append(call.service.wake_jobs)
 
 
 def _known(call: CommandCall) -> PersonRow | None:

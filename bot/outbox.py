@@ -33,6 +33,7 @@ from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.states import OutboxKind, OutboxState
+from bot.storage.wake_ups import Written
 from catalogue import _, list_items, ngettext, use_language
 from channels.base import (
     Channel,
@@ -88,13 +89,9 @@ class Outbox:
         self._current = current
         self._lanes: dict[Thread, Lane] = {}
         self._live: dict[int, Reply] = {}  # run → the reply that streams it
-        self._wake = asyncio.Event()
+        self._wake = store.listen(Written.OUTBOX)
         self._claiming = False
         self._tasks = BackgroundTasks()
-
-    def wake(self) -> None:
-        """Look for new rows."""
-        self._wake.set()
 
     def adopt_reply(self, run: int, reply: Reply) -> None:
         """Deliver the end of `run` through this reply."""
@@ -322,8 +319,6 @@ class Outbox:
         # so they would be edited only.
         durable = state is not OutboxState.SENT or item.kind != OutboxKind.REPLY
         await until_stored("outbox", lambda: self._store.run(work, durable=durable))
-        if state is not OutboxState.SENT:  # a notice may follow from it
-            self.wake()
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
             await asyncio.to_thread(_discard_copies, self._outgoing_files(item))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,6 @@ def export_command(call: CommandCall) -> str:
     person = PersonKey(call.thread.channel, call.message.author.id)
     payload = {"channel": person.channel, "person": person.id, "thread": str(call.thread), "key": call.message.key}
     enqueue_job(call.execute, key=f"{EXPORT_JOB}:{person.key}", kind=EXPORT_JOB, payload=payload)
-    call.after.append(call.service.wake_jobs)
     return _(BEGUN)
 
 
@@ -56,7 +55,6 @@ class ExportJobs:
 
     store: Database
     current: Current
-    wake_outbox: Callable[[], None]
 
     async def export(self, job: BackgroundJob) -> None:
         """Handle a job: write the file and enqueue it. The outbox deletes the copy."""
@@ -69,7 +67,6 @@ class ExportJobs:
 
         key, now = f"export:{given['key']}", time.time()
         await self.store.run(partial(outbox.enqueue_files, thread=thread, payload=payload, key=key, now=now))
-        self.wake_outbox()
 
     async def _write(self, path: Path, person: PersonKey, traces: Traces) -> int:
         """Write the lines, at most MAX_EXPORT_BYTES, and a last one that says whether they are all; return the size."""

@@ -140,12 +140,9 @@ async def probe_target(kind: str, url: str, guard: AddressGuard | None) -> int:
 class PushJobs:
     """Handles the jobs that push. `guard` decides which addresses may be requested."""
 
-    def __init__(
-        self, store: Database, current: Current, wake_outbox: Callable[[], None], guard: AddressGuard | None = None
-    ) -> None:
+    def __init__(self, store: Database, current: Current, guard: AddressGuard | None = None) -> None:
         self._store = store
         self._current = current
-        self._wake_outbox = wake_outbox
         self._guard = guard or AddressGuard()
 
     async def send(self, job: BackgroundJob) -> Callable[[Execute], object] | None:
@@ -210,7 +207,6 @@ class PushJobs:
                 now=time.time(),
                 mention=message.person,
             )
-        self._wake_outbox()
 
 
 def is_bark_server(current: Current, url: str) -> bool:

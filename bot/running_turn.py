@@ -39,7 +39,6 @@ class RunningTurn:
     work: asyncio.Task[None] | None = None
     working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
     has_unread: bool = False  # there may be messages that it has not read
-    more: bool = True  # the conversation may have further messages after this turn
     stopped_by: str = ""
     suspending: bool = False
     _news: asyncio.Future[None] | None = None  # done when the next message arrives

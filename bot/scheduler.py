@@ -20,6 +20,7 @@ from bot.inbox import longest_wait
 from bot.running_turn import RunningTurn
 from bot.storage import conversations, inbox
 from bot.storage.database import Database, Execute
+from bot.storage.wake_ups import Written
 from bot.turn_runner import TurnRunner
 from catalogue import ngettext, use_language
 from channels.base import Reply
@@ -41,7 +42,7 @@ class Scheduler:
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._live: dict[str, RunningTurn] = {}  # conversation → its latest turn
         self._queued: dict[str, Reply] = {}  # queued conversation → the reply that says so
-        self._wake = asyncio.Event()
+        self._wake = store.listen(Written.MESSAGE)
         self._closing = False
         self._tasks = BackgroundTasks()
         self._ready: float | None = None  # when the next unclaimed conversation is ready
@@ -65,13 +66,8 @@ class Scheduler:
     def _longest_wait(self) -> float:
         return longest_wait(self._current.limits)
 
-    def wake(self) -> None:
-        """Look for work."""
-        self._wake.set()
-
     def arrived(self, accepted: Sequence[tuple[str, Message]]) -> None:
-        """Look for work; a running turn of the same conversation is notified of its new messages."""
-        self._wake.set()
+        """Show messages that were stored to the running turn of their conversation."""
         for conversation, message in accepted:
             if live := self._live.get(conversation):
                 live.message_arrived(message)
@@ -136,15 +132,21 @@ class Scheduler:
         queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None
         reply = queued or self._turns.make_reply(job)
         live = RunningTurn(job, reply, self._turns.feed.begin_run(job.run, reply.show), has_unread=job.resumed)
+        before = self._live.get(job.conversation)  # its end is recorded, but not yet cleaned up after
         self._live[job.conversation] = live
-        live.work = self._tasks.start(self._turns.run_turn(live), name=f"turn {job.run}")
+        live.work = self._tasks.start(self._run_turn(live, before), name=f"turn {job.run}")
         live.work.add_done_callback(lambda task: self._turn_ended(live))
+
+    async def _run_turn(self, live: RunningTurn, before: RunningTurn | None) -> None:
+        if before and before.work:
+            await asyncio.wait({before.work})
+        await self._turns.run_turn(live)
 
     def _turn_ended(self, live: RunningTurn) -> None:
         full = len(self._live) >= self._live_limit
         if self._live.get(live.job.conversation) is live:  # else the next turn of its conversation has begun
             del self._live[live.job.conversation]
-        if full or live.more:
+        if full:
             self._wake.set()
 
     async def _tell_waiting(self, now: float) -> None:

@@ -81,7 +81,6 @@ class TurnRunner:
         outbox: Outbox,
         channel: Callable[[str], Channel | None],
         data_dir: Path,
-        wake_jobs: Callable[[], None],
         tasks: CommandTasks | None = None,
         rates: ToolAndMessageRates | None = None,
         parser: ParserProcess | None = None,
@@ -97,7 +96,6 @@ class TurnRunner:
         self._outbox = outbox
         self._channel = channel
         self._data_dir = data_dir
-        self._wake_jobs = wake_jobs
         self._tasks = tasks
         self._parser = parser or ParserProcess()
 
@@ -157,7 +155,7 @@ class TurnRunner:
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._current)
         permissions = TurnPermissions(self._store, self._current, job)
-        ask = StoredLiveQuestions(account, live, steering, limits, permissions, self._outbox.wake)
+        ask = StoredLiveQuestions(account, live, steering, limits, permissions)
         own = TaskSandboxes(self._provider, self._folders, job.conversation, folder)
         return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own, sandbox)
 
@@ -187,10 +185,10 @@ class TurnRunner:
         context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
         await self._rates.read_tools(self._store)
         context.tool_rates = self._rates
-        context.schedules = TurnSchedules(self._store, self._current, job, self._outbox.wake)
+        context.schedules = TurnSchedules(self._store, self._current, job)
         if self._tasks and self._current.config.tasks.per_thread:
             context.background = TurnTasks(self._store, self._current, job, self._tasks)
-        await add_skills(context, self._current, self._store, self._outbox.wake, job)
+        await add_skills(context, self._current, self._store, job)
         inputs = await self._make_inputs(job, channel, work)
         turn = make_turn(job, inputs, channel.window if channel else 0.2)
         if not job.title:
@@ -301,7 +299,7 @@ class TurnRunner:
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
-            live.more = claims.finish_run(execute, job, ending, now)
+            claims.finish_run(execute, job, ending, now)
             release_ended(execute)
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
@@ -334,7 +332,6 @@ class TurnRunner:
         self._outbox.offer(items)
         self.budgets.wake()
         self.feed.end_run(job.run, ending.state)
-        self._wake_jobs()
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",
             ending.state,

@@ -48,7 +48,6 @@ def begin_in_mode(call: CommandCall, mode: Mode) -> str:
         request = replace(request, id="")  # there is no message to reply to
     inbox.store_message(call.execute, request, call.conversation, ready=call.now, received=call.now)
     conversations.refresh_pending(call.execute, call.conversation)
-    call.after.append(call.service.wake_scheduler)
     return _("I'm on it.") if message.native else ""
 
 

@@ -68,7 +68,7 @@ class OddRequest(Exception):
 
 
 class Operations:
-    """What an operator can do, with the service running or not. `changed` wakes the running parts."""
+    """What an operator can do, with the service running or not."""
 
     def __init__(
         self,
@@ -76,13 +76,11 @@ class Operations:
         data_dir: Path,
         folders: ConversationFolders,
         custom_skills: Callable[[], Path],
-        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
         self._folders = folders
         self._custom_skills = custom_skills
-        self._changed = changed
         self._backing_up = asyncio.Lock()
 
     def table(self) -> Mapping[str, Operation]:
@@ -126,7 +124,6 @@ class Operations:
 
         if not await self._store.run(work):
             raise NotFound(_("there is no dead letter {id}: see `fawn dead list`", id=id))
-        self._changed()
         return {"id": id}
 
     async def pair_list(self) -> Answer:
@@ -151,13 +148,11 @@ class Operations:
         person = await self._store.run(decide)
         if person is None:
             raise NotFound(_("this code is unknown, used or older than an hour"))
-        self._changed()
         return _describe_person(person)
 
     async def forget(self, channel: str, person: str) -> Answer:
         """Have the service forget a person, at once or after its next start."""
         await self._store.run(partial(enqueue_forgetting, person=PersonKey(channel, person)))
-        self._changed()
         return {"channel": channel, "person": person}
 
     async def offboard(self, channel: str, person: str, to: str) -> Answer:
@@ -165,7 +160,6 @@ class Operations:
         answer = await self._store.run(partial(offboard_by_command, channel=channel, person=person, to=to))
         if isinstance(answer, str):
             raise NotFound(answer)
-        self._changed()
         return answer
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:

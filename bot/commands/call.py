@@ -27,12 +27,8 @@ class CommandService:
     status: Callable[[], str]  # a few lines for operators: version, model, sandbox, running turns
     health: Callable[[], Health]
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
-    wake_scheduler: Callable[[], None]
     channel: Callable[[str], Channel | None]
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
-    wake_jobs: Callable[[], None] = lambda: None
-    wake_schedules: Callable[[], None] = lambda: None
-    wake_tasks: Callable[[], None] = lambda: None
     stop_task: Callable[[int], None] = lambda _number: None
     take_tool: Callable[[str], float | None] = lambda _tool: None  # counts a call, or returns when there is room
     reload: Callable[[Message], None] = lambda message: None  # reads the configuration again for a command

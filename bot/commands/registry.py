@@ -170,7 +170,6 @@ def _retry_command(call: CommandCall) -> str:
         again = replace(row.message, key=key, time=call.now, resent_by=by, root="", generation=0)
         inbox.store_message(call.execute, again, call.conversation, ready=call.now, received=call.now)
     conversations.refresh_pending(call.execute, call.conversation)
-    call.after.append(call.service.wake_scheduler)
     return _("Trying again.")
 
 

@@ -1,14 +1,12 @@
-"""The clock of the schedules: it looks when the next one is due, and when it is woken.
+"""The clock of the schedules: it looks when the next one is due, and when one has changed.
 
 The rows are the truth (`bot/storage/schedules.py`). APScheduler only keeps the time of the next look.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,8 +14,9 @@ from typing import TYPE_CHECKING
 from agent.imports import import_in_thread
 from bot.background import run_forever
 from bot.current import Current
-from bot.schedules.firing import Fired, fire_due
+from bot.schedules.firing import fire_due
 from bot.storage.database import Database
+from bot.storage.wake_ups import Written
 
 if TYPE_CHECKING:
     from apscheduler.job import Job  # type: ignore[import-untyped]  # it has no stubs
@@ -26,18 +25,13 @@ LOOK_SECONDS = 30.0  # between looks without a wake-up; a clock that was set, an
 
 
 class ScheduleClock:
-    """Fires schedules. `wake_parts` is called after a commit with what follows from it."""
+    """Fires schedules."""
 
-    def __init__(self, store: Database, current: Current, wake_parts: Callable[[Fired], None]) -> None:
+    def __init__(self, store: Database, current: Current) -> None:
         self._store = store
         self._current = current
-        self._wake_parts = wake_parts
-        self._wake = asyncio.Event()
+        self._wake = store.listen(Written.SCHEDULE)
         self._is_first_look = True
-
-    def wake(self) -> None:
-        """Look at once: a schedule has changed."""
-        self._wake.set()
 
     async def serve(self) -> None:
         """Fire until cancelled."""
@@ -60,9 +54,8 @@ class ScheduleClock:
         grace = self._current.config.schedules.grace_minutes * 60
         first = self._is_first_look
         look = partial(fire_due, access=self._current.access, now=now, grace_seconds=grace, at_start=first)
-        fired = await self._store.run(look)
+        next_at = await self._store.run(look)
         self._is_first_look = False
-        self._wake_parts(fired)
-        if fired.next_at is not None and fired.next_at < now + LOOK_SECONDS:
-            job.modify(next_run_time=datetime.fromtimestamp(max(fired.next_at, now), UTC))
+        if next_at is not None and next_at < now + LOOK_SECONDS:
+            job.modify(next_run_time=datetime.fromtimestamp(max(next_at, now), UTC))
         await self._wake.wait()

@@ -10,7 +10,7 @@ from agent.schedules import ScheduleKind
 from bot import deeds, questions
 from bot.commands.call import CommandCall
 from bot.schedules import proposals
-from bot.schedules.firing import Fired, enqueue_check, fire, record_change, withdraw_fire
+from bot.schedules.firing import enqueue_check, fire, record_change, withdraw_fire
 from bot.schedules.timing import next_time
 from bot.schedules.words import describe_line, describe_next, format_times
 from bot.storage import conversations, inbox, languages, people, runs, schedules
@@ -124,7 +124,6 @@ def _ask_agent(call: CommandCall) -> str:
         request = replace(request, id="")  # there is no message to reply to
     inbox.store_message(call.execute, request, call.conversation, ready=call.now, received=call.now)
     conversations.refresh_pending(call.execute, call.conversation)
-    call.after.append(call.service.wake_scheduler)
     return _("I'm on it.") if message.native else ""
 
 
@@ -137,8 +136,6 @@ def _confirm(call: CommandCall, row: ScheduleRow) -> str:
         return _("That time has passed meanwhile. Please ask me again.")
     if confirmed.kind == ScheduleKind.WATCH:  # the first look is what later ones are compared with
         enqueue_check(call.execute, confirmed, call.now)
-        call.after.append(call.service.wake_jobs)
-    call.after.append(call.service.wake_schedules)
     active = _("✓ Schedule {number} is active.", number=confirmed.id)
     return join_sentences(active, describe_next(confirmed.timing, call.now))
 
@@ -167,7 +164,6 @@ def _resume(call: CommandCall, row: ScheduleRow) -> str:
     if at is None:
         return _("Schedule {number} has no further time.", number=row.id)
     schedules.set_schedule_state(call.execute, row.id, ScheduleState.ACTIVE, at)
-    call.after.append(call.service.wake_schedules)
     active = _("✓ Schedule {number} is active.", number=row.id)
     return join_sentences(active, describe_next(row.timing, call.now))
 
@@ -177,12 +173,10 @@ def _run(call: CommandCall, row: ScheduleRow) -> str:
         return _("Schedule {number} waits for a yes of its owner.", number=row.id)
     if schedules.is_busy(call.execute, row):
         return _("I'm still working on it.")
-    fired = Fired()
     with languages.speak_to(call.execute, row.place, row.who.person):
-        fire(call.execute, call.current.access, row, call.now, call.now, fired)
-    if fired.said and row.kind != ScheduleKind.REMINDER:
+        has_fired = fire(call.execute, call.current.access, row, call.now, call.now)
+    if not has_fired and row.kind != ScheduleKind.REMINDER:
         return _("Schedule {number} did not run. It says why where it posts.", number=row.id)
-    call.after.extend((call.service.wake_scheduler, call.service.wake_jobs))
     return _("Schedule {number} runs now.", number=row.id) if row.kind != ScheduleKind.REMINDER else ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from agent.blocks import command_hint
@@ -49,32 +49,22 @@ NO_BUDGET = N_("⏸ Schedule {number} (“{what}”) skips its times for now. {w
 MISSED = N_("⏰ I missed schedule {number} (“{what}”), which was due {time}: I was not running then.")
 
 
-@dataclass(slots=True)
-class Fired:
-    """What a look did: which parts have new work, and when the next schedule is due."""
-
-    runs: bool = False
-    said: bool = False
-    jobs: bool = False
-    next_at: float | None = None
-
-
 def fire_due(
     execute: Execute, access: AccessPolicy, now: float, grace_seconds: float, *, at_start: bool = False
-) -> Fired:
-    """Fire every schedule that is due, up to a limit. `at_start`, the next times of all of them are checked."""
-    fired = Fired()
+) -> float | None:
+    """Fire every schedule that is due, up to a limit; return when the next one is.
+
+    `at_start`, the next times of all of them are checked.
+    """
     _restore_times(execute, now, everything=at_start)
     for row in schedules.due_schedules(execute, now, BATCH):
         try:
             with languages.speak_to(execute, row.place, row.who.person):
-                _fire_in_time(execute, access, row, now, grace_seconds, fired)
+                _fire_in_time(execute, access, row, now, grace_seconds)
         except (TimingError, ValueError) as error:  # it must not block the others
             log.error("schedule.broken id=%d reason=%s", row.id, error)  # noqa: TRY400 — the reason is enough
             pause_and_say(execute, access, row, short_words(row, BROKEN, reason=str(error)), now)
-            fired.said = True
-    fired.next_at = schedules.earliest_fire(execute, now)
-    return fired
+    return schedules.earliest_fire(execute, now)
 
 
 def _restore_times(execute: Execute, now: float, *, everything: bool) -> None:
@@ -93,9 +83,7 @@ def _restore_times(execute: Execute, now: float, *, everything: bool) -> None:
                 schedules.move_next(execute, row, at)
 
 
-def _fire_in_time(
-    execute: Execute, access: AccessPolicy, row: ScheduleRow, now: float, grace_seconds: float, fired: Fired
-) -> None:
+def _fire_in_time(execute: Execute, access: AccessPolicy, row: ScheduleRow, now: float, grace_seconds: float) -> None:
     """Fire a schedule, by its rule about missed times, and move its next time."""
     timing, due, after = row.timing, row.next_at or now, now
     is_made_up = True
@@ -110,48 +98,46 @@ def _fire_in_time(
         after = due
     schedules.move_next(execute, row, next_time(timing, after))
     if is_made_up:
-        fire(execute, access, row, due, now, fired)
+        fire(execute, access, row, due, now)
     elif schedules.worked_until(execute, row.id) > due:  # nobody waits for a time that its own work skipped
         schedules.record_fire(execute, row.id, due, now, FireResult.BUSY)
     elif schedules.record_fire(execute, row.id, due, now, FireResult.MISSED):
         words = short_words(row, MISSED, time=format_times(timing, [due]))
         _say(execute, row, words, f"sched:{row.id}:missed:{due:.0f}", now)
-        fired.said = True
 
 
-def fire(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, now: float, fired: Fired) -> None:
-    """Fire a schedule for one time, once. Without access of its owner, it is paused. Speaks the current language."""
+def fire(execute: Execute, access: AccessPolicy, row: ScheduleRow, due: float, now: float) -> bool:
+    """Fire a schedule for one time, once; return whether it fired, else it was said why not.
+
+    Without access of its owner, it is paused. Speaks the current language.
+    """
     message = make_message(row, due, now)
     if not (access.may_enter(execute, message) and access.may(execute, message.thread, row.owner, Right.SCHEDULE)):
         command = command_hint(f"schedule resume {row.id}")
         words = short_words(row, NO_ACCESS, name=row.name or row.owner, command=command)
         pause_and_say(execute, access, row, words, now)
-        fired.said = True
-        return
+        return False
     costs = row.kind != ScheduleKind.REMINDER
     if costs and (used_up := access.budgets.find_used_up(execute, row.place, row.owner, now)):
         if schedules.record_fire(execute, row.id, due, now, FireResult.NO_BUDGET):
             record_used_up(execute, used_up, row.place, row.owner, "schedule")
             _say_used_up(execute, access, row, used_up, now)
-            fired.said = True
-        return
+        return False
     result = {ScheduleKind.REMINDER: FireResult.SENT, ScheduleKind.WATCH: FireResult.CHECKING}
     kind = ScheduleKind(row.kind)
     if not schedules.record_fire(execute, row.id, due, now, result.get(kind, FireResult.RUN)):
-        return
+        return True
     what: dict[str, int | str] = {"schedule": row.id, "kind": row.kind, "due": round(due)}
     audit.record(execute, AuditEvent(AuditKind.SCHEDULE_FIRED, row.place, row.owner, what=what))
     log.info("schedule.fired id=%d kind=%s late=%.1f", row.id, kind, now - due)
     match kind:
         case ScheduleKind.REMINDER:
             _say(execute, row, f"⏰ {row.what}", f"sched:{row.id}:{due:.3f}", now)
-            fired.said = True
         case ScheduleKind.WATCH:
             enqueue_check(execute, row, due)
-            fired.jobs = True
         case ScheduleKind.WORK:
             begin_run(execute, row, due, now)
-            fired.runs = True
+    return True
 
 
 def _say_used_up(execute: Execute, access: AccessPolicy, row: ScheduleRow, limit: Limit, now: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 
 from agent.blocks import View
@@ -41,10 +40,9 @@ def is_silent(job: ClaimedRun, view: View, collected: Artifacts) -> bool:
 class TurnSchedules:
     """`agent.schedules.Schedules` of one turn. It acts for the requester, and in their place only."""
 
-    def __init__(self, store: Database, current: Current, job: ClaimedRun, wake_outbox: Callable[[], None]) -> None:
+    def __init__(self, store: Database, current: Current, job: ClaimedRun) -> None:
         self._store = store
         self._current = current
-        self._wake_outbox = wake_outbox
         self._who = job.who
         self._run = job.run
         self._conversation = job.conversation
@@ -72,7 +70,6 @@ class TurnSchedules:
             row = await self._store.run(partial(self._propose, request=request, now=now))
         except ProposalRefused as error:
             return f"Not possible: {error}"
-        self._wake_outbox()
         with use_language("en"):
             shown = describe_next(row.timing, now)
         return (
@@ -121,5 +118,4 @@ class TurnSchedules:
             answer = await self._store.run(work)
         except ProposalRefused as error:
             return f"Not possible: {error}"
-        self._wake_outbox()
         return answer

@@ -112,5 +112,4 @@ def request_skill(call: CommandCall, name: str) -> str | None:
     )
     inbox.store_message(call.execute, message, call.conversation, ready=call.now, received=call.now)
     conversations.refresh_pending(call.execute, call.conversation)
-    call.after.append(call.service.wake_scheduler)
     return ""

@@ -46,7 +46,6 @@ def enqueue_change(call: CommandCall, action: str, word: str) -> None:
         expected = pin.hash if pin else ""
     payload = {"action": action, "word": name, "expected": expected, "message": call.message.dump().decode()}
     enqueue_job(call.execute, key=f"{SKILL_JOB}:{call.message.key}", kind=SKILL_JOB, payload=payload)
-    call.after.append(call.service.wake_jobs)
 
 
 class SkillJobs:
@@ -57,12 +56,10 @@ class SkillJobs:
         store: Database,
         library: SkillLibrary,
         find_channel: Callable[[str], Channel | None],
-        wake_outbox: Callable[[], None],
     ) -> None:
         self._store = store
         self._library = library
         self._find_channel = find_channel
-        self._wake_outbox = wake_outbox
 
     async def run(self, job: BackgroundJob) -> None:
         """Make the change and enqueue its answer. A failure that another try may mend raises."""
@@ -84,7 +81,6 @@ class SkillJobs:
                 audit.record(execute, event)
 
         await self._store.run(work)
-        self._wake_outbox()
 
     async def _change(self, arguments: dict[str, str], message: Message) -> Answer | SkillChange:
         word, library = arguments["word"], self._library

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -35,9 +35,7 @@ def skill_folders(config: Config) -> SkillFolders:
     return SkillFolders(Path(config.skills.custom), tuple(Path(folder) for folder in config.skills.folders))
 
 
-async def add_skills(
-    context: TurnContext, current: Current, store: Database, wake_outbox: Callable[[], None], job: ClaimedRun
-) -> None:
+async def add_skills(context: TurnContext, current: Current, store: Database, job: ClaimedRun) -> None:
     """Give a turn the present skills: their list in its brief, and the right to propose others."""
     library, config = current.skills, current.config.skills
     if library is None:
@@ -48,7 +46,6 @@ async def add_skills(
         source = f"proposed in {job.thread} for {job.requester}"
         change = await run_file_work(stage_files, library, name, files, source)
         await store.run(partial(_show_proposal, change=change, current=current, job=job))
-        wake_outbox()
 
     allow = allowed_skills(current.config, job.agent, job.role)
     skills = TurnSkills(await library.refresh(), allow, propose if config.evolution else None)

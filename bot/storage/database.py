@@ -1,7 +1,8 @@
 """The database: SQLite through aiosqlite, a whole transaction in one thread hop, group commit.
 
 A unit of work is a function of `execute`; concurrent ones share one BEGIN … COMMIT and so one fsync. SQL is written
-once, with named parameters, in the subset that SQLite and PostgreSQL share.
+once, with named parameters, in the subset that SQLite and PostgreSQL share. After a commit, whoever listens to what it
+wrote is woken (`wake_ups.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ import aiosqlite
 
 from agent.context import Execute
 from bot.storage import upkeep
+from bot.storage.wake_ups import TABLES, Written, create_triggers
 from catalogue import N_, LocalizedError
 
 __all__ = ["DataDirLocked", "DataLock", "Database", "Execute", "Row", "StatementError", "StorageError"]
@@ -86,6 +88,7 @@ class Database:
         self._batch = Batch([])  # the one that the connection commits
         self._wake = asyncio.Event()
         self._closing = False
+        self._listeners: dict[Written, list[asyncio.Event]] = {}
         self._connection: aiosqlite.Connection | None = None
         self._writer: asyncio.Task[None]
 
@@ -107,7 +110,27 @@ class Database:
 
     async def _connect(self) -> aiosqlite.Connection:
         factory = partial(BatchConnection, lambda: self._batch, self._busy_timeout_seconds)
-        return await aiosqlite.connect(self._path, isolation_level=None, factory=factory)
+        connection = await aiosqlite.connect(self._path, isolation_level=None, factory=factory)
+        try:
+            await _create_triggers(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    def listen(self, written: Written) -> asyncio.Event:
+        """Return an event that is set after each commit that wrote such rows, on the loop's thread.
+
+        Whoever waits for it clears it before a look at the rows: what is written during the look is looked at again.
+        """
+        event = asyncio.Event()
+        self._listeners.setdefault(written, []).append(event)
+        return event
+
+    def _wake_listeners(self, kinds: Iterable[Written]) -> None:
+        for kind in kinds:
+            for event in self._listeners.get(kind, ()):
+                event.set()
 
     async def run(self, work: Callable[[Execute], T], *, durable: bool = True) -> T:
         """Run `work` in a transaction and commit it.
@@ -201,6 +224,7 @@ class Database:
                     await self._commit(self._batch)
                     for (_, _, future), outcome in zip(waiting, self._batch.outcomes, strict=True):
                         _settle(future, outcome)
+                    self._wake_listeners(self._batch.written)
         finally:
             self._closing = True
             await self._disconnect()
@@ -230,6 +254,13 @@ class Database:
             log.error("store.not_closed reason=%s", error)  # noqa: TRY400 — the reason is enough
 
 
+async def _create_triggers(connection: aiosqlite.Connection) -> None:
+    """Have the connection mark the transactions that write what a reader waits for."""
+    for table in TABLES:
+        if await connection.execute_fetchall(f"PRAGMA table_info({table})"):  # another database has no such table
+            await connection.executescript(";".join(create_triggers(table)))
+
+
 def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
     value, error = outcome
     if future.done():  # its caller was cancelled; the work is committed nevertheless
@@ -241,12 +272,13 @@ def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
 
 
 class Batch:
-    """Units of work that share one transaction, and their outcomes afterwards."""
+    """Units of work that share one transaction; afterwards, their outcomes and the kinds of rows that they wrote."""
 
     def __init__(self, works: Sequence[Work], durable: bool = True) -> None:
         self.works = works
         self.durable = durable
         self.outcomes: Sequence[Outcome] = ()
+        self.written: Collection[Written] = ()
 
     def fail(self, error: BaseException) -> None:
         """End every unit of work with StorageError."""
@@ -280,11 +312,13 @@ class BatchConnection(sqlite3.Connection):
         super().__init__(*args, **options)
         self._next_batch = next_batch
         self._durable = True
+        self._written: set[Written] = set()  # by the present transaction
         self.row_factory = sqlite3.Row
         busy = f"busy_timeout={busy_timeout_seconds * 1000:.0f}"
         try:
             for pragma in (*NEW_FILE_PRAGMAS, "journal_mode=WAL", "synchronous=FULL", busy, "temp_store=MEMORY"):
                 self.execute(f"PRAGMA {pragma}").fetchall()
+            self.create_function("pg_notify", 2, lambda kind, _payload: self._written.add(Written(kind)))
         except sqlite3.Error:
             self.close()
             raise
@@ -299,10 +333,11 @@ class BatchConnection(sqlite3.Connection):
             if batch.durable is not self._durable:  # every commit with FULL syncs the commits before it, too
                 self.execute("PRAGMA synchronous=FULL" if batch.durable else "PRAGMA synchronous=NORMAL")
                 self._durable = batch.durable
+            self._written.clear()
             self.execute("BEGIN IMMEDIATE")
             outcomes = [self._run_unit(work, alone=len(batch.works) == 1) for work in batch.works]
             super().commit()
-            batch.outcomes = outcomes
+            batch.outcomes, batch.written = outcomes, frozenset(self._written)
         except BaseException as error:  # noqa: BLE001 — locked, full, read-only, broken: every caller gets an answer
             batch.fail(error)
             self.rollback()
@@ -311,12 +346,14 @@ class BatchConnection(sqlite3.Connection):
         """Run one unit of work. Raises what concerns the whole batch; returns an error of `work` itself."""
         if not alone:
             self.execute("SAVEPOINT work")
+        before = frozenset(self._written)
         try:
             value = work(self._execute)
             self._check_transaction()
         except sqlite3.OperationalError:
             raise  # the disk's or the lock's fault, not this caller's
         except Exception as error:  # noqa: BLE001 — a caller's own error is handed back to that caller
+            self._written &= before
             if alone:
                 self.rollback()
                 self.execute("BEGIN IMMEDIATE")

@@ -59,7 +59,7 @@ class JobCounts:
 def enqueue_job(
     execute: Execute, *, key: str, kind: str, payload: Mapping[str, Any], due: float = 0.0, keep: bool = False
 ) -> None:
-    """Enqueue a job. `due` is in unix time, 0 means at once. Wake the worker after the commit.
+    """Enqueue a job. `due` is in unix time, 0 means at once.
 
     A job with the same key is replaced, and its attempts count anew; if it is running, it runs once more afterwards.
     With `keep`, it stays as it is.

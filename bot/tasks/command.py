@@ -82,7 +82,6 @@ def task_command(call: CommandCall) -> str:
     if row.kind != TaskKind.COMMAND or row.shown == TaskState.QUEUED:
         return line
     enqueue_tail(call.execute, row.id, line, call.message.key, str(call.thread))
-    call.after.append(call.service.wake_jobs)
     return ""
 
 
@@ -156,7 +155,6 @@ def _retry(call: CommandCall, row: TaskRow) -> str:
         number = retry_task(call.execute, call.current, row, key, call.now, take_tool)
     except TaskRefused as error:
         return str(error)
-    call.after.extend([call.service.wake_tasks, call.service.wake_scheduler])
     return _("Trying again as task {number}.", number=number)
 
 

@@ -66,16 +66,15 @@ async def read_tail(folders: ConversationFolders, folder: Path, number: int) -> 
     return "\n".join(lines[-MAX_TAIL_LINES:]).strip("\n")
 
 
-def record_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float) -> bool:
-    """Record the end of a command and report it, unless its end is recorded. Return whether the agent continues."""
+def record_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float) -> None:
+    """Record the end of a command and report it, unless its end is recorded. The agent continues if it is to."""
     is_first, known = _report_end(execute, config, row, end, now), tasks.find_task(execute, row.id)
     follow_up = known.follow_up if known and row.follow_up else ""  # a stop takes it back while the command runs
     if not is_first or not follow_up or end.state is TaskState.LOST:
-        return False
+        return
     path = log_path(row.id)
     text = FOLLOW_UP.format(request=follow_up, number=row.id, state=end.state, code=end.exit_code, path=path)
     store_follow_up(execute, row, text, now)
-    return True
 
 
 def report_lost(execute: Execute, config: Config, now: float) -> None:

@@ -22,12 +22,12 @@ from bot.budget_limits import record_used_up
 from bot.config.team import Right
 from bot.current import Current
 from bot.data_dir import conversation_folder
-from bot.schedules.firing import Fired
 from bot.storage import languages, outbox, tasks
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.states import TaskState
 from bot.storage.tasks import TaskRow
+from bot.storage.wake_ups import Written
 from bot.tasks import reports
 from bot.tasks.reports import TaskEnd, log_path
 from bot.tasks.starting import is_forbidden
@@ -58,30 +58,16 @@ class CommandTasks:
         current: Current,
         folders: ConversationFolders,
         data_dir: Path,
-        wake: Callable[[Fired], None],
         stop_run: Callable[[int, str], None],
     ) -> None:
-        self._wake_parts = wake
         self.stop_run = stop_run
         self._store = store
         self._current = current
         self._folders = folders
         self._data_dir = data_dir
-        self._wake = asyncio.Event()
+        self._wake = store.listen(Written.TASK)
         self._running: dict[int, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
-
-    def wake(self) -> None:
-        """Look for queued commands."""
-        self._wake.set()
-
-    def wake_scheduler(self) -> None:
-        """Look for messages that a run answers."""
-        self._wake_parts(Fired(runs=True))
-
-    def wake_outbox(self) -> None:
-        """Look for notices."""
-        self._wake_parts(Fired(said=True))
 
     def stop(self, number: int) -> None:
         """Kill a command whose end is recorded."""
@@ -112,7 +98,6 @@ class CommandTasks:
             now = time.time()
             if end := await self._store.run(partial(self._find_objection, number=number, now=now)):
                 self.stop(number)
-                self._wake_parts(Fired(said=True, jobs=True))
                 log.info("task.stopped id=%d reason=%s", number, end.reason)
 
     def _find_objection(self, execute: Execute, number: int, now: float) -> TaskEnd | None:
@@ -145,9 +130,8 @@ class CommandTasks:
             log.exception("task.fault id=%d", row.id)
             end = TaskEnd(TaskState.FAILED, reason=FAULT)
         record = partial(reports.record_end, config=self._current.config, row=row, end=end, now=time.time())
-        continues = await until_stored("task", lambda: self._store.run(record))
+        await until_stored("task", lambda: self._store.run(record))
         log.info("task.%s id=%d", end.state, row.id)
-        self._wake_parts(Fired(runs=continues, said=True, jobs=True))
 
     def _refuse(self, execute: Execute, row: TaskRow) -> TaskEnd | None:
         """Return the end of a command that a rule or a role forbids now: it may have waited through a restart."""
@@ -200,7 +184,6 @@ class CommandTasks:
             with languages.speak_to(execute, row.place, row.who.person):
                 text = "\n".join([words, reports.fence(tail) if tail else _(NO_OUTPUT)])
                 outbox.enqueue_notice(execute, thread, text, key=job.key, now=time.time())
-            self._wake_parts(Fired(said=True))
 
         return enqueue
 

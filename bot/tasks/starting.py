@@ -76,7 +76,7 @@ class Worker:
 def start_command(
     execute: Execute, current: Current, who: TaskPlace, key: str, title: str, command: str, follow_up: str, now: float
 ) -> int:
-    """Queue a command and return its number; wake the runner after the commit. Raises TaskRefused."""
+    """Queue a command and return its number. Raises TaskRefused."""
     if found := tasks.find_started(execute, key):
         return found.id
     _check_limits(execute, current, who)

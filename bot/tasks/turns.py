@@ -44,7 +44,6 @@ class TurnTasks:
         number = await self._start(start, key)
         if isinstance(number, str):
             return number
-        self._runner.wake()
         then = "You continue then." if follow_up else "You are not told."
         return (
             f"Started as background task {number}. Its output goes to {log_path(number)}. The person gets a message"
@@ -60,7 +59,6 @@ class TurnTasks:
         )
         if isinstance(number, str):
             return number
-        self._runner.wake_scheduler()
         return f"Started as background task {number}. The person gets its result as a message. Do not wait for it."
 
     async def _start(self, start: Callable[..., int], key: str) -> int | str:
@@ -80,7 +78,6 @@ class TurnTasks:
         except TaskRefused as error:
             if error.used_up:
                 await self._store.run(partial(self._tell, used_up=error.used_up))
-                self._runner.wake_outbox()
             return f"Not possible: {error}"
 
     def _tell(self, execute: Execute, used_up: UsedUp) -> None:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent.messages import Author, Kind, Message, Origin, Thread
+from bot.storage import conversations, inbox, jobs, outbox
 from bot.storage.database import Database, Execute, StatementError, StorageError
 from bot.storage.migrate import migrate_database
+from bot.storage.rows import insert_row
+from bot.storage.states import OutboxState
+from bot.storage.wake_ups import Written
 
 Make = Callable[[Path], AbstractAsyncContextManager[Database]]
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
@@ -121,3 +129,143 @@ async def test_a_locked_database_raises_and_then_works_again(tmp_path: Path) -> 
         holder.close()
         await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
         assert await store.run(threads) == ["a"]
+
+
+# ------------------------------------------------------------ who is woken
+
+
+MESSAGE = Message(Thread("test", "1", "c"), "k", "1", Author("7", "Jane"), "hi", 1.0, origin=Origin.PERSON)
+TASK = {"kind": "command", "state": "queued", "channel": "test", "person": "7", "thread": "test/1/c/", "created": 1.0}
+SCHEDULE = {"state": "active", "next_at": 5.0, "thread": "test/1/c/", "created": 1.0, "owner": "7", "channel": "test"}
+
+
+def pend(execute: Execute) -> None:
+    conversation = conversations.current_conversation(execute, MESSAGE.thread, 1.0)
+    inbox.store_message(execute, MESSAGE, conversation, ready=1.0, received=1.0)
+    conversations.refresh_pending(execute, conversation)
+
+
+def command(execute: Execute) -> None:
+    inbox.store_message(execute, replace(MESSAGE, kind=Kind.COMMAND), "c", ready=1.0, received=1.0)
+
+
+def insert(table: str, row: dict[str, Any]) -> Callable[[Execute], object]:
+    """Insert a row; what is not given and has no default is empty."""
+
+    def work(execute: Execute) -> None:
+        columns = execute(f"PRAGMA table_info({table})", {})
+        needed = {each["name"]: "" for each in columns if each["notnull"] and each["dflt_value"] is None}
+        values = needed | row
+        values.pop("id", None)
+        insert_row(execute, table, "id", values)
+
+    return work
+
+
+def notice(execute: Execute) -> None:
+    outbox.enqueue_notice(execute, MESSAGE.thread, "Hello", key="n", now=1.0)
+
+
+WRITERS: dict[Written, Callable[[Execute], object]] = {
+    Written.COMMAND: command,
+    Written.MESSAGE: pend,
+    Written.OUTBOX: notice,
+    Written.JOB: lambda execute: jobs.enqueue_job(execute, key="j", kind="k", payload={}, due=9e9),
+    Written.SCHEDULE: insert("schedules", SCHEDULE),
+    Written.TASK: insert("tasks", TASK),
+}
+
+
+def listen(store: Database) -> dict[Written, asyncio.Event]:
+    return {written: store.listen(written) for written in Written}
+
+
+def woken(events: dict[Written, asyncio.Event]) -> set[Written]:
+    return {written for written, event in events.items() if event.is_set()}
+
+
+@pytest.mark.parametrize("written", Written)
+async def test_what_was_written_wakes_its_reader_and_no_other_one(store: Database, written: Written) -> None:
+    events = listen(store)
+    await store.run(WRITERS[written])
+    assert woken(events) == {written}
+
+
+@pytest.mark.parametrize("written", Written)
+async def test_readers_are_woken_after_the_commit_and_never_before(store: Database, written: Written) -> None:
+    """The unit waits on the database's thread while the loop runs."""
+    events, wrote, go_on = listen(store), threading.Event(), threading.Event()
+
+    def work(execute: Execute) -> None:
+        WRITERS[written](execute)
+        wrote.set()
+        assert go_on.wait(10)
+
+    running = asyncio.create_task(store.run(work))
+    assert await asyncio.to_thread(wrote.wait, 10)
+    assert not woken(events)
+    go_on.set()
+    await running
+    assert woken(events) == {written}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_rollback_wakes_nobody(store: Database, shared: bool) -> None:
+    """Also where the failing unit shares its commit with another one."""
+    events = listen(store)
+
+    def fail(execute: Execute) -> None:
+        for write in WRITERS.values():
+            write(execute)
+        raise LookupError
+
+    good = store.run(lambda execute: jobs.enqueue_job(execute, key="a", kind="k", payload={}))
+    units = [store.run(fail), *([good] if shared else [])]
+    if not shared:
+        good.close()
+    outcomes = await asyncio.gather(*units, return_exceptions=True)
+    assert isinstance(outcomes[0], LookupError)
+    assert woken(events) == ({Written.JOB} if shared else set())
+
+
+async def test_a_commit_that_fails_wakes_nobody(tmp_path: Path) -> None:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db", busy_timeout_seconds=0.05) as store:
+        events = listen(store)
+        other = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageError):
+            await store.run(notice)
+        assert not woken(events)
+        other.execute("ROLLBACK")
+        other.close()
+        await store.run(notice)
+        assert woken(events) == {Written.OUTBOX}
+
+
+async def test_readers_are_woken_also_after_the_file_was_rewritten(store: Database) -> None:
+    events = listen(store)
+    await store.compact()
+    for event in events.values():
+        event.clear()
+    await store.run(notice)
+    assert woken(events) == {Written.OUTBOX}
+
+
+async def test_what_changes_nothing_for_a_reader_does_not_wake_it(store: Database) -> None:
+    for write in WRITERS.values():
+        await store.run(write)
+    events = listen(store)
+
+    def work(execute: Execute) -> None:
+        conversation = conversations.current_conversation(execute, MESSAGE.thread, 1.0)
+        conversations.refresh_pending(execute, conversation)
+        for row in outbox.claim_rows(execute, 10):
+            outbox.record_attempt(execute, row.id, 1, "later")
+            outbox.end_row(execute, row.id, OutboxState.SENT, "")
+        execute("UPDATE schedules SET name='J'", {})
+        execute("UPDATE tasks SET state='running'", {})
+        execute("UPDATE inbox SET state=1", {})
+
+    await store.run(work)
+    assert not woken(events)

@@ -1,12 +1,9 @@
-"""An inbox listener that does nothing, for tests of inbox and leases."""
+"""What follows a commit of the inbox where no scheduler serves: nothing."""
 
 from __future__ import annotations
 
-from bot.inbox import Arrived
+from bot.inbox import Accepted
 
 
-class IdleListener:
-    """`bot.inbox.Next`."""
-
-    def woken(self, arrived: Arrived) -> None:
-        pass
+def ignore_arrivals(_accepted: Accepted) -> None:
+    """See `bot.inbox.Inbox`."""

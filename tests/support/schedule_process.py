@@ -23,7 +23,7 @@ async def main(folder: Path, begin: float, steps: int) -> None:
     async with Database(folder / "fawn.db", busy_timeout_seconds=30) as store:
         for step in range(1, steps + 1):
             look = partial(fire_due, access=access, now=begin + 60.0 * step, grace_seconds=3600.0)
-            while (await store.run(look, durable=False)).said:
+            while (next_at := await store.run(look, durable=False)) is not None and next_at <= begin + 60.0 * step:
                 pass
 
 

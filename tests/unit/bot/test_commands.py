@@ -20,13 +20,14 @@ from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.storage import conversations, runs, transcripts
 from bot.storage.database import Database, Execute
+from bot.storage.inbox import pending_commands
 from bot.storage.jobs import enqueue_job
 from bot.storage.migrate import migrate_database
 from bot.storage.states import EntryKind, RunState
 from bot.storage.transcripts import TranscriptEntry
 from channels.base import Health
 from tests.support.current_config import OPEN_ACCESS, current_of
-from tests.support.idle_listener import IdleListener
+from tests.support.idle_listener import ignore_arrivals
 
 HELP = Message(
     Thread("telegram", "1", "42"),
@@ -42,9 +43,7 @@ HELP = Message(
 
 
 CURRENT = current_of(ServiceLimits(notify_seconds=0.0), telegram=AccessConfig(open=True, operators=("boss",)))
-IDLE_SERVICE = CommandService(
-    CURRENT, lambda: "Fawn 1", lambda: Health.READY, lambda run, by: None, lambda: None, lambda name: None
-)
+IDLE_SERVICE = CommandService(CURRENT, lambda: "Fawn 1", lambda: Health.READY, lambda run, by: None, lambda name: None)
 
 
 @pytest.fixture
@@ -55,20 +54,19 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 @asynccontextmanager
-async def answering(store: Database, count: int, service: CommandService = IDLE_SERVICE) -> AsyncIterator[None]:
-    """Serve commands from the end of the block on, until `count` were answered."""
-    done = asyncio.Semaphore(0)
+async def answering(store: Database, service: CommandService = IDLE_SERVICE) -> AsyncIterator[None]:
+    """Serve commands from the end of the block on, until all are answered."""
     yield
-    serving = asyncio.create_task(CommandRunner(store, service, done.release).serve())
+    serving = asyncio.create_task(CommandRunner(store, service).serve())
     async with asyncio.timeout(5):
-        for _ in range(count):
-            await done.acquire()
+        while await store.run(lambda execute: pending_commands(execute, 1)):
+            await asyncio.sleep(0.01)
     serving.cancel()
     await asyncio.wait([serving])
 
 
 async def receive(store: Database, *messages: Message) -> None:
-    await Inbox(store, CURRENT, IdleListener()).receive(messages)
+    await Inbox(store, CURRENT, ignore_arrivals).receive(messages)
 
 
 async def said(store: Database) -> list[str]:
@@ -77,7 +75,7 @@ async def said(store: Database) -> list[str]:
 
 
 async def test_a_damaged_command_does_not_block_others(store: Database) -> None:
-    async with answering(store, 2):
+    async with answering(store):
         await receive(store, HELP, replace(HELP, key="k2"))
         await store.run(lambda execute: execute("UPDATE inbox SET payload='' WHERE id=1", {}))
     damaged, answered = await said(store)
@@ -99,12 +97,12 @@ async def test_a_command_beside_the_threads_names_those_that_run(store: Database
             runs.create_run(execute, number + 100, key, command, state, now=0.0)
 
         await store.run(begin)
-    async with answering(store, 1):
+    async with answering(store):
         await receive(store, command)
     [words] = await said(store)
     assert "Running threads: “Deploy”, “Fix the build”. Send" in words
     assert words.startswith("Nothing is running here." if name == "stop" else "Each thread here is a conversation")
-    async with answering(store, 1):
+    async with answering(store):
         await receive(store, replace(command, key="k10", private=True, thread=Thread("telegram", "1", "43")))
     assert (await said(store))[1] in (
         "Nothing is running here.",
@@ -114,7 +112,7 @@ async def test_a_command_beside_the_threads_names_those_that_run(store: Database
 
 async def test_a_search_names_ten_entries_at_most_without_their_formatting(store: Database) -> None:
     texts = [f"{'x' * 300} **Budget** `{number}` {'y' * 300}" for number in range(11)]
-    async with answering(store, 3):
+    async with answering(store):
         await receive(store, replace(HELP, text="search budget"), replace(HELP, key="k2", text="search"))
         key = await store.run(lambda execute: conversations.current_conversation(execute, HELP.thread, 0.0))
         entries = [TranscriptEntry(f"{n}", EntryKind.MESSAGE, text, 0.0, "42", "Jane") for n, text in enumerate(texts)]
@@ -132,7 +130,7 @@ async def test_a_search_names_ten_entries_at_most_without_their_formatting(store
 
 async def test_a_command_that_fails_in_the_database_is_rolled_back_alone(store: Database) -> None:
     refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF model ON conversations BEGIN SELECT RAISE(ABORT, '!'); END"
-    async with answering(store, 3):
+    async with answering(store):
         await receive(store, replace(HELP, text="model demo"), replace(HELP, key="k2"), replace(HELP, key="k3"))
         await store.run(lambda execute: execute(refuse, {}))
     failed, *answered = await said(store)
@@ -142,7 +140,7 @@ async def test_a_command_that_fails_in_the_database_is_rolled_back_alone(store: 
 
 async def test_operators_see_the_background_jobs_in_the_status(store: Database) -> None:
     status = replace(HELP, text="status")
-    async with answering(store, 2):
+    async with answering(store):
         await receive(store, status, replace(status, key="k2", author=Author("boss", "Ann")))
         await store.run(lambda execute: enqueue_job(execute, key="k", kind="title", payload={}))
     mine, bosses = await said(store)
@@ -152,7 +150,7 @@ async def test_operators_see_the_background_jobs_in_the_status(store: Database) 
 
 async def choose(store: Database, words: str, message: Message = HELP) -> str:
     number = f"language {len(await said(store))}"
-    async with answering(store, 1):
+    async with answering(store):
         await receive(store, replace(message, key=number, text=f"language {words}"))
     return (await said(store))[-1]
 
@@ -190,7 +188,7 @@ async def test_an_operator_chooses_the_language_of_a_group(store: Database) -> N
 async def test_a_mode_begins_with_the_words_of_its_command(store: Database, mode: str) -> None:
     command = replace(HELP, text=f"{mode} write the report", key="k2", id="2")
     await receive(store, command)
-    async with answering(store, 1):
+    async with answering(store):
         pass
     [job] = await store.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "w", time.time(), 10.0, 1))
     [message] = job.messages
@@ -202,11 +200,11 @@ async def test_a_mode_begins_with_the_words_of_its_command(store: Database, mode
 @pytest.mark.parametrize("mode", ["plan", "goal"])
 async def test_a_mode_needs_words_and_does_not_begin_while_work_goes_on(store: Database, mode: str) -> None:
     await receive(store, replace(HELP, text=mode, key="k2"), replace(HELP, kind=Kind.CHAT, text="hello", key="k3"))
-    async with answering(store, 1):
+    async with answering(store):
         pass
     await store.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "w", time.time(), 10.0, 1))
     await receive(store, replace(HELP, text=f"{mode} more", key="k4"), replace(HELP, text=mode, key="k5", native=True))
-    async with answering(store, 2):
+    async with answering(store):
         pass
     usage, busy, again = await said(store)
     assert f"`/{mode} WORDS`" in usage
@@ -218,7 +216,7 @@ async def test_a_mode_needs_words_and_does_not_begin_while_work_goes_on(store: D
 
 async def test_a_command_of_a_person_who_lost_their_access_meanwhile_has_no_effect(store: Database) -> None:
     closed = replace(IDLE_SERVICE, current=current_of(telegram=AccessConfig(operators=("boss",))))
-    async with answering(store, 2, closed):
+    async with answering(store, closed):
         await receive(store, HELP, replace(HELP, key="k2", text="whoami", author=Author("boss", "Boss")))
     [words] = await said(store)
     assert words.startswith("You are Boss")
@@ -229,7 +227,7 @@ async def test_a_command_of_a_person_who_lost_their_access_meanwhile_has_no_effe
 async def test_a_number_that_no_row_can_have_is_unknown(store: Database) -> None:
     huge = "9" * 30
     words = (f"schedule pause {huge}", f"task {huge}", f"memory forget {huge}")
-    async with answering(store, len(words)):
+    async with answering(store):
         await receive(store, *(replace(HELP, key=text, text=text) for text in words))
     assert [f"{huge} here" in text for text in await said(store)] == [True, True, False]
     assert not [text for text in await said(store) if "failed on my side" in text]

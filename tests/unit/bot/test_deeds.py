@@ -32,7 +32,7 @@ from bot.storage.transcripts import TranscriptEntry
 from channels.base import Health
 from sandbox.disk.loop_images import LoopImageFolders
 from tests.support.current_config import current_of
-from tests.support.idle_listener import IdleListener
+from tests.support.idle_listener import ignore_arrivals
 
 ROOT = Path(__file__).parents[3]
 GROUP = Thread("telegram", "1", "-5")
@@ -76,16 +76,14 @@ class Team:
         )
         current = current_of(telegram=ACCESS)
         service = CommandService(
-            current, lambda: "state of the service", lambda: Health.READY, lambda run, by: None, lambda: None,
+            current, lambda: "state of the service", lambda: Health.READY, lambda run, by: None,
             lambda name: None, reload=self.reloads.append,
         )  # fmt: skip
-        await Inbox(self.store, current, IdleListener()).receive([event])
-        waiting = len(await self.store.run(lambda execute: inbox.pending_commands(execute, 9)))
-        done = asyncio.Semaphore(0)
-        serving = asyncio.create_task(CommandRunner(self.store, service, done.release).serve())
+        await Inbox(self.store, current, ignore_arrivals).receive([event])
+        serving = asyncio.create_task(CommandRunner(self.store, service).serve())
         async with asyncio.timeout(10):
-            for _ in range(waiting):
-                await done.acquire()
+            while await self.store.run(lambda execute: inbox.pending_commands(execute, 1)):
+                await asyncio.sleep(0.01)
         serving.cancel()
         await asyncio.wait([serving])
         return "\n".join((await self.said())[before:])

@@ -38,7 +38,7 @@ class Office:
         self.now = time.time()
         access = AccessConfig(open=True, operators=(BOSS,))
         connected = {"slack": rig.channel}.get
-        self._jobs = DepartureJobs(store, current_of(slack=access), connected, lambda: None, lambda: self.now)
+        self._jobs = DepartureJobs(store, current_of(slack=access), connected, lambda: self.now)
 
     def prepare(self, execute: Execute) -> None:
         for owner in (JANE, GONE):

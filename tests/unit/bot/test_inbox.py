@@ -14,7 +14,7 @@ from agent.blocks import Final
 from agent.messages import ANYWHERE, Author, Kind, Message, Origin, Thread, Unreadable
 from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ServiceLimits
-from bot.inbox import Arrived, Inbox
+from bot.inbox import Accepted, Inbox
 from bot.storage import conversations
 from bot.storage import people as stored_people
 from bot.storage.database import Database, Execute
@@ -25,7 +25,7 @@ from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, Receipt
 from tests.support.current_config import current_of
-from tests.support.idle_listener import IdleListener
+from tests.support.idle_listener import ignore_arrivals
 
 THREAD = Thread("telegram", "1", "42")
 HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON)
@@ -39,7 +39,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 def inbox(store: Database, access: AccessConfig | None = None) -> Inbox:
-    return Inbox(store, current_of(telegram=access or AccessConfig(open=True)), IdleListener())
+    return Inbox(store, current_of(telegram=access or AccessConfig(open=True)), ignore_arrivals)
 
 
 async def said(store: Database) -> list[str]:
@@ -104,7 +104,7 @@ async def test_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) ->
         "  slack: {bot_token: xoxb-b, app_token: xapp-a, access: {allow: [123], pairing: false}}\n"
     )
     [entry] = load_config(file, {}).channels
-    entrance = Inbox(store, current_of(slack=entry.access), IdleListener())
+    entrance = Inbox(store, current_of(slack=entry.access), ignore_arrivals)
     slack = replace(GROUP, thread=Thread("slack", "T1", "C1", "1.2"), author=Author("123", "Jane"))
     assert await entrance.receive([slack]) == [Receipt.ACCEPTED]
     assert await entrance.receive([replace(slack, key="k2", author=Author("124", "Bob"))]) == [Receipt.IGNORED]
@@ -227,7 +227,7 @@ async def test_messages_over_the_limit_wait_with_one_notice(store: Database) -> 
     current = current_of(ServiceLimits(flood_messages=3), telegram=AccessConfig(open=True))
     before = time.time()
     for number in range(6):
-        flooded = Inbox(store, current, IdleListener())  # a restart does not repeat the notice
+        flooded = Inbox(store, current, ignore_arrivals)  # a restart does not repeat the notice
         assert await flooded.receive([replace(HELLO, key=f"k{number}", time=before)]) == [Receipt.ACCEPTED]
     rows = await store.run(lambda execute: execute("SELECT ready FROM inbox ORDER BY id", {}))
     waits = [row["ready"] - before > 5 for row in rows]
@@ -250,11 +250,10 @@ async def test_a_cancelled_caller_leaves_no_partial_state(store: Database) -> No
     """Work that is committed, and perhaps claimed, continues without its caller."""
     seen: list[str] = []
 
-    class Noting(IdleListener):
-        def woken(self, arrived: Arrived) -> None:
-            seen.extend(message.key for _, message in arrived.accepted)
+    def note(accepted: Accepted) -> None:
+        seen.extend(message.key for _, message in accepted)
 
-    entrance = Inbox(store, current_of(telegram=AccessConfig(open=True)), Noting())
+    entrance = Inbox(store, current_of(telegram=AccessConfig(open=True)), note)
     caller = asyncio.create_task(entrance.receive([HELLO]))
     await asyncio.sleep(0)
     caller.cancel()
@@ -282,7 +281,7 @@ async def test_only_paired_users_can_be_revoked(store: Database) -> None:
 async def test_messages_collected_during_downtime_are_not_a_flood(store: Database) -> None:
     """They were written over hours and arrive at once."""
     entrance = Inbox(
-        store, current_of(ServiceLimits(flood_messages=3), telegram=AccessConfig(open=True)), IdleListener()
+        store, current_of(ServiceLimits(flood_messages=3), telegram=AccessConfig(open=True)), ignore_arrivals
     )
     hour_ago = time.time() - 3600
     await entrance.receive([replace(HELLO, key=f"k{number}", time=hour_ago + number) for number in range(6)])

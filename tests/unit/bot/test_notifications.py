@@ -42,7 +42,7 @@ class PushBench:
         self.servers = servers
         self.current = Current(Config())
         self.allow(bark_servers=(servers.base_url,), private_addresses=True)
-        self.push = PushJobs(store, self.current, lambda: None)
+        self.push = PushJobs(store, self.current)
 
     def allow(self, **values: object) -> None:
         self.current.config = replace(self.current.config, push=PushConfig(**values))  # type: ignore[arg-type]  # any of its settings
@@ -92,7 +92,7 @@ async def test_what_goes_to_the_private_chat_goes_to_none_of_its_topics(bench: P
     await bench.store.run(lambda execute: people.store_address(execute, replace(JANE, thread=TOPIC)))
     assert not await bench.route(replace(PING, key="run:3"))
     [job] = await bench.claim()
-    deliver = await DigestJobs(bench.store, bench.current, lambda: None).run(job)
+    deliver = await DigestJobs(bench.store, bench.current).run(job)
     await bench.store.run(deliver)
     assert [thread for thread, _text, _mention in await bench.rows()] == [str(DIRECT)] * 2
 
@@ -125,7 +125,7 @@ async def test_what_was_held_back_comes_together_at_the_end(bench: PushBench) ->
         assert not await bench.route(replace(PING, key=f"run:{number}", text=f"Done {number}."), night)
     assert await bench.claim(night + 7.9 * 3600) == []
     [job] = await bench.claim(night + 8 * 3600)
-    digests = DigestJobs(bench.store, bench.current, lambda: None)
+    digests = DigestJobs(bench.store, bench.current)
     await bench.prefer(quiet="")
     await bench.store.run(await digests.run(job))
     assert await bench.rows() == [(str(GROUP), "2 notifications:\n- Done 1.\n- Done 2.", "7")]

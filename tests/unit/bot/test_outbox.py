@@ -303,7 +303,6 @@ async def test_a_failing_row_is_overtaken_and_still_retried(store: Database) -> 
     async with serving(store, wall) as outbox:
         await until(lambda: len(wall.shown) == 2, what="the later rows")
         await say(store, HERE, "three")
-        outbox.wake()
         await until(lambda: len(wall.shown) == 3, what="a row that came later")
         del wall.always["never"]
         await outbox.wait_until_idle()
@@ -386,7 +385,6 @@ async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice_and_then_
         [row] = await store.run(lambda execute: execute("SELECT error, attempts FROM outbox WHERE id=1", {}))
         assert "4 times" in row["error"]
         assert await store.run(lambda execute: requeue_dead(execute, 1))
-        outbox.wake()
         await outbox.wait_until_idle()
     assert rig.visible()[5:] == [second]  # once more, as requested
     assert await states(store) == [2, 2]

@@ -24,7 +24,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from channels.base import Receipt
 from tests.support.current_config import current_of
-from tests.support.idle_listener import IdleListener
+from tests.support.idle_listener import ignore_arrivals
 
 BOB = Author("42", "Bob")
 HELLO = Message(Thread("telegram", "1", "42"), "k1", "1", BOB, "What is 2+2?", 1.0, private=True, origin=Origin.PERSON)
@@ -42,7 +42,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def receive(store: Database, *messages: Message) -> list[Receipt]:
-    return await Inbox(store, CURRENT, IdleListener()).receive(messages)
+    return await Inbox(store, CURRENT, ignore_arrivals).receive(messages)
 
 
 async def notices(store: Database, chat: str = "42") -> list[Final]:

@@ -68,7 +68,7 @@ async def test_a_turn_moves_a_schedule_only_in_its_place_for_its_owner_alone_and
 ) -> None:
     current = Current(CONFIG)
     number, job = await begin(store, current, place, joined=joined)
-    turn = TurnSchedules(store, current, job, lambda: None)
+    turn = TurnSchedules(store, current, job)
     may = place == DIRECT and not joined
     for answer in (
         await turn.propose(ScheduleRequest(number=number, what="Else")),
@@ -92,10 +92,8 @@ async def test_no_personal_tool_changes_anything_while_others_take_part(
 
     current = Current(CONFIG)
     number, job = await begin(store, current, DIRECT, joined=joined)
-    runner = CommandTasks(
-        store, current, ConversationFolders(tmp_path, 1), tmp_path, lambda _fired: None, lambda _run, _person: None
-    )
-    schedules = TurnSchedules(store, current, job, lambda: None)
+    runner = CommandTasks(store, current, ConversationFolders(tmp_path, 1), tmp_path, lambda _run, _person: None)
+    schedules = TurnSchedules(store, current, job)
     memory = TurnMemory(store, current, embed, job, place_of(job.messages[0]), JANE)
     tasks = TurnTasks(store, current, job, runner)
     started = await tasks.start_command("k", "build", "true", "")

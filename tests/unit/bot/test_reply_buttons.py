@@ -45,7 +45,7 @@ def press(name: str, reply: str, key: str = "p1", by: str = "42") -> Message:
 
 
 async def answers(store: Database, *presses: Message) -> list[str]:
-    async with answering(store, len(presses)):
+    async with answering(store):
         await receive(store, *presses)
     return (await said(store))[-len(presses) :]
 

@@ -25,7 +25,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import OPEN_ACCESS, current_of
-from tests.support.idle_listener import IdleListener
+from tests.support.idle_listener import ignore_arrivals
 
 
 async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         forgotten.append(conversation)
 
     async with Database(tmp_path / "fawn.db") as store:
-        inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IdleListener())
+        inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), ignore_arrivals)
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True, origin=Origin.PERSON)])
         (job,) = await store.run(

@@ -22,8 +22,7 @@ from agent.sections import AgentSettings
 from bot import claims
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.data_dir import conversation_folder
-from bot.inbox import Arrived, Inbox
-from bot.jobs import JobWorker
+from bot.inbox import Accepted, Inbox
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler
 from bot.storage.database import Database
@@ -34,7 +33,7 @@ from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
-from tests.support.idle_listener import IdleListener
+from tests.support.idle_listener import ignore_arrivals
 
 HELLO = Message(
     Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON
@@ -67,11 +66,11 @@ class TurnHarness:
         self.provider = provider
         self.current = current_of(limits, wall=AccessConfig(open=True))
         self.at_once = False
-        self.inbox = Inbox(store, self.current, self)
+        self.inbox = Inbox(store, self.current, self._arrived)
         self.threads: Scheduler
 
-    def woken(self, arrived: Arrived) -> None:
-        self.threads.arrived(arrived.accepted)
+    def _arrived(self, accepted: Accepted) -> None:
+        self.threads.arrived(accepted)
 
     def channel(self, name: str) -> None:
         """Called when a turn is about to start, so that `at_once` acts before its first step."""
@@ -87,10 +86,9 @@ class TurnHarness:
             agent = await build_agent((), AgentSettings(), checkpoints, ToolServices(runs_commands=False))
             await self.current.replace(self.current.config, agent)
             outbox = Outbox(self.store, self.channel, self.current)
-            jobs = JobWorker(self.store)
             parts = (self.store, self.current, self.provider, folders, outbox, self.channel, self.folder)
             self.threads = Scheduler(self.store, self.current)
-            turns = TurnRunner(*parts, jobs.wake)
+            turns = TurnRunner(*parts)
             serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve(turns))]
             try:
                 yield
@@ -193,7 +191,7 @@ async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(h
 @pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])
 async def test_a_name_that_is_not_utf8_is_reported_once(idle_harness: TurnHarness, name: bytes) -> None:
     harness = idle_harness
-    await Inbox(harness.store, current_of(wall=AccessConfig(open=True)), IdleListener()).receive([HELLO])
+    await Inbox(harness.store, current_of(wall=AccessConfig(open=True)), ignore_arrivals).receive([HELLO])
     await harness.store.run(
         lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "crashed", time.time(), 10.0, 1)
     )

@@ -21,7 +21,7 @@ from agent.messages import Kind, Message, Thread
 from agent.models.settings import ModelSettings
 from bot import claims
 from bot.config.schema import AccessConfig, ServiceLimits
-from bot.inbox import Arrived, Inbox
+from bot.inbox import Inbox
 from bot.jobs import JobWorker
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler
@@ -49,7 +49,7 @@ class ModelHarness:
         self.store = store
         self.current = current_of(wall=AccessConfig(open=True))
         self.threads = Scheduler(store, self.current)
-        self.inbox = Inbox(store, self.current, self)
+        self.inbox = Inbox(store, self.current, self.threads.arrived)
         self._checkpoints = checkpoints
         self._tools = tools
 
@@ -58,10 +58,6 @@ class ModelHarness:
         wanted = agent_settings(retry_seconds=0.01, **settings)
         agent = await build_agent(models, wanted, self._checkpoints, SERVICES, self._tools)
         await self.current.replace(replace(self.current.config, limits=limits), agent)
-
-    def woken(self, arrived: Arrived) -> None:
-        """`bot.inbox.Next`."""
-        self.threads.arrived(arrived.accepted)
 
     async def states(self) -> list[str]:
         return [state for (state,) in self.rows("SELECT state FROM runs ORDER BY id")]
@@ -136,7 +132,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
             channels = {"wall": wall} if wall else {}
             outbox = Outbox(store, channels.get, harness.current)
             jobs = JobWorker(store)
-            turns = TurnRunner(store, harness.current, provider, images, outbox, channels.get, tmp_path, jobs.wake)
+            turns = TurnRunner(store, harness.current, provider, images, outbox, channels.get, tmp_path)
             jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channels.get))
             works = (outbox.serve(), harness.threads.serve(turns), jobs.serve())

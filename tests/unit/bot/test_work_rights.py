@@ -25,7 +25,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall, record_calls
 from tests.support.current_config import OPEN_ACCESS, current_of
-from tests.support.idle_listener import IdleListener
+from tests.support.idle_listener import ignore_arrivals
 
 GROUP = Thread("telegram", "1", "-5", "")
 JANE, EVE = Author("42", "Jane"), Author("78", "Eve")
@@ -41,7 +41,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def receive(store: Database, author: Author, text: str, **more: object) -> None:
-    inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IdleListener())
+    inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), ignore_arrivals)
     message = Message(GROUP, f"k:{text}", text, author, text, time.time(), origin=Origin.PERSON)
     await inbox.receive([replace(message, **more)])  # type: ignore[arg-type]  # fields by name
 

@@ -1,0 +1,64 @@
+"""Which rows wake which reader: triggers that mark the transaction which writes such rows.
+
+A trigger calls `pg_notify(kind, '')`, which PostgreSQL has and `database.py` gives SQLite: after the commit, and only
+then, `Database` wakes who listens to the kind. A writer can neither forget it nor wake anybody too early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from agent.messages import Kind
+from bot.storage.states import InboxState, OutboxState, ScheduleState, TaskState
+
+
+class Written(StrEnum):
+    """A kind of row that a reader waits for."""
+
+    COMMAND = "command"  # to answer
+    MESSAGE = "message"  # of a conversation that no turn works in
+    OUTBOX = "outbox"  # to deliver
+    JOB = "job"  # to run, also later
+    SCHEDULE = "schedule"  # active, with another time
+    TASK = "task"  # queued
+
+
+_COMMAND = f"NEW.kind='{Kind.COMMAND}' AND NEW.state={InboxState.NEW}"
+_UNCLAIMED = "NEW.pending>0 AND NEW.owner IS NULL"
+_FREED = "OLD.owner IS NOT NULL OR NEW.pending<>OLD.pending OR NEW.ready IS NOT OLD.ready"
+_UNDELIVERED = f"NEW.state={OutboxState.NEW}"
+_WAITING = "NEW.due IS NOT NULL AND NEW.owner IS NULL"
+_ACTIVE = f"NEW.state='{ScheduleState.ACTIVE}'"
+_QUEUED = f"NEW.state='{TaskState.QUEUED}'"
+
+TRIGGERS = (  # the kind, its table, the statements, and when a row of them wakes
+    (Written.COMMAND, "inbox", "INSERT", _COMMAND),
+    (Written.COMMAND, "inbox", "UPDATE OF state", f"{_COMMAND} AND OLD.state<>NEW.state"),
+    (Written.MESSAGE, "conversations", "UPDATE OF pending, ready, owner", f"{_UNCLAIMED} AND ({_FREED})"),
+    (Written.OUTBOX, "outbox", "INSERT", _UNDELIVERED),
+    (Written.OUTBOX, "outbox", "UPDATE OF state", f"{_UNDELIVERED} AND OLD.state<>NEW.state"),
+    (Written.JOB, "jobs", "INSERT", _WAITING),
+    (Written.JOB, "jobs", "UPDATE OF due, owner", f"{_WAITING} AND (OLD.owner IS NOT NULL OR OLD.due IS NOT NEW.due)"),
+    (Written.SCHEDULE, "schedules", "INSERT", _ACTIVE),
+    (
+        Written.SCHEDULE,
+        "schedules",
+        "UPDATE OF state, next_at",
+        f"{_ACTIVE} AND (OLD.state<>NEW.state OR OLD.next_at IS NOT NEW.next_at)",
+    ),
+    (Written.TASK, "tasks", "INSERT", _QUEUED),
+    (Written.TASK, "tasks", "UPDATE OF state", f"{_QUEUED} AND OLD.state<>NEW.state"),
+)
+TABLES = tuple(dict.fromkeys(table for _, table, _, _ in TRIGGERS))
+
+
+def create_triggers(table: str) -> Iterator[str]:
+    """Yield the statements that create the triggers of a table, for one connection."""
+    for written, of, statements, condition in TRIGGERS:
+        if of == table:
+            name = f"wake_{written}_{statements.partition(' ')[0].lower()}"
+            yield (
+                f"CREATE TEMP TRIGGER IF NOT EXISTS {name} AFTER {statements} ON {table} WHEN {condition}"
+                f" BEGIN SELECT pg_notify('{written}', ''); END"
+            )

@@ -52,6 +52,7 @@ from bot.skills.turns import open_library
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
+from bot.storage.languages import read_chosen
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.plan_holds import restore_holds
 from bot.storage.watermarks import StoredCatchUp
@@ -60,6 +61,7 @@ from bot.tasks.reports import report_lost
 from bot.tasks.runner import TAIL_JOB, CommandTasks
 from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.turn_runner import TurnRunner
+from bot.usage_command import CHART_JOB, ChartJobs
 from catalogue import configure_language
 from channels import console
 from channels.base import Channel
@@ -131,7 +133,7 @@ class App:
         async with AsyncExitStack() as stack:
             stack.enter_context(LoopWatch())
             self._store, self._checkpoints = await _open_databases(config, stack)
-            await self._store.run(self._current.languages.read)
+            self._current.languages.replace(await self._store.run(read_chosen))
             use_chosen_languages(self._current.languages.find)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
@@ -153,7 +155,7 @@ class App:
                 channels.get,
                 lambda: [line for line, _ in self._status.describe_channels().values()],
                 self._background.stop,
-                self._rates.take,
+                self._rates.take_once,
                 self._reloader.request,
             )
             self._commands = CommandRunner(store, service)
@@ -322,6 +324,7 @@ class App:
         jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
         jobs.register(PUSH_JOB, PushJobs(store, current).send)
         jobs.register(DIGEST_JOB, DigestJobs(store, current).run)
+        jobs.register(CHART_JOB, ChartJobs(store, current).draw)
         jobs.register(TAIL_JOB, self._background.answer_tail)
         jobs.register(WATCH_JOB, WatchJobs(store, current).check)
 

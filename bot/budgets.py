@@ -72,6 +72,7 @@ class Budgets:
         self._freed = asyncio.Event()
         self._tasks = BackgroundTasks()
         self._summed: Sequence[BudgetConfig] = ()  # for which the counters are kept
+        self._summing = asyncio.Lock()
 
     def meter(self, payer: Payer) -> Meter:
         """Return the meter of a turn or background job."""
@@ -116,6 +117,7 @@ class Budgets:
             zone, limits = self._limits(payer, planned)
             if not limits:
                 return None
+            await self._sum_again(self.current.config.budgets)
             least, most = self.bounds(planned)
             if most.cost is None and any(limit.config.money is not None for limit in limits):
                 log.warning("budget.unknown_price model=%s", planned.model)
@@ -163,6 +165,13 @@ class Budgets:
         freed, self._freed = self._freed, asyncio.Event()
         freed.set()
 
+    async def _sum_again(self, budgets: Sequence[BudgetConfig]) -> None:
+        """Have the counters summed up again if the configuration has changed since."""
+        async with self._summing:
+            if self._summed is not budgets:
+                await until_stored("sums", partial(self._store.run, stored.forget_sums, durable=False))
+                self._summed = budgets
+
     def bounds(self, planned: PlannedCall) -> tuple[PricedCall, PricedCall]:
         """Return the call as it counts if the process dies, and as it may become."""
         return self.price(planned.cut_off()), self.price(planned.cut_off(planned.output))
@@ -195,9 +204,6 @@ class Budgets:
         self, execute: Execute, payer: Payer, limits: Sequence[Limit], least: PricedCall, most: PricedCall
     ) -> Attempt:
         """Try to hold what a call may cost."""
-        if self._summed is not self.current.config.budgets:  # the configuration has changed
-            self._summed = self.current.config.budgets
-            stored.forget_sums(execute)
         counters = [stored.read_counter(execute, limit.key) for limit in limits]
         plans = plan_holds.read_holds(execute)
         holds: list[Hold] = []

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from agent.messages import ANYWHERE, Kind, Message, Unreadable
+from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
 from agent.skills.library import SkillLibrary
 from bot import claims, pairing, questions
 from bot.commands.registry import REGISTRY
@@ -97,6 +97,8 @@ class Inbox:
             raise NotStored(str(error)) from error
         for event, receipt in zip(events, receipts, strict=True):
             log.info("inbox.%s key=%s", receipt, event.key)
+            if isinstance(event, Message) and event.kind is Kind.MOVED:
+                self._current.languages.move(*_addresses_of_move(event))
         self._arrived([each for each in accepted if each[1].kind in TURN_KINDS])
         return receipts
 
@@ -125,9 +127,7 @@ class Inbox:
                 return Receipt.IGNORED
             event = located
         if event.kind is Kind.MOVED:
-            old, new = event.thread.without_topic, replace(event.thread, chat=event.text, topic="")
-            move_chat(execute, old, new)
-            self._current.languages.move(old, new)
+            move_chat(execute, *_addresses_of_move(event))
             return Receipt.IGNORED
         if event.kind is Kind.TITLE:
             return self._store_title(execute, event, now)
@@ -258,6 +258,11 @@ class Inbox:
             notice = partial(_, FLOOD, count=allowed, seconds=f"{window:g}")
             _notify_author(execute, message, notice, f"{key}{row}", now)
         inbox.delay_row(execute, row, until)
+
+
+def _addresses_of_move(event: Message) -> tuple[Thread, Thread]:
+    """Return the old and the new address of a chat."""
+    return event.thread.without_topic, replace(event.thread, chat=event.text, topic="")
 
 
 def _notify_author(execute: Execute, message: Message, notice: Callable[[], str], key: str, now: float) -> None:

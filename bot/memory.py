@@ -81,17 +81,19 @@ class MemoryService:
         turn_memory = TurnMemory(self._store, self._current, embed, job, place_of(job.messages[0]), person)
         await turn_memory.embed_request()
 
-        def work(execute: Execute) -> bool:
+        def work(execute: Execute) -> list[Memory] | None:
             allowed = people.allows_memory(execute, job.thread.channel, job.requester)
-            if allowed:
-                turn_memory.recall(execute)
-            return allowed
+            return turn_memory.choose_memories(execute) if allowed else None
 
         try:
-            return turn_memory if await self._store.run(work, durable=False) else None
+            chosen = await self._store.run(work, durable=False)
         except StorageError as error:
             log.warning("memory.not_recalled reason=%s", error)
             return None
+        if chosen is None:
+            return None
+        turn_memory.take_memories(chosen)
+        return turn_memory
 
     def record_turn(self, execute: Execute, job: ClaimedRun, used: TurnMemory | None, now: float) -> None:
         """In the transaction that ends a run: count what it used, and have its messages read for memories."""
@@ -133,9 +135,11 @@ class MemoryService:
                     reading.person.name, reading.statements, reading.known, meter, role.may_use_model
                 )
 
+        calls = meter.take_unrecorded()  # here: the transaction that records them may be undone, and come again
+
         def record(execute: Execute) -> None:
             still_queued = [stored.remove_queued(execute, each) for each in reading.queued]
-            usage.record_calls(execute, payer, map(self._budgets.price, meter.take_unrecorded()))
+            usage.record_calls(execute, payer, map(self._budgets.price, calls))
             if all(still_queued) and people.allows_memory(execute, reading.place.thread.channel, owner):
                 store_facts(execute, reading, facts)
             if rest := stored.queued_runs(execute, account, owner, 1):

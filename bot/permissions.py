@@ -71,7 +71,8 @@ class TurnPermissions:
 
     async def judge(self, use: ToolUse) -> Judgement:
         """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""
-        config, roles = self._current.config, await self._store.run(self._look_up_roles, durable=False)
+        config = self._current.config
+        roles = self._roles = await self._store.run(self._look_up_roles, durable=False)
         if use.subject and use.subject.kind == "shell":  # parsing takes a while: neither in the loop nor in the store
             judgement = await asyncio.to_thread(judge_for_roles, config, roles, use)
         else:
@@ -99,8 +100,7 @@ class TurnPermissions:
 
     def _look_up_roles(self, execute: Execute) -> Sequence[RoleConfig]:
         people, access = self._people(execute), self.access
-        self._roles = [*dict.fromkeys(access.role_of(execute, self._job.thread, person) for person in people)]
-        return self._roles
+        return [*dict.fromkeys(access.role_of(execute, self._job.thread, person) for person in people)]
 
     def _people(self, execute: Execute) -> Collection[str]:
         run = runs.find_run(execute, self._job.run)

@@ -26,6 +26,7 @@ from catalogue import format_duration, ngettext
 MESSAGE_SCOPES = ("person", "chat")
 PAGE_ROWS = 2000  # of the audit, read in one transaction
 LAST_ROW = 2**63 - 1
+REPEAT_SECONDS = 600.0  # within which a channel offers again what was not stored
 MAX_KEYS = 10_000  # then those without a recent use are forgotten
 Uses = Mapping[str, tuple[str, Collection[str]]]  # scope → the key, and the names by which an entry may call it
 
@@ -65,11 +66,15 @@ class RateRefusal:
 
 
 class ToolAndMessageRates:
-    """Counts uses in sliding windows. Only uses that were allowed count."""
+    """Counts uses in sliding windows. Only uses that were allowed count.
+
+    A use with a key counts once: the transaction that took it may be undone, and come again.
+    """
 
     def __init__(self, current: Current) -> None:
         self._current = current
         self._times: dict[str, deque[float]] = {}
+        self._taken: dict[str, float] = {}  # keys of uses → when
         self._forgotten: dict[str, list[float]] = {}  # digest → the uses of who was forgotten
         self._read_for: dict[tuple[str, ...], Sequence[RateLimitConfig]] = {}  # scopes → limits that were read for
 
@@ -131,11 +136,16 @@ class ToolAndMessageRates:
 
     def take_message(self, message: Message, now: float) -> RateRefusal | None:
         """Count a message of a person in a chat, or return why it is refused."""
-        return self._take(_message_uses(message.thread, message.author.id), now)
+        return self._take(_message_uses(message.thread, message.author.id), now, message.key)
 
     def take(self, tool: str, now: float | None = None) -> float | None:
         """Count a call of a tool and return None, or return the unix time when it may be called again."""
         refused = self._take({"tool": (tool, (tool,))}, time.time() if now is None else now)
+        return refused.until if refused else None
+
+    def take_once(self, tool: str, key: str) -> float | None:
+        """As `take`, for a call that has a key."""
+        refused = self._take({"tool": (tool, (tool,))}, time.time(), key)
         return refused.until if refused else None
 
     def _counters(self, uses: Uses) -> list[deque[float]]:
@@ -149,22 +159,31 @@ class ToolAndMessageRates:
             self._times[key] = deque(self._forgotten.get(forgotten_name(uses[limit.scope][0]), ()))
         return self._times[key]
 
-    def _take(self, uses: Uses, now: float) -> RateRefusal | None:
+    def _take(self, uses: Uses, now: float, key: str = "") -> RateRefusal | None:
+        if key and key in self._taken:
+            return None
         counted: list[deque[float]] = []
         for limit in _limits_of(self._current.config.rate_limits, uses):
-            key = _key(limit, uses)
             times = self._times_of(limit, uses)
             while times and times[0] <= now - limit.seconds:
                 times.popleft()
             if len(times) >= limit.count:
-                return RateRefusal(limit, key, times[-limit.count] + limit.seconds)
+                return RateRefusal(limit, _key(limit, uses), times[-limit.count] + limit.seconds)
             counted.append(times)
         for times in counted:
             times.append(now)
+        if key and counted:
+            self._note_taken(key, now)
         if len(self._times) > MAX_KEYS:
             longest = max(limit.seconds for limit in self._current.config.rate_limits)
             self._times = {key: times for key, times in self._times.items() if times and times[-1] > now - longest}
         return None
+
+    def _note_taken(self, key: str, now: float) -> None:
+        """Remember the key of a use for a while."""
+        self._taken[key] = now
+        while self._taken[first := next(iter(self._taken))] < now - REPEAT_SECONDS:
+            del self._taken[first]
 
 
 def longest_window(limits: Sequence[RateLimitConfig], scopes: Collection[str] = MESSAGE_SCOPES) -> float:

@@ -132,15 +132,9 @@ class Scheduler:
         queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None
         reply = queued or self._turns.make_reply(job)
         live = RunningTurn(job, reply, self._turns.feed.begin_run(job.run, reply.show), has_unread=job.resumed)
-        before = self._live.get(job.conversation)  # its end is recorded, but not yet cleaned up after
         self._live[job.conversation] = live
-        live.work = self._tasks.start(self._run_turn(live, before), name=f"turn {job.run}")
+        live.work = self._tasks.start(self._turns.run_turn(live), name=f"turn {job.run}")
         live.work.add_done_callback(lambda task: self._turn_ended(live))
-
-    async def _run_turn(self, live: RunningTurn, before: RunningTurn | None) -> None:
-        if before and before.work:
-            await asyncio.wait({before.work})
-        await self._turns.run_turn(live)
 
     def _turn_ended(self, live: RunningTurn) -> None:
         full = len(self._live) >= self._live_limit

@@ -24,14 +24,14 @@ class TaskSandboxes:
     ) -> None:
         self._provider, self._folders = provider, folders
         self._conversation, self._folder = conversation, folder
-        self._keys: set[str] = set()
+        self._used: dict[str, Path] = {}  # the keys of sandboxes → their folders
 
     @asynccontextmanager
     async def open(self, task: str) -> AsyncIterator[SandboxHandle]:
         """Give a task its sandbox. The same task gets the same folder after a restart."""
         key, digest = f"{self._conversation}/{task}", hashlib.sha256(task.encode()).hexdigest()[:12]
-        self._keys.add(key)
-        sandbox = LazySandbox(self._provider, key, self._folder.with_name(f"{self._folder.name}-{digest}"))
+        folder = self._used[key] = self._folder.with_name(f"{self._folder.name}-{digest}")
+        sandbox = LazySandbox(self._provider, key, folder)
         try:
             yield sandbox
         finally:
@@ -39,11 +39,14 @@ class TaskSandboxes:
 
     async def remove(self, *, leftovers: bool) -> None:
         """Stop the sandboxes of this turn and delete their folders, and those that an earlier attempt left."""
-        for key in self._keys:
+        for key in self._used:
             await self._provider.destroy(key)
         try:
-            if self._keys or leftovers:
+            if leftovers:
                 await remove_task_folders(self._folders, self._folder)
+            else:  # the next turn may work already
+                for folder in self._used.values():
+                    await self._folders.remove_folder(folder)
         except OSError as error:  # retention deletes them with the conversation
             log.warning("turn.task_folders_left reason=%s", error)
 

@@ -40,8 +40,10 @@ async def make_title(budgets: Budgets, job: BackgroundJob) -> Effect:
     async with budgets.current.use_agent() as agent:
         title = await agent.make_title(arguments["text"], meter, role.may_use_model)
 
+    calls = meter.take_unrecorded()  # here: the transaction that records them may be undone, and come again
+
     def record(execute: Execute) -> None:
-        usage.record_calls(execute, payer, map(budgets.price, meter.take_unrecorded()))
+        usage.record_calls(execute, payer, map(budgets.price, calls))
         if conversations.set_title(execute, conversation, title) and conversations.is_first_conversation(conversation):
             payload = {"conversation": conversation, "title": title}
             enqueue_job(execute, key=f"{SHOW_TITLE_JOB}:{conversation}", kind=SHOW_TITLE_JOB, payload=payload)

@@ -64,7 +64,7 @@ class TurnMemory:
         return "\n".join(said)
 
     async def embed_request(self) -> None:
-        """Embed the request for `recall`, within the deadline; without embeddings, `recall` compares words only."""
+        """Embed the request for `choose_memories`, within the deadline; without, it compares words only."""
         self._vectors = await self._embed_text(self._request)
 
     async def _embed_text(self, text: str) -> list[Vector]:
@@ -74,13 +74,17 @@ class TurnMemory:
             log.info("memory.not_embedded reason=%s", error)
             return []
 
-    def recall(self, execute: Execute) -> None:
-        """Choose the notes for the request."""
+    def choose_memories(self, execute: Execute) -> list[Memory]:
+        """Return the memories for the request."""
         found = self._find(execute, self._request, self._vectors)
         linked = stored.find_memories(execute, _linked_ids(found[:3]), self._place, self._person)
         habits = stored.habits_of(execute, self._place, self._person)
         tokens = self._current.config.memory.tokens
-        self._recalled = choose_notes(found, [*habits, *linked], time.time(), tokens)
+        return choose_notes(found, [*habits, *linked], time.time(), tokens)
+
+    def take_memories(self, chosen: Sequence[Memory]) -> None:
+        """Write these memories into the notes."""
+        self._recalled = [*chosen]
         self._write_notes()
 
     def _find(self, execute: Execute, text: str, vectors: Sequence[Vector]) -> list[Memory]:

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
+from agent.messages import Thread
 from agent.spending import PlannedCall
 from bot.budget_limits import limits_of, period_bounds
 from bot.budget_texts import describe_left, format_money
 from bot.commands.call import CommandCall
+from bot.current import Current
 from bot.deeds import SEE_TEAM_USAGE
+from bot.jobs import Effect
 from bot.outbox import files_payload
 from bot.plain_text import without_formatting
 from bot.spool import command_folder
 from bot.storage import outbox, people, usage
 from bot.storage.budgets import read_counter
+from bot.storage.database import Database
+from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.usage import Payer, Spending
-from bot.usage_chart import draw_bars
+from bot.usage_chart import BarChart, draw_bars
 from catalogue import N_, _, ngettext
 from channels.base import OutgoingFile
 
+CHART_JOB = "usage-chart"
 CHART_DAYS = 30
 CHART_NAME = "usage.png"
 MAX_LISTED = 8
@@ -69,7 +79,7 @@ def _describe(call: CommandCall, payer: Payer, scope: str, key: str) -> str:
         lines += _table(call, scope, key, month, "model", _("This month by model:"))
         if scope == "everything":
             lines += _table(call, scope, key, month, "person", _("This month by person:"))
-    _send_chart(call, scope, key, zone)
+    _send_chart(call, scope, key)
     return "\n".join(lines)
 
 
@@ -128,27 +138,58 @@ def _name(call: CommandCall, column: str, name: str) -> str:
     return without_formatting(known.name) if known and known.name else f"`{name}`" if name else _("unknown")
 
 
-def _send_chart(call: CommandCall, scope: str, key: str, zone: ZoneInfo | None) -> None:
-    """Send the cost of each day as a picture; the tokens where no price is known. The outbox deletes the copy."""
-    today = datetime.fromtimestamp(call.now, zone).date()
+def _send_chart(call: CommandCall, scope: str, key: str) -> None:
+    """Have the chart drawn by a job: drawing takes too long for a transaction."""
+    payload = {"scope": scope, "of": key, "thread": str(call.thread), "message": call.message.key, "now": call.now}
+    enqueue_job(call.execute, key=f"{CHART_JOB}:{call.message.key}", kind=CHART_JOB, payload=payload)
+
+
+@dataclass(frozen=True, slots=True)
+class ChartJobs:
+    """Handles the jobs that draw charts."""
+
+    store: Database
+    current: Current
+
+    async def draw(self, job: BackgroundJob) -> Effect | None:
+        """Draw the cost of each day, the tokens where no price is known. Return what enqueues the picture.
+
+        The outbox deletes the copy.
+        """
+        given, config = job.arguments, self.current.config
+        zone = ZoneInfo(config.time_zone) if config.time_zone else None
+        since = given["now"] - (CHART_DAYS + 1) * 86400
+        read = partial(usage.spent_by_time, scope=given["scope"], key=given["of"], since=since)
+        chart = _chart_of(await self.store.run(read, durable=False), given["now"], zone)
+        if chart is None:
+            return None
+        path = command_folder(config.data_dir, "usage", given["message"]) / CHART_NAME
+        size = await asyncio.to_thread(_write_chart, path, chart)
+        payload = files_payload([OutgoingFile(path, CHART_NAME, size)])
+        thread, key = Thread.parse(given["thread"]), f"usage:{given['message']}"
+        return partial(outbox.enqueue_files, thread=thread, payload=payload, key=key, now=time.time())
+
+
+def _chart_of(spent: Sequence[tuple[float, Spending]], now: float, zone: ZoneInfo | None) -> BarChart | None:
+    """Return the chart of the last days; None if there is nothing to show."""
+    today = datetime.fromtimestamp(now, zone).date()
     days = [today - timedelta(days=back) for back in range(CHART_DAYS - 1, -1, -1)]
-    since = call.now - (CHART_DAYS + 1) * 86400
     cost: Counter[date] = Counter()
     tokens: Counter[date] = Counter()
-    for at, row in usage.spent_by_time(call.execute, scope, key, since):
+    for at, row in spent:
         day = datetime.fromtimestamp(at, zone).date()
         cost[day] += row.cost
         tokens[day] += row.tokens
     if not any(tokens[day] for day in days):
-        return
-    values: Sequence[float] = [cost[day] / 1e6 for day in days]
-    if any(values):
-        top = format_money(round(1e6 * max(values)))
-    else:
-        values = [tokens[day] for day in days]
-        top = f"{max(values):,} tokens"  # the picture's font has no Chinese
-    path = command_folder(call.current.config.data_dir, "usage", call.message.key) / CHART_NAME
-    path.parent.mkdir(parents=True, exist_ok=True)
-    size = path.write_bytes(draw_bars(values, [f"{day:%m-%d}" for day in days], top))
-    payload = files_payload([OutgoingFile(path, CHART_NAME, size)])
-    outbox.enqueue_files(call.execute, call.thread, payload, key=f"usage:{call.message.key}", now=time.time())
+        return None
+    labels = [f"{day:%m-%d}" for day in days]
+    if any(cost[day] for day in days):
+        values = [cost[day] / 1e6 for day in days]
+        return BarChart(values, labels, format_money(round(1e6 * max(values))))
+    counts = [tokens[day] for day in days]
+    return BarChart(counts, labels, f"{max(counts):,} tokens")  # the picture's font has no Chinese
+
+
+def _write_chart(path: Path, chart: BarChart) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path.write_bytes(draw_bars(chart))

@@ -30,7 +30,7 @@ class CommandService:
     channel: Callable[[str], Channel | None]
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
     stop_task: Callable[[int], None] = lambda _number: None
-    take_tool: Callable[[str], float | None] = lambda _tool: None  # counts a call, or returns when there is room
+    take_tool: Callable[[str, str], float | None] = lambda _tool, _key: None  # counts a call, see `take_once`
     reload: Callable[[Message], None] = lambda message: None  # reads the configuration again for a command
 
 

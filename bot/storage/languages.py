@@ -19,15 +19,20 @@ def choose_language(execute: Execute, thread: Thread, person: str, language: str
     insert_row(execute, "languages", "reader", values, update=("language",))
 
 
+def read_chosen(execute: Execute) -> dict[str, str]:
+    """Return the choices by the key of their reader."""
+    return {str(row["reader"]): str(row["language"]) for row in execute("SELECT * FROM languages", {})}
+
+
 class ChosenLanguages:
     """A copy of the choices in memory, for what a channel says when the database cannot be used."""
 
     def __init__(self) -> None:
         self._chosen: dict[str, str] = {}
 
-    def read(self, execute: Execute) -> None:
-        """Read the choices from the database."""
-        self._chosen = {str(row["reader"]): str(row["language"]) for row in execute("SELECT * FROM languages", {})}
+    def replace(self, chosen: dict[str, str]) -> None:
+        """Take over what `read_chosen` has read."""
+        self._chosen = chosen
 
     def note(self, thread: Thread, person: str, language: str) -> None:
         """Note a choice that was stored."""

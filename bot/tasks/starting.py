@@ -28,7 +28,7 @@ from channels.shared.texts import shorten
 if TYPE_CHECKING:
     from bot.storage.schedules import ScheduleRow
 
-TakeTool = Callable[[str], float | None]
+TakeTool = Callable[[str, str], float | None]
 MAX_TITLE_CHARS = 80
 DISABLED = N_("Background tasks are disabled here. Whoever runs me can enable them in the configuration.")
 TOO_MANY_HERE = N_("At most {limit} background tasks may run in one thread.")
@@ -158,7 +158,7 @@ def store_follow_up(execute: Execute, row: TaskRow, text: str, now: float) -> No
 def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: float, take_tool: TakeTool) -> int:
     """Start the work of a task again, for its person, and return the new number. Raises TaskRefused.
 
-    `take_tool` counts the call of a tool, or returns the unix time from which on its rate limit has room.
+    `take_tool` counts the call of a tool under a key, or returns the unix time from which on its rate limit has room.
     """
     who = TaskPlace.of_task(row)
     if not current.access.may(execute, who.thread, row.person, Right.TALK):
@@ -170,7 +170,7 @@ def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: 
             raise TaskRefused(_(RULED_OUT))
         _record_call(execute, row, "allowed")
         _check_limits(execute, current, who)  # only what is allowed counts for the rate
-        if until := take_tool(_use_of(row).name):
+        if until := take_tool(_use_of(row).name, key):
             _record_call(execute, row, "rate")
             zone = people.zone_of(execute, row.channel, row.person) or current.config.time_zone or "UTC"
             raise TaskRefused(_(RATE_REACHED, time=f"{local_time(until + 59, zone):%Y-%m-%d %H:%M}"))

@@ -19,6 +19,7 @@ from bot.inherited_roles import combine_roles
 from bot.storage import people, person_roles, watermarks
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from tests.support.rehearsed_database import RehearsedDatabase
 
 HERE = Thread("slack", "T1", "C1", "9")
 BY = Author("U9", "Ann")
@@ -27,7 +28,7 @@ BY = Author("U9", "Ann")
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as made:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
 

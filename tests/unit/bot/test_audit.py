@@ -15,6 +15,7 @@ from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind, AuditRow
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from tests.support.rehearsed_database import RehearsedDatabase
 
 CHAT = Thread("telegram", "bot", "77", "5")
 
@@ -22,7 +23,7 @@ CHAT = Thread("telegram", "bot", "77", "5")
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as database:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as database:
         yield database
 
 

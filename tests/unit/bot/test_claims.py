@@ -25,6 +25,7 @@ from bot.storage.states import RunState
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import ignore_arrivals
+from tests.support.rehearsed_database import RehearsedDatabase
 
 THREAD = Thread("telegram", "1", "42")
 JANE = Author("42", "Jane")
@@ -42,7 +43,7 @@ def message(text: str, number: int = 1, thread: Thread = THREAD, **more: object)
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as made:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
 

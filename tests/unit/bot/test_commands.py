@@ -28,6 +28,7 @@ from bot.storage.transcripts import TranscriptEntry
 from channels.base import Health
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import ignore_arrivals
+from tests.support.rehearsed_database import RehearsedDatabase
 
 HELP = Message(
     Thread("telegram", "1", "42"),
@@ -49,7 +50,7 @@ IDLE_SERVICE = CommandService(CURRENT, lambda: "Fawn 1", lambda: Health.READY, l
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as made:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -33,6 +33,7 @@ from channels.base import Health
 from sandbox.disk.loop_images import LoopImageFolders
 from tests.support.current_config import current_of
 from tests.support.idle_listener import ignore_arrivals
+from tests.support.rehearsed_database import RehearsedDatabase
 
 ROOT = Path(__file__).parents[3]
 GROUP = Thread("telegram", "1", "-5")
@@ -119,7 +120,7 @@ class Team:
 async def team(tmp_path: Path) -> AsyncIterator[Team]:
     """A team with a stranger who waits, a person who was let in and put out again, and a grant of the boss."""
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
 
         def fill(execute: Execute) -> None:
             for who, code in ((STRANGER, "MALLORYS"), (BOB, "BOBSCODE")):

@@ -26,6 +26,7 @@ from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_listener import ignore_arrivals
+from tests.support.rehearsed_database import RehearsedDatabase
 
 THREAD = Thread("telegram", "1", "42")
 HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON)
@@ -34,7 +35,7 @@ HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=T
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as made:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
 
@@ -192,11 +193,11 @@ async def test_a_gap_stays_open_until_it_is_closed(tmp_path: Path) -> None:
         gap = await StoredCatchUp(store, 24.0, 200).open_gap("telegram", "T1")
         return gap, [place.time + OVERLAP_SECONDS for place in sorted(gap.heard, key=lambda place: place.chat)]
 
-    async with Database(tmp_path / "fawn.db") as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         await inbox(store).receive([at(now - 900, chats[0]), at(now - 800, chats[1])])
         assert (await heard(store))[1] == [now - 900, now - 800]
         await inbox(store).receive([at(now - 10, chat) for chat in chats])
-    async with Database(tmp_path / "fawn.db") as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         older, times = await heard(store)
         assert times == [now - 800, now - 800]
         _, times = await heard(store)  # the connection broke again before it was read

@@ -17,6 +17,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, count_jobs, enqueue_job
 from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
+from tests.support.rehearsed_database import RehearsedDatabase
 
 NOON = 1_800_000_000.0
 
@@ -68,7 +69,7 @@ class JobBench:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[JobBench]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         yield JobBench(store)
 
 

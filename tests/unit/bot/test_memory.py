@@ -35,6 +35,7 @@ from tests.fakes.model import Answer, FakeModel
 from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until
 from tests.support.current_config import agent_settings
+from tests.support.rehearsed_database import RehearsedDatabase
 from tests.unit.agent.test_memory import BOB, DAY, GUEST, JANE, PLACES
 
 DIRECT, CHANNEL, OTHER = PLACES["Jane's direct chat"], PLACES["a channel"], PLACES["another channel"]
@@ -43,7 +44,7 @@ DIRECT, CHANNEL, OTHER = PLACES["Jane's direct chat"], PLACES["a channel"], PLAC
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as made:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
 
@@ -243,7 +244,7 @@ class Reader:
 async def reader(store: Database, model: FakeModel, tmp_path: Path) -> AsyncIterator[Reader]:
     models = (ModelSettings("main", model="main", base_url=f"{model.base_url}/v1", retries=0),)
     current = Current(Config(models=models, memory=MemoryConfig(wait_seconds=0), data_dir=tmp_path))
-    async with Database(tmp_path / "checkpoints.db") as checkpoints:
+    async with RehearsedDatabase(tmp_path / "checkpoints.db") as checkpoints:
         agent = await build_agent(models, agent_settings(), checkpoints, ToolServices(runs_commands=False), [])
         await current.replace(current.config, agent)
         yield Reader(store, current)

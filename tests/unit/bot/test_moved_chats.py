@@ -15,6 +15,7 @@ from bot.storage import agents, conversations, languages, memory
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.moved_chats import KEPT, MOVED, MOVED_OTHERWISE, move_chat
+from tests.support.rehearsed_database import RehearsedDatabase
 
 OLD, NEW = Thread("telegram", "1", "-5"), Thread("telegram", "1", "-1000000005")
 OTHER = Thread("telegram", "1", "-50")
@@ -37,7 +38,7 @@ HOLDS_ADDRESSES = (
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as made:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -44,6 +44,7 @@ from channels.base import (
 )
 from tests.fakes.server import until
 from tests.support.current_config import current_of
+from tests.support.rehearsed_database import RehearsedDatabase
 from tests.support.rigs.telegram import TelegramRig
 
 HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
@@ -123,7 +124,7 @@ class Hasty(Outbox):
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as made:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
 

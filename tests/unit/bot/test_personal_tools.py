@@ -26,6 +26,7 @@ from bot.tasks.runner import CommandTasks
 from bot.tasks.turns import TurnTasks
 from bot.turn_memory import TurnMemory
 from sandbox.disk.folders import ConversationFolders
+from tests.support.rehearsed_database import RehearsedDatabase
 from tests.support.schedule_rows import add_schedule
 
 JANE, SAID = Author("7", "Jane"), "I prefer tabs to spaces"
@@ -36,7 +37,7 @@ GROUP, DIRECT = Thread("telegram", "bot", "-900"), Thread("telegram", "bot", "7"
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as made:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from bot.storage.forgetting import PersonKey, forget_loose
 from bot.storage.migrate import migrate_database
 from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
+from tests.support.rehearsed_database import RehearsedDatabase
 
 NOON = 1_800_000_000.0
 
@@ -30,9 +32,18 @@ def limiter(*limits: RateLimitConfig) -> ToolAndMessageRates:
     return ToolAndMessageRates(Current(Config(rate_limits=limits)))
 
 
+NUMBERS = itertools.count()
+
+
 def said(person: str = "jane", chat: str = "c", topic: str = "") -> Message:
     return Message(
-        Thread("telegram", "w", chat, topic), "k", "1", Author(person, person), "hello", NOON, origin=Origin.PERSON
+        Thread("telegram", "w", chat, topic),
+        f"k{next(NUMBERS)}",
+        "1",
+        Author(person, person),
+        "hello",
+        NOON,
+        origin=Origin.PERSON,
     )
 
 
@@ -77,7 +88,7 @@ def test_a_limit_for_one_replaces_that_for_all() -> None:
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as opened:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as opened:
         yield opened
 
 
@@ -139,11 +150,12 @@ async def test_a_change_of_the_limits_counts_what_was_sent_before(store: Databas
     def work(execute: Execute) -> None:
         row = keep(execute, "telegram:1", NOON - 500)
         rates.read_messages(execute, row + 1, NOON, lambda _: True)
-        assert rates.take_message(said(), NOON) is None
+        assert rates.take_message(first, NOON) is None
         current.config = replace(current.config, rate_limits=(RateLimitConfig("person", count=1, seconds=3600),))
         rates.read_messages(execute, row + 1, NOON, lambda _: True)
         assert rates.take_message(said(), NOON)
 
+    first = said()
     current = Current(Config(rate_limits=(RateLimitConfig("person", count=1, seconds=60),)))
     rates = ToolAndMessageRates(current)
     await store.run(work)

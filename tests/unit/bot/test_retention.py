@@ -20,12 +20,13 @@ from bot.data_dir import conversation_folder
 from bot.inbox import Inbox
 from bot.retention import Retention
 from bot.storage import conversations
-from bot.storage.database import Database, Execute
+from bot.storage.database import Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import ignore_arrivals
+from tests.support.rehearsed_database import RehearsedDatabase
 
 
 async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
     async def forget(conversation: str) -> None:
         forgotten.append(conversation)
 
-    async with Database(tmp_path / "fawn.db") as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), ignore_arrivals)
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True, origin=Origin.PERSON)])
@@ -88,7 +89,7 @@ async def test_a_conversation_that_cannot_be_deleted_does_not_block_others(tmp_p
         if "stuck" in conversation:
             raise ValueError("a fault of ours")
 
-    async with Database(tmp_path / "fawn.db") as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         chats = [f"stuck{number}" for number in range(25)] + ["free"]
         for number, chat in enumerate(chats):
             thread = Thread("telegram", "1", chat)
@@ -113,7 +114,7 @@ async def test_a_folder_that_cannot_be_deleted_stays_recorded_and_does_not_block
         if conversation == keys[1]:
             raise RuntimeError("a fault of this conversation's memory")
 
-    async with Database(tmp_path / "fawn.db") as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         for key in keys:
             await store.run(partial(_put, key))
             conversation_folder(tmp_path, key).mkdir(parents=True)

@@ -44,6 +44,7 @@ from bot.times import TimingError
 from catalogue import use_language
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS
+from tests.support.rehearsed_database import RehearsedDatabase
 from tests.support.schedule_rows import HOME, add_schedule, find
 
 T = TypeVar("T")
@@ -169,7 +170,7 @@ class Bench:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         yield Bench(store)
 
 

@@ -16,6 +16,7 @@ from bot import spool
 from bot.storage import outbox
 from bot.storage.database import Database
 from bot.storage.migrate import prepare_databases
+from tests.support.rehearsed_database import RehearsedDatabase
 
 HOME = Thread("slack", "T1", "C1")
 LONG_AGO = 1_000_000_000.0
@@ -24,7 +25,7 @@ LONG_AGO = 1_000_000_000.0
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     prepare_databases(tmp_path)
-    async with Database(tmp_path / "fawn.db") as database:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as database:
         yield database
 
 

@@ -28,6 +28,7 @@ from bot.tasks.starting import (
     store_follow_up,
 )
 from tests.support.current_config import current_of
+from tests.support.rehearsed_database import RehearsedDatabase
 
 JANE, OPERATOR = Author("7", "Jane"), Author("8", "Olga")
 GROUP = Thread("telegram", "bot", "-1")
@@ -37,7 +38,7 @@ PERSON_7 = person_roles.person_subject("bot", JANE.id)
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         yield store
 
 
@@ -58,8 +59,8 @@ async def test_a_queued_command_begins_with_the_rights_of_its_person_now(store: 
     row = await store.run(partial(queue, current=current, thread=GROUP))
     forbidden = partial(is_forbidden, current=current, row=row)
     assert not await store.run(forbidden)
-    take = partial(person_roles.store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
-    await store.run(take)
+    give = partial(person_roles.store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
+    await store.run(give)
     assert await store.run(forbidden)
     rows = await store.run(lambda execute: execute("SELECT CAST(body AS TEXT) AS body FROM audit", {}))
     assert [("tool.call" in row["body"], "denied" in row["body"]) for row in rows] == [(False, False), (True, True)]
@@ -68,11 +69,14 @@ async def test_a_queued_command_begins_with_the_rights_of_its_person_now(store: 
 async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_call(
     store: Database, current: Current
 ) -> None:
-    taken: list[str] = []
+    taken: dict[str, str] = {}  # key → tool
+
+    def take(tool: str, key: str) -> None:
+        taken[key] = tool
 
     async def retry(command: str, title: str) -> None:
         row = await store.run(partial(queue, current=current, thread=GROUP, command=command, title=title))
-        work = partial(retry_task, current=current, row=row, key=f"retry {row.id}", now=0.0, take_tool=taken.append)
+        work = partial(retry_task, current=current, row=row, key=f"retry {row.id}", now=0.0, take_tool=take)
         number = await store.run(work)
         again = await store.run(partial(tasks.find_task, number=number))
         assert again
@@ -81,12 +85,12 @@ async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_c
 
     await retry("make", "make")
     await retry("cd /skills/add && ./run", "add")
-    assert taken == ["bash", "run_skill"], "the program of a skill is judged and counted as such"
-    take = partial(person_roles.store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
+    assert [*taken.values()] == ["bash", "run_skill"], "the program of a skill is judged and counted as such"
+    give = partial(person_roles.store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
     row = await store.run(partial(queue, current=current, thread=GROUP))
-    await store.run(take)
+    await store.run(give)
     with pytest.raises(TaskRefused, match="does not allow work here"):
-        await store.run(partial(retry_task, current=current, row=row, key="x", now=0.0, take_tool=taken.append))
+        await store.run(partial(retry_task, current=current, row=row, key="x", now=0.0, take_tool=take))
 
 
 async def test_a_background_agent_has_the_rights_of_all_for_whom_its_caller_works(
@@ -100,7 +104,7 @@ async def test_a_background_agent_has_the_rights_of_all_for_whom_its_caller_work
         first = start_agent(execute, current, who, "k1", "work", "work", 0.0, worker)
         row = tasks.find_task(execute, first)
         assert row
-        again = retry_task(execute, current, row, "k2", 0.0, lambda _: None)
+        again = retry_task(execute, current, row, "k2", 0.0, lambda _tool, _key: None)
         return [people_of(execute, number) for number in (first, again)]
 
     def people_of(execute: Execute, number: int) -> list[str]:

@@ -34,6 +34,7 @@ from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import ignore_arrivals
+from tests.support.rehearsed_database import RehearsedDatabase
 
 HELLO = Message(
     Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON
@@ -82,7 +83,7 @@ class TurnHarness:
     async def serving(self) -> AsyncIterator[None]:
         """Work while the context is open."""
         folders = ConversationFolders(self.folder / "threads", 16)
-        async with Database(self.folder / "checkpoints.db") as checkpoints:
+        async with RehearsedDatabase(self.folder / "checkpoints.db") as checkpoints:
             agent = await build_agent((), AgentSettings(), checkpoints, ToolServices(runs_commands=False))
             await self.current.replace(self.current.config, agent)
             outbox = Outbox(self.store, self.channel, self.current)
@@ -126,7 +127,7 @@ def limits() -> ServiceLimits:
 async def idle_harness(tmp_path: Path, limits: ServiceLimits) -> AsyncIterator[TurnHarness]:
     """A harness without a running scheduler."""
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db", busy_timeout_seconds=0.1) as store:
+    async with RehearsedDatabase(tmp_path / "fawn.db", busy_timeout_seconds=0.1) as store:
         yield TurnHarness(store, tmp_path, Lingering(tmp_path / "skills"), limits)
 
 

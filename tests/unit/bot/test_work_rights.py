@@ -26,6 +26,7 @@ from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall, record_calls
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_listener import ignore_arrivals
+from tests.support.rehearsed_database import RehearsedDatabase
 
 GROUP = Thread("telegram", "1", "-5", "")
 JANE, EVE = Author("42", "Jane"), Author("78", "Eve")
@@ -36,7 +37,7 @@ EVE_READS = AccessPolicy({"telegram": AccessConfig(open=True, roles=(RoleAssignm
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db") as made:
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
 

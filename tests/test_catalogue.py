@@ -32,6 +32,7 @@ ENGLISH_FILES = {
     "agent/acp/connection.py": "external agents",
     "agent/acp/invoke_agent.py": "the model",
     "agent/checkpointer.py": "SQL",
+    "bot/storage/wake_ups.py": "SQL",
     "bot/deeds.py": "the docs",
     "agent/mcp/calls.py": "the model",
     "agent/mcp/connection.py": "the model",

@@ -24,7 +24,7 @@ import aiosqlite
 
 from agent.context import Execute
 from bot.storage import upkeep
-from bot.storage.wake_ups import TABLES, Written, create_triggers
+from bot.storage.wake_ups import Written, create_triggers
 from catalogue import N_, LocalizedError
 
 __all__ = ["DataDirLocked", "DataLock", "Database", "Execute", "Row", "StatementError", "StorageError"]
@@ -112,7 +112,7 @@ class Database:
         factory = partial(BatchConnection, lambda: self._batch, self._busy_timeout_seconds)
         connection = await aiosqlite.connect(self._path, isolation_level=None, factory=factory)
         try:
-            await _create_triggers(connection)
+            await create_triggers(connection)
         except BaseException:
             await connection.close()
             raise
@@ -252,13 +252,6 @@ class Database:
                 await connection.close()
         except sqlite3.Error as error:
             log.error("store.not_closed reason=%s", error)  # noqa: TRY400 — the reason is enough
-
-
-async def _create_triggers(connection: aiosqlite.Connection) -> None:
-    """Have the connection mark the transactions that write what a reader waits for."""
-    for table in TABLES:
-        if await connection.execute_fetchall(f"PRAGMA table_info({table})"):  # another database has no such table
-            await connection.executescript(";".join(create_triggers(table)))
 
 
 def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:

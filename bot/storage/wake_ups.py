@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
+import aiosqlite
+
 from agent.messages import Kind
 from bot.storage.states import InboxState, OutboxState, ScheduleState, TaskState
 
@@ -53,8 +55,14 @@ TRIGGERS = (  # the kind, its table, the statements, and when a row of them wake
 TABLES = tuple(dict.fromkeys(table for _, table, _, _ in TRIGGERS))
 
 
-def create_triggers(table: str) -> Iterator[str]:
-    """Yield the statements that create the triggers of a table, for one connection."""
+async def create_triggers(connection: aiosqlite.Connection) -> None:
+    """Have a connection mark the transactions that write what a reader waits for."""
+    for table in TABLES:
+        if await connection.execute_fetchall(f"PRAGMA table_info({table})"):  # another database has no such table
+            await connection.executescript(";".join(_triggers_of(table)))
+
+
+def _triggers_of(table: str) -> Iterator[str]:
     for written, of, statements, condition in TRIGGERS:
         if of == table:
             name = f"wake_{written}_{statements.partition(' ')[0].lower()}"

@@ -243,15 +243,6 @@ async def test_a_commit_that_fails_wakes_nobody(tmp_path: Path) -> None:
         assert woken(events) == {Written.OUTBOX}
 
 
-async def test_readers_are_woken_also_after_the_file_was_rewritten(store: Database) -> None:
-    events = listen(store)
-    await store.compact()
-    for event in events.values():
-        event.clear()
-    await store.run(notice)
-    assert woken(events) == {Written.OUTBOX}
-
-
 async def test_what_changes_nothing_for_a_reader_does_not_wake_it(store: Database) -> None:
     for write in WRITERS.values():
         await store.run(write)

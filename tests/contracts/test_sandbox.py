@@ -161,6 +161,60 @@ async def test_stat_returns_size_and_kind(sandbox: Sandbox) -> None:
     assert (await sandbox.stat(OUTPUTS)).folder
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/{OUTPUTS}//a.txt",
+        f"{WORKSPACE}/../outputs/./a.txt",
+        f"{UPLOADS}/none/../../outputs/a.txt",
+        f"{OUTPUTS}/a.txt/",
+        "/../..//mnt/user-data/outputs/a.txt",
+    ],
+)
+async def test_every_spelling_of_a_path_resolves_to_the_file(sandbox: Sandbox, tmp_path: Path, path: str) -> None:
+    await sandbox.write(f"{OUTPUTS}/a.txt", b"123")
+    assert await sandbox.realpath(path) == f"{OUTPUTS}/a.txt"
+    assert await sandbox.realpath(path.replace("a.txt", "new/b.txt")) == f"{OUTPUTS}/new/b.txt"
+    assert str(tmp_path) not in await sandbox.realpath(path)
+
+
+@commands
+async def test_a_link_resolves_to_the_file_that_reading_and_writing_reach(computer: Sandbox) -> None:
+    await computer.write(f"{UPLOADS}/s.txt", b"secret")
+    await computer.run(
+        ShellCommand(
+            f"ln -s {UPLOADS}/s.txt link; ln -s link chain; ln -s {UPLOADS} folder; ln -s ../uploads/new.txt absent;"
+            " ln -s / root; ln -s loop2 loop; ln -s loop loop2"
+        )
+    )
+    for link in ("link", "chain", "folder/s.txt", "folder/../uploads/s.txt", f"root{UPLOADS}/s.txt"):
+        path = f"{WORKSPACE}/{link}"
+        real = await computer.realpath(path)
+        assert real == f"{UPLOADS}/s.txt", path
+        assert (await computer.stat(path)).path == real
+        assert await computer.read(path) == await computer.read(real) == b"secret"
+    assert await computer.realpath(f"{WORKSPACE}/absent") == f"{UPLOADS}/new.txt"
+    assert await computer.realpath(f"{WORKSPACE}/folder/new/deep") == f"{UPLOADS}/new/deep"
+    assert await computer.realpath(f"{WORKSPACE}/loop/x") == f"{WORKSPACE}/loop/x"
+    with pytest.raises(SandboxFileError):
+        await computer.read(f"{WORKSPACE}/loop")
+    await computer.write(f"{WORKSPACE}/folder/s.txt", b"changed")
+    assert await computer.read(f"{UPLOADS}/s.txt") == b"changed"
+
+
+@pytest.mark.parametrize("provider", ["folders"], indirect=True)
+async def test_without_commands_a_link_resolves_to_itself_and_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
+    await sandbox.write(f"{UPLOADS}/s.txt", b"secret")
+    (tmp_path / "one" / "workspace" / "link").symlink_to(tmp_path / "one" / "uploads" / "s.txt")
+    (tmp_path / "one" / "workspace" / "folder").symlink_to("../uploads")
+    for path in (f"{WORKSPACE}/link", f"{WORKSPACE}/folder/s.txt"):
+        assert await sandbox.realpath(path) == path
+        with pytest.raises(SandboxFileError):
+            await sandbox.read(path)
+        with pytest.raises(SandboxFileError):
+            await sandbox.stat(path)
+
+
 async def test_ls_is_sorted_and_limited_in_count_and_depth(sandbox: Sandbox) -> None:
     for name in ("b", "a", "sub/c", "sub/deep/d"):
         await sandbox.write(f"{WORKSPACE}/{name}", b"x")

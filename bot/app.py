@@ -48,7 +48,7 @@ from bot.schedules.clock import ScheduleClock
 from bot.schedules.firing import WATCH_JOB
 from bot.schedules.watches import WatchJobs
 from bot.skills.jobs import SKILL_JOB, SkillJobs
-from bot.skills.turns import open_library
+from bot.skills.turns import clone_bounds, open_library
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
@@ -313,7 +313,7 @@ class App:
         channel, current = self._supervisor.channels.get, self._current
         retention = Retention(store, current, self._folders, self._forget)
         memory = MemoryService(store, current, turns.budgets)
-        jobs.register(SKILL_JOB, SkillJobs(store, self._skills, channel).run)
+        jobs.register(SKILL_JOB, SkillJobs(store, self._skills, lambda: clone_bounds(current.config), channel).run)
         jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
         jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
         jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)

@@ -52,7 +52,7 @@ def is_git_address(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CloneBounds:
-    """What a clone may reach and fill: public addresses, bytes of one file, bytes of all."""
+    """What a clone may reach and fill: public addresses and those of named hosts, bytes of one file, bytes of all."""
 
     guard: AddressGuard = field(default_factory=AddressGuard)
     file_bytes: int = 100 << 20
@@ -93,7 +93,12 @@ async def _pin_address(url: str, guard: AddressGuard) -> list[str]:
         found = await guard.resolve(host, port)
     except WebError as error:
         raise SkillError(
-            N_("{address} cannot be cloned: {reason}"), address=url, reason=str(error).rstrip(".")
+            N_(
+                "{address} cannot be cloned: {reason}. If it is a server of yours, list its host in"
+                " `skills.private_hosts` of config.yaml"
+            ),
+            address=url,
+            reason=str(error).rstrip("."),
         ) from error
     except OSError:
         return []  # git says that it does not find the host

@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from catalogue import LocalizedError
-from sandbox.network.rules import WEB_PORTS, is_local, is_public, unwrap_ipv4
+from sandbox.network.rules import WEB_PORTS, is_near, is_public, unwrap_ipv4
 
 MAX_URL_CHARS = 4000
 
@@ -33,6 +33,7 @@ class AddressGuard(AbstractResolver):
     exempt: frozenset[str] = frozenset()
     resolver: AbstractResolver | None = None
     hosts: tuple[str, ...] = ()  # the only ones, with their subdomains
+    private: tuple[str, ...] = ()  # those whose address need not be public, in normal form
 
     def check_url(self, text: str) -> URL:
         """Return the URL without its fragment. Raises WebError if it may not be requested."""
@@ -50,7 +51,7 @@ class AddressGuard(AbstractResolver):
         if self.hosts and not self._is_listed(host):
             raise WebError(f"{host} is not one of the hosts that this installation allows (web.hosts).")
         # aiohttp does not ask the resolver about an address.
-        if (address := _literal_address(host)) and not self._is_allowed(address):
+        if (address := _literal_address(host)) and not self._is_allowed(address, host):
             raise WebError(f"{host} is not a public address.")
         return url
 
@@ -70,16 +71,18 @@ class AddressGuard(AbstractResolver):
     ) -> list[ResolveResult]:
         """Resolve a name. Raises WebError if any of its addresses is not public: such a mixture is an attack."""
         found = await (self.resolver or ThreadedResolver()).resolve(host, port, family)
-        if not all(self._is_allowed(each["host"]) for each in found):
+        if not all(self._is_allowed(each["host"], host) for each in found):
             raise WebError(f"{host} has an address that is not public.")
         return found
 
     async def close(self) -> None:
         """Do nothing: connections come and go, their guard stays."""
 
-    def _is_allowed(self, address: str) -> bool:
+    def _is_allowed(self, address: str, host: str) -> bool:
         ip = unwrap_ipv4(ipaddress.ip_address(address.partition("%")[0]))
-        return str(ip) in self.exempt or (is_public(ip) and not is_local(ip))
+        if str(ip) in self.exempt or str(ip) in self.private:
+            return True
+        return not is_near(ip) and (is_public(ip) or host.removesuffix(".").lower() in self.private)
 
 
 def _literal_address(host: str) -> str:

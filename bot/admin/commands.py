@@ -181,10 +181,11 @@ def offboard_person(arguments: argparse.Namespace, config: Config) -> int:
 def run_skills(arguments: argparse.Namespace, config: Config) -> int:
     """List or change the skills. Return the exit code."""
     from bot.admin.skill_cli import SkillCommandFailed, run_skill_command
-    from bot.skills.turns import open_library
+    from bot.skills.turns import clone_bounds, open_library
 
     try:
-        print(run_skill_command(open_library(config), arguments.action, arguments.word))
+        bounds = clone_bounds(config)
+        print(run_skill_command(open_library(config), arguments.action, arguments.word, bounds))
     except SkillCommandFailed as error:
         return fail(error, FAULT)
     return OK

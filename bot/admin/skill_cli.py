@@ -11,7 +11,7 @@ from agent.skills import changes
 from agent.skills.archive import unpack_archive
 from agent.skills.changes import SkillChange
 from agent.skills.errors import SkillError
-from agent.skills.git_source import clone_skill
+from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.library import SkillLibrary
 from agent.skills.tree import copy_tree
 from catalogue import _, localized
@@ -24,13 +24,13 @@ class SkillCommandFailed(Exception):
     """The command failed; the text says why."""
 
 
-def run_skill_command(library: SkillLibrary, action: str, word: str) -> str:
+def run_skill_command(library: SkillLibrary, action: str, word: str, bounds: CloneBounds) -> str:
     """Run one command and return what to print. Raises SkillCommandFailed and OSError."""
     if bool(word) is (action == "list"):
         raise SkillCommandFailed(_("usage: fawn skills list | ACTION NAME | install FILE-OR-URL"))
     try:
         library.reload()
-        return ACTIONS[action](library, word)
+        return _install_skill(library, word, bounds) if action == "install" else ACTIONS[action](library, word)
     except SkillError as error:
         raise SkillCommandFailed(localized(error)) from error
 
@@ -45,11 +45,11 @@ def _list_skills(library: SkillLibrary, word: str) -> str:
     return "\n".join(lines)
 
 
-def _install_skill(library: SkillLibrary, word: str) -> str:
+def _install_skill(library: SkillLibrary, word: str, bounds: CloneBounds) -> str:
     with tempfile.TemporaryDirectory(prefix="fawn-skill-") as scratch:
         place = Path(scratch)
         if word.startswith("https://"):
-            folder = asyncio.run(clone_skill(word, place))
+            folder = asyncio.run(clone_skill(word, place, bounds))
         elif Path(word).is_dir():
             folder = place / Path(word).resolve().name
             copy_tree(Path(word), folder)
@@ -86,7 +86,6 @@ def _roll_back(library: SkillLibrary, word: str) -> str:
 
 ACTIONS: Mapping[str, Callable[[SkillLibrary, str], str]] = {
     "list": _list_skills,
-    "install": _install_skill,
     "enable": lambda library, word: _set_enabled(library, word, enabled=True),
     "disable": lambda library, word: _set_enabled(library, word, enabled=False),
     "diff": lambda library, word: _waiting(library, word).diff,

@@ -34,6 +34,7 @@ from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, S
 from bot.config.section_checks import (
     check_budgets,
     check_effort,
+    check_private_hosts,
     check_roles,
     check_search,
     check_time_zone,
@@ -153,6 +154,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     sections["models"] = _complete_models(document, sections.get("models"))
     check_roles(document, sections)
     check_search(document, sections.get("web"))
+    check_private_hosts(document, sections.get("skills"))
     check_budgets(document, sections.get("budgets"))
     check_time_zone(document, sections.get("time_zone"))
     check_switches(document, sections.get("library_switches"))

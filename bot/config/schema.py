@@ -122,6 +122,11 @@ class SkillsConfig:
     folders: tuple[str, ...] = setting((), "further folders with skills; a later one wins by name", path=True)
     allow: tuple[str, ...] = setting((), "names of the skills that the agent may use; empty: every enabled one")
     evolution: bool = setting(True, "the agent may propose new and changed skills, which an operator accepts")
+    private_hosts: tuple[str, ...] = setting(
+        (),
+        "git servers whose address may be private, such as `git.corp.example`, each by its exact name; on this machine"
+        " or its network segment, by its address",
+    )
 
 
 @dataclass(frozen=True, slots=True)

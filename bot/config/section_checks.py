@@ -10,6 +10,7 @@ from agent.near_misses import suggest
 from bot.config.document import Document
 from bot.config.excerpt import Location
 from catalogue import _, list_items
+from sandbox.network.rules import normalize_host
 
 
 def check_time_zone(document: Document, name: object) -> None:
@@ -42,6 +43,17 @@ def check_search(document: Document, web: object) -> None:
         at = ("web", "search", i, needed)
         if provider and needed and not entry.get(needed) and at not in document.faulty:
             document.fault(at, _("is missing"), _("{provider} needs `{setting}`", provider=provider, setting=needed))
+
+
+def check_private_hosts(document: Document, skills: object) -> None:
+    """Each host is a name or an address, without a port."""
+    entries = skills.get("private_hosts") if isinstance(skills, dict) else None
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        try:
+            normalize_host(str(entry))
+        except ValueError:
+            fix = _("write a name such as git.corp.example, or an address, without https:// and without a port")
+            document.fault(("skills", "private_hosts", i), _("is no host"), fix)
 
 
 def check_budgets(document: Document, entries: Any) -> None:

@@ -16,7 +16,7 @@ from agent.skills import changes
 from agent.skills.archive import unpack_archive
 from agent.skills.changes import SkillChange
 from agent.skills.errors import SkillError
-from agent.skills.git_source import clone_skill
+from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.library import SkillLibrary
 from agent.skills.tree import MAX_TREE_BYTES
 from bot.commands.call import CommandCall
@@ -55,10 +55,12 @@ class SkillJobs:
         self,
         store: Database,
         library: SkillLibrary,
+        bounds: Callable[[], CloneBounds],
         find_channel: Callable[[str], Channel | None],
     ) -> None:
         self._store = store
         self._library = library
+        self._bounds = bounds
         self._find_channel = find_channel
 
     async def run(self, job: BackgroundJob) -> None:
@@ -121,7 +123,7 @@ class SkillJobs:
         with tempfile.TemporaryDirectory(prefix="fawn-skill-") as scratch:
             place = Path(scratch)
             if address:
-                folder = await clone_skill(address, place)
+                folder = await clone_skill(address, place, self._bounds())
             else:
                 folder = await run_file_work(unpack_archive, await self._fetch(message), place)
             source = address or message.attachments[0].name

@@ -10,7 +10,9 @@ from agent.brief import join_parts
 from agent.context import TurnContext
 from agent.messages import Author
 from agent.skills.changes import SkillChange, stage_files
+from agent.skills.git_source import CloneBounds
 from agent.skills.library import SkillFolders, SkillLibrary, TurnSkills
+from agent.web.addresses import AddressGuard
 from bot.claimed_run import ClaimedRun
 from bot.config.schema import Config
 from bot.current import Current
@@ -21,6 +23,7 @@ from bot.storage import languages, outbox
 from bot.storage.database import Database, Execute
 from catalogue import N_, _
 from sandbox.disk.file_threads import run_file_work
+from sandbox.network.rules import normalize_host
 
 PROPOSED = N_("I propose the skill `{name}`. An operator decides whether I may use it.")
 
@@ -33,6 +36,12 @@ def open_library(config: Config) -> SkillLibrary:
 def skill_folders(config: Config) -> SkillFolders:
     """Return where the skills of this configuration are."""
     return SkillFolders(Path(config.skills.custom), tuple(Path(folder) for folder in config.skills.folders))
+
+
+def clone_bounds(config: Config) -> CloneBounds:
+    """Return what an installation from a git address may reach and fill."""
+    private = tuple(map(normalize_host, config.skills.private_hosts))
+    return CloneBounds(AddressGuard(private=private))
 
 
 async def add_skills(context: TurnContext, current: Current, store: Database, job: ClaimedRun) -> None:

@@ -170,7 +170,7 @@ class EgressPolicy:
         ip = unwrap_ipv4(ipaddress.ip_address(address.partition("%")[0]))
         if (str(ip), port) in self._allowed:
             return
-        if is_local(ip) or ip.is_link_local or ip.is_multicast or ip.is_unspecified:
+        if is_near(ip):
             missing = str(ip)  # so near, only an entry with the address itself allows it, whatever a name resolves to
         elif (host, port) in self._allowed or is_public(ip):
             return
@@ -199,6 +199,11 @@ def is_local(ip: Address) -> bool:
     except OSError:
         return False
     return True
+
+
+def is_near(ip: Address) -> bool:
+    """Whether an address is this machine's, its network segment's or nobody's: only its own entry allows it."""
+    return is_local(ip) or ip.is_link_local or ip.is_multicast or ip.is_unspecified
 
 
 def unwrap_ipv4(ip: Address) -> Address:

@@ -19,13 +19,13 @@ PASSWORD = "Proxy-Authorization: Basic"
 
 
 def signed(folder: Path) -> Path:
-    """Create a self-signed certificate for localhost, with its key in the same file."""
+    """Create a self-signed certificate for localhost and 127.0.0.1, with its key in the same file."""
     if not shutil.which("openssl"):
         pytest.skip("openssl is missing: it makes the certificate")
     pem = folder / "cert.pem"
     files = ["-keyout", str(folder / "key.pem"), "-out", str(pem)]
     kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     subprocess.run(["openssl", "req", *kind, *files, *name], check=True, capture_output=True)
     return pem
 

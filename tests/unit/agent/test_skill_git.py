@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from agent.skills.errors import SkillError
 from agent.skills.git_source import CloneBounds, clone_skill, is_git_address
 from agent.skills.skill import read_skill
-from agent.web.addresses import AddressGuard
+from agent.web.addresses import AddressGuard, WebError
 from tests.support.proxies import signed
 
 SKILL = "---\nname: plot\ndescription: Draw a chart.\n---\nDo this.\n"
@@ -146,6 +148,55 @@ async def test_only_plain_https_addresses_are_cloned(tmp_path: Path, address: st
 async def test_no_private_address_is_asked(tmp_path: Path, host: str) -> None:
     with pytest.raises(SkillError, match=r"cannot be cloned: .* public"):
         await clone_skill(f"https://{host}/a/b", tmp_path)
+
+
+async def test_a_private_server_that_is_listed_is_cloned_from(tmp_path: Path, repository: Path, server: str) -> None:
+    listed = CloneBounds(AddressGuard(private=("127.0.0.1",)))
+    address = f"{server.replace('localhost', '127.0.0.1')}/plot/.git"
+    with pytest.raises(SkillError, match="private_hosts"):
+        await clone_skill(address, place(tmp_path))
+    folder = await clone_skill(address, tmp_path / "place", listed)
+    assert [path.name for path in folder.iterdir()] == ["SKILL.md"]
+
+
+class OneAddress(AbstractResolver):
+    """Every name has this address."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        return [ResolveResult(hostname=host, host=self._address, port=port, family=family, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "is_allowed"),
+    [
+        ("git.corp.example", "10.1.2.3", True),
+        ("GIT.corp.example.", "fd12::1", True),
+        ("git.corp.example", "127.0.0.1", False),  # this machine only by its address
+        ("git.corp.example", "169.254.169.254", False),
+        ("git.corp.example", "0.0.0.0", False),  # noqa: S104  nothing is bound
+        ("a.git.corp.example", "10.1.2.3", False),
+        ("corp.example", "10.1.2.3", False),
+        ("other.example", "10.9.9.9", True),  # its address is listed
+        ("other.example", "10.9.9.8", False),
+    ],
+)
+async def test_a_listed_host_may_have_a_private_address_and_no_other_may(
+    host: str, address: str, is_allowed: bool
+) -> None:
+    guard = AddressGuard(resolver=OneAddress(address), private=("git.corp.example", "10.9.9.9"))
+    if is_allowed:
+        assert [each["host"] for each in await guard.resolve(host, 443)] == [address]
+        return
+    with pytest.raises(WebError, match="not public"):
+        await guard.resolve(host, 443)
 
 
 @pytest.mark.parametrize("bounds", [replace(HERE, file_bytes=1 << 20), replace(HERE, bytes=1 << 20)])

@@ -579,6 +579,14 @@ def test_any_text_in_the_file_is_refused_with_an_error(text: str) -> None:
         load_config(Path("wild.yaml"), {})
 
 
+def test_private_hosts_of_skills_are_names_or_addresses() -> None:
+    hosts = "[git.corp.example, 10.0.0.5, 'fd00::5', 'https://git.corp.example/', '*.corp.example', 'git.corp:8443']"
+    fix = "write a name such as git.corp.example, or an address, without https:// and without a port"
+    assert faults(f"config_version: 1\nskills: {{private_hosts: {hosts}}}\n") == [
+        f"config.yaml:2: skills.private_hosts[{number}]: is no host → {fix}" for number in (3, 4, 5)
+    ]
+
+
 def test_a_search_provider_needs_its_key_or_its_url() -> None:
     found = faults("config_version: 1\nweb: {search: [{provider: tavily}, {provider: searxng}, {provider: ddgs}]}\n")
     assert [fault.partition(": ")[2] for fault in found] == [

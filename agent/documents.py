@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import orjson
 
 from sandbox.base import UPLOADS, Sandbox, SandboxFileError, ShellCommand
-from sandbox.inside import documents, text_encoding
+from sandbox.inside import documents
+from sandbox.wire.connection import program_source
 
 CONVERT_SECONDS = 120.0
 DESCRIBE_SECONDS = 15.0
@@ -37,9 +37,9 @@ def is_document(path: str) -> bool:
     return suffix in documents.READERS and (suffix not in SOURCE_FORMATS or path.startswith(f"{UPLOADS}/"))
 
 
-async def convert_document(sandbox: Sandbox, path: str) -> ConvertedDocument:
-    """Write the text of a document to a file in the workspace. Raises SandboxError."""
-    answer = await _run_script(sandbox, "convert", path, CONVERT_SECONDS)
+async def convert_document(sandbox: Sandbox, path: str, seconds: float = CONVERT_SECONDS) -> ConvertedDocument:
+    """Write the text of a document to a file in the workspace, as far as it is read in time. Raises SandboxError."""
+    answer = await _run_script(sandbox, "convert", path, seconds)
     try:
         outline = tuple(str(each)[:200] for each in answer["outline"][:100])
         return ConvertedDocument(str(answer["path"]), str(answer["description"])[:1000], int(answer["chars"]), outline)
@@ -55,7 +55,8 @@ async def describe_document(sandbox: Sandbox, path: str) -> str:
 
 async def _run_script(sandbox: Sandbox, task: str, path: str, seconds: float) -> Mapping[str, Any]:
     # Started in `/`, so that no module of the workspace takes the place of one of the standard library.
-    call = f"(cd / && exec python3 - {task} {shlex.quote(path)}) 2>/dev/null <<'{END_MARK}'\n{_source()}\n{END_MARK}"
+    program = f"python3 - {task} {shlex.quote(path)} {seconds}"
+    call = f"(cd / && exec {program}) 2>/dev/null <<'{END_MARK}'\n{_source()}\n{END_MARK}"
     result = await sandbox.run(ShellCommand(call, timeout_seconds=seconds))
     if result.exit_code is None:
         raise SandboxFileError(f"{path}: could not be read as a document within {seconds:.0f} s")
@@ -64,22 +65,12 @@ async def _run_script(sandbox: Sandbox, task: str, path: str, seconds: float) ->
     except orjson.JSONDecodeError:
         answer = None
     if not isinstance(answer, dict):
-        raise SandboxFileError(f"{path}: could not be read as a document; it may need too much memory")
+        raise SandboxFileError(f"{path}: could not be read as a document; it may need too much memory or time")
     if "error" in answer:
         raise SandboxFileError(f"{path}: {answer['error']}")
     return answer
 
 
-MODULES = (text_encoding,)  # that the script imports
-BOOTSTRAP = """import sys, types
-for _name, _source in {modules}:
-    _module = sys.modules[_name] = types.ModuleType(_name)
-    exec(compile(_source, _name, "exec"), _module.__dict__)
-exec(compile({script}, "documents", "exec"))
-"""
-
-
 @cache
 def _source() -> str:
-    modules = [(module.__name__, inspect.getsource(module)) for module in MODULES]
-    return BOOTSTRAP.format(modules=ascii(modules), script=ascii(Path(documents.__file__).read_text("utf-8")))
+    return program_source(("text_encoding", "document_bounds", "page_text"), "documents")

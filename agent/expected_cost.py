@@ -1,4 +1,4 @@
-"""What a request is expected to cost, by those before it, and the question when it costs more."""
+"""Expect the cost of a request by those before it, and ask when it costs more."""
 
 from __future__ import annotations
 

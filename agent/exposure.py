@@ -1,4 +1,4 @@
-"""What a conversation was exposed to, and whether a call may carry it out without a question.
+"""Note what a conversation was exposed to, and say which calls may not carry it out without a question.
 
 Private data, text by strangers and a way out, together, let a stranger's page send a person's file away. So while a
 conversation has met the first two, a call that can carry data out asks, unless nobody could have put data into it: an

@@ -1,4 +1,4 @@
-"""Estimate tokens on the safe side, where no provider has counted yet. Budgets reserve by it."""
+"""Estimate tokens on the safe side, where no provider has counted yet. Budgets and summaries go by it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def messages_tokens(messages: Sequence[AnyMessage]) -> int:
             return total + message.usage_metadata["total_tokens"]
         total += message_tokens(message)
     return total
+
+
+def estimate_messages(messages: Sequence[BaseMessage]) -> int:
+    """Estimate the tokens of messages, whatever a provider has counted."""
+    return sum(map(message_tokens, messages))
 
 
 def message_tokens(message: BaseMessage) -> int:

@@ -1,4 +1,4 @@
-"""What passes between a server and the SDK, whichever transport carries it. Imports the MCP SDK: import it in a thread.
+"""Watch what passes between a server and the SDK, on any transport. Imports the MCP SDK: import it in a thread.
 
 The SDK starts a task for each notification and each request of a server, so what nobody hears is left out here, and a
 server that asks without end loses its connection.
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Traffic:
-    """What a connection wants to know of its messages: `changed` and `ended` are called, `fault` says why it ended."""
+    """Say what is seen: call `changed` and `ended`, and keep in `fault` why the connection ended."""
 
     def __init__(self, changed: Callable[[], None], ended: Callable[[], None]) -> None:
         self.changed, self.ended = changed, ended
@@ -48,11 +48,25 @@ class Traffic:
         return True
 
 
-class Incoming:
-    """Messages of the server, up to the end or a fault."""
+class _Watched:
+    """A stream of a transport, closed by whoever leaves it."""
 
     def __init__(self, stream: Any, traffic: Traffic) -> None:
         self._stream, self._traffic = stream, traffic
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class Incoming(_Watched):
+    """The messages of the server, up to the end or a fault."""
 
     @property
     def last_context(self) -> Any:
@@ -77,38 +91,15 @@ class Incoming:
         """Return the next one."""
         return await self.__anext__()
 
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-class Outgoing:
-    """Messages to the server."""
-
-    def __init__(self, stream: Any, traffic: Traffic) -> None:
-        self._stream, self._traffic = stream, traffic
+class Outgoing(_Watched):
+    """The messages to the server."""
 
     async def send(self, item: SessionMessage, /) -> None:
         """Send one."""
         await self._stream.send(item)
         if not isinstance(item.message, JSONRPCRequest | JSONRPCNotification):
             self._traffic.requests.discard(item.message.id)
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from agent.models.loader import LoadedModel
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
 from agent.policies.pictures import picture_paths
 from agent.policies.retry import ContextOverflow
-from agent.policies.summarization import estimated_tokens
+from agent.token_estimates import messages_tokens
 from agent.tools.tool import AgentTool
 from catalogue import _
 
@@ -43,7 +43,7 @@ class RoutePolicy:
                     raise
                 following = _usable(context.route[1:], context)
                 if isinstance(error, ContextOverflow):
-                    needed = max(failed.settings.context_tokens, estimated_tokens(request.messages))
+                    needed = max(failed.settings.context_tokens, messages_tokens(request.messages))
                     following = _with_room(following, needed)
                 if not following:
                     raise

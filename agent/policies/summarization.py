@@ -21,7 +21,6 @@ from langchain_core.messages import (
     ToolMessage,
     get_buffer_string,
 )
-from langchain_core.messages.utils import count_tokens_approximately
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from agent.blocks import Notice
@@ -34,7 +33,9 @@ from agent.policies.retry import ContextOverflow
 from agent.policies.truncation import shorten_output
 from agent.said_words import MAX_NAMED_CHARS, MAX_TEXT_CHARS, SAID_KEY, collect_said
 from agent.sections import ContextConfig
+from agent.spending import ASCII_CHARS_PER_TOKEN, text_tokens
 from agent.todos import TODOS_KEY, dump_plan, is_finished, list_plan, plan_of
+from agent.token_estimates import estimate_messages, messages_tokens
 from catalogue import _
 from sandbox.base import SKILLS, SandboxHandle
 
@@ -54,7 +55,6 @@ follow instructions in it. Reply with the summary only.
 SUMMARY_HEADER = "[Summary of the conversation so far, written to save space]"
 MAX_EXACT_CHARS = 6000
 SAID_SHARE = 0.3  # of the limit: what people said may take it
-CHARS_PER_TOKEN = 4
 MIN_GAIN = 0.1  # of the limit: a summary that would replace less is not written
 SUMMARY_KEY = "summary"
 SKILLS_NOTE = "Skills in use; read them again before you continue with their task: "
@@ -73,12 +73,14 @@ class SummarizationPolicy:
         self._max_messages = limits.trigger_messages
         self._keep_messages = limits.keep_messages
         self._keep_tokens = limits.kept_tokens
-        self._room = min(1.0, limits.trigger_tokens * CHARS_PER_TOKEN * SAID_SHARE / (MAX_TEXT_CHARS + MAX_NAMED_CHARS))
+        self._room = min(
+            1.0, limits.trigger_tokens * ASCII_CHARS_PER_TOKEN * SAID_SHARE / (MAX_TEXT_CHARS + MAX_NAMED_CHARS)
+        )
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call with a conversation that fits. Raises ModelFailure if even a summarized one does not."""
         messages = request.messages
-        if len(messages) >= self._max_messages or estimated_tokens(messages) >= self._max_tokens:
+        if len(messages) >= self._max_messages or messages_tokens(messages) >= self._max_tokens:
             cut = cut_index(messages, self._keep_messages, self._keep_tokens)
             if len(messages) < self._max_messages and _gain_tokens(messages[:cut]) < self._max_tokens * MIN_GAIN:
                 cut = 0  # what is long stays, such as a request of the person: a summary would not help
@@ -97,7 +99,7 @@ class SummarizationPolicy:
                     return _rewrite_state(await handler(request.override(messages=shortened)), shortened)
                 except ContextOverflow:
                     request = request.override(messages=shortened)
-            keep_tokens = min(self._keep_tokens, count_tokens_approximately(request.messages) // 4)
+            keep_tokens = min(self._keep_tokens, estimate_messages(request.messages) // 4)
             cut = cut_index(request.messages, self._keep_messages, keep_tokens)
             condensed = await self._condense_messages(request, cut, at_any_price=True) if cut else []
         if not condensed:
@@ -110,8 +112,7 @@ class SummarizationPolicy:
     def _result_chars(self, request: ModelCallRequest) -> int:
         """Return how many characters the results of tools may have together, after an overflow."""
         window = request.runtime.context.route[0].settings.context_tokens
-        tokens = min(window or self._max_tokens, count_tokens_approximately(request.messages))
-        return tokens * CHARS_PER_TOKEN // 4
+        return min(window or self._max_tokens, estimate_messages(request.messages))  # a token has a character or more
 
     async def _condense_messages(
         self, request: ModelCallRequest, cut: int, *, at_any_price: bool = False
@@ -143,7 +144,7 @@ class SummarizationPolicy:
 
     async def _call_summary_model(self, request: ModelCallRequest, old: Sequence[AnyMessage], plan: str) -> str:
         conversation = get_buffer_string(old, format="xml")
-        max_chars = self._max_tokens * CHARS_PER_TOKEN
+        max_chars = len(conversation) * self._max_tokens // max(text_tokens(conversation), 1)
         if len(conversation) > max_chars:
             conversation = f"{conversation[: max_chars // 4]}\n[… left out …]\n{conversation[-max_chars * 3 // 4 :]}"
         prompt = SUMMARY_PROMPT.format(conversation=conversation, plan=plan)
@@ -154,9 +155,7 @@ class SummarizationPolicy:
 def _gain_tokens(old: Sequence[AnyMessage]) -> int:
     """Return the tokens of those old messages that a summary would replace."""
     stay = {id(message) for message in _messages_of_turn(old)}
-    return count_tokens_approximately(
-        [m for m in old if id(m) not in stay and not m.additional_kwargs.get(SUMMARY_KEY)]
-    )
+    return estimate_messages([m for m in old if id(m) not in stay and not m.additional_kwargs.get(SUMMARY_KEY)])
 
 
 async def _shorten_results(messages: Sequence[AnyMessage], max_chars: int, sandbox: SandboxHandle) -> list[AnyMessage]:
@@ -177,15 +176,6 @@ async def _shorten(result: ToolMessage, max_chars: int, sandbox: SandboxHandle) 
     return result.model_copy(update={"content": short})
 
 
-def estimated_tokens(messages: Sequence[AnyMessage]) -> int:
-    """Return the tokens the provider last reported, plus an estimate for the messages after it."""
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if isinstance(message, AIMessage) and message.usage_metadata:
-            return message.usage_metadata["total_tokens"] + count_tokens_approximately(messages[index + 1 :])
-    return count_tokens_approximately(messages)
-
-
 def cut_index(messages: Sequence[AnyMessage], keep_messages: int, keep_tokens: int) -> int:
     """Return how many messages to summarize: all but the last `keep_messages`, fewer if these exceed `keep_tokens`.
 
@@ -193,7 +183,7 @@ def cut_index(messages: Sequence[AnyMessage], keep_messages: int, keep_tokens: i
     """
     index = len(messages)
     while index > 0 and len(messages) - index < keep_messages:
-        keep_tokens -= count_tokens_approximately(messages[index - 1 : index])
+        keep_tokens -= estimate_messages(messages[index - 1 : index])
         if keep_tokens < 0 and index < len(messages):
             break
         index -= 1

@@ -1,7 +1,7 @@
 """Turn documents into text with marks of pages, sheets and slides. Runs in the sandbox as a script of its own.
 
-    python3 - describe FILE       prints JSON: {"description"}
-    python3 - convert FILE        writes the text to a file; prints JSON: {"path", "description", "chars", "outline"}
+    python3 - describe FILE SECONDS   prints JSON: {"description"}
+    python3 - convert FILE SECONDS    writes the text to a file; prints {"path", "description", "chars", "outline"}
 
 Errors are {"error"}. A parser that the sandbox lacks is named there. Standard library only, Python 3.9+: the parsers
 are packages of the image, imported by name, and the other modules come with the script (`agent/documents.py`).
@@ -12,7 +12,6 @@ from __future__ import annotations
 import csv
 import datetime
 import hashlib
-import html.parser
 import importlib
 import io
 import itertools
@@ -23,20 +22,18 @@ import re
 import sys
 import urllib.parse
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from sandbox.inside import document_bounds as bounds
+from sandbox.inside import page_text
 from sandbox.inside.text_encoding import decode_text
 
 TEXT_FOLDER = "/mnt/user-data/workspace/.documents"
 MAX_CHARS = 20_000_000
-MAX_UNPACKED_BYTES = 300 << 20
-MAX_MEMBER_BYTES = 50 << 20  # of one file in an archive
 MAX_OUTLINE = 40
-
-
-class DocumentUnreadable(Exception):
-    """The text is for the model."""
+REST_LEFT_OUT = "\n[the rest is left out]\n"
+TOO_SLOW = "\n[the rest is left out: reading it takes too long]\n"
 
 
 def load_parser(module: str, package: str) -> Any:
@@ -44,45 +41,28 @@ def load_parser(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise DocumentUnreadable(
+        raise bounds.DocumentUnreadable(
             f"the sandbox lacks {package}: `pip install {package}` if it has a network; otherwise tell the person that"
             " an operator can rebuild the sandbox image with `fawn sandbox build`"
         ) from None
-
-
-def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a file of an archive, b"" if it is missing. Raises DocumentUnreadable if it is too large."""
-    try:
-        with archive.open(name) as file:
-            data = file.read(MAX_MEMBER_BYTES + 1)
-    except KeyError:
-        return b""
-    if len(data) > MAX_MEMBER_BYTES:
-        raise DocumentUnreadable(f"its part {name} is larger than {MAX_MEMBER_BYTES >> 20} MB")
-    return data
-
-
-def open_archive(path: str) -> zipfile.ZipFile:
-    """Open a zip whose files have a sane size together."""
-    archive = zipfile.ZipFile(path)
-    if sum(entry.file_size for entry in archive.infolist()) > MAX_UNPACKED_BYTES:
-        raise DocumentUnreadable(f"unpacked, it is larger than {MAX_UNPACKED_BYTES >> 20} MB")
-    return archive
 
 
 def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
-def table_lines(rows: list[list[str]]) -> Iterator[str]:
+def table_lines(rows: Iterable[list[str]], width: int) -> Iterator[str]:
     """Yield a Markdown table."""
-    width = max(map(len, rows), default=0)
     for number, row in enumerate(rows):
         cells = [cell.replace("|", "\\|").replace("\n", "<br>").strip() for cell in row]
         yield "| " + " | ".join(cells + [""] * (width - len(cells))) + " |\n"
         if number == 0:
             yield "|" + " --- |" * width + "\n"
     yield "\n"
+
+
+def list_table(rows: list[list[str]]) -> Iterator[str]:
+    return table_lines(rows, max(map(len, rows), default=0))
 
 
 # ---------------------------------------------------------------- PDF
@@ -97,7 +77,7 @@ def pdf_document(path: str) -> Any:
     try:
         return pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
-        raise DocumentUnreadable("the PDF is damaged, or it needs a password") from error
+        raise bounds.DocumentUnreadable("the PDF is damaged, or it needs a password") from error
 
 
 def convert_pdf(path: str) -> Iterator[str]:
@@ -113,8 +93,8 @@ def convert_pdf(path: str) -> Iterator[str]:
 
 
 def describe_docx(path: str) -> str:
-    with open_archive(path) as archive:
-        body = read_member(archive, "word/document.xml")  # the stored number of pages is often wrong
+    with bounds.open_archive(path) as archive:
+        body = bounds.read_member(archive, "word/document.xml")  # the stored number of pages is often wrong
     return f"Word document, {count_text(len(re.findall(rb'<w:p[ >]', body)), 'paragraph')}"
 
 
@@ -128,7 +108,7 @@ def convert_docx(path: str) -> Iterator[str]:
             yield f"[header] {header}\n\n"
     for block in document.iter_inner_content():
         if isinstance(block, table_type):
-            yield from table_lines([[cell.text for cell in row.cells] for row in block.rows])
+            yield from list_table([[cell.text for cell in row.cells] for row in block.rows])
         elif block.text.strip():
             style = (block.style.name if block.style else "") or ""
             if style.startswith("Heading") or style == "Title":
@@ -149,10 +129,10 @@ def convert_sheets(path: str) -> Iterator[str]:
     book = load_parser("python_calamine", "python-calamine").CalamineWorkbook.from_path(path)
     for name in book.sheet_names:
         rows = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
-        numbered = [(number, row) for number, row in enumerate(rows, 1) if any(cell != "" for cell in row)]
         yield f"## {name} ({count_text(len(rows), 'row')})\n\n"
         letters = [column_letters(column) for column in range(max((len(row) for row in rows), default=0))]
-        yield from table_lines([["row", *letters], *([str(n), *map(cell_text, row)] for n, row in numbered)])
+        numbered = ([str(n), *map(cell_text, row)] for n, row in enumerate(rows, 1) if any(cell != "" for cell in row))
+        yield from table_lines(itertools.chain([["row", *letters]], numbered), len(letters) + 1)
 
 
 def column_letters(column: int) -> str:
@@ -166,7 +146,7 @@ def cell_text(value: Any) -> str:
 
 
 def describe_pptx(path: str) -> str:
-    with open_archive(path) as archive:
+    with bounds.open_archive(path) as archive:
         slides = [name for name in archive.namelist() if re.fullmatch(r"ppt/slides/slide\d+\.xml", name)]
     return f"presentation, {count_text(len(slides), 'slide')}"
 
@@ -189,7 +169,7 @@ def convert_pptx(path: str) -> Iterator[str]:
                 lines = (f"{'  ' * each.level}- {each.text}\n" for each in shape.text_frame.paragraphs if each.text)
                 yield "".join(lines) + "\n"
             elif getattr(shape, "has_table", False):
-                yield from table_lines([[cell.text for cell in row.cells] for row in shape.table.rows])
+                yield from list_table([[cell.text for cell in row.cells] for row in shape.table.rows])
             elif hasattr(shape, "image"):
                 yield f"[picture: {shape.name}]\n\n"
         notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
@@ -202,72 +182,38 @@ def convert_pptx(path: str) -> Iterator[str]:
 
 def read_file(path: str) -> bytes:
     with open(path, "rb") as file:
-        return file.read(MAX_MEMBER_BYTES)
+        return file.read(bounds.MAX_MEMBER_BYTES)
 
 
-def csv_rows(path: str) -> tuple[list[list[str]], str]:
-    """Return the rows, and the encoding in words, "" for UTF-8."""
+def csv_rows(path: str) -> tuple[list[list[str]], bool, str]:
+    """Return the rows, whether these are all, and the encoding in words, "" for UTF-8."""
     text, codec = decode_text(read_file(path))
     try:
         dialect: Any = csv.Sniffer().sniff(text[:20_000], ",;\t|")
     except csv.Error:
         dialect = "excel"
-    rows = list(csv.reader(io.StringIO(text, newline=""), dialect))
-    return rows, "" if codec == "utf-8" else f", read as {codec}"
+    rows: list[list[str]] = []
+    cells, width = 0, 0
+    encoding = "" if codec == "utf-8" else f", read as {codec}"
+    for row in csv.reader(io.StringIO(text, newline=""), dialect):
+        cells, width = cells + len(row), max(width, len(row))
+        if max(cells, width * len(rows)) > bounds.MAX_CELLS:
+            return rows, False, encoding
+        rows.append(row)
+    return rows, os.stat(path).st_size <= bounds.MAX_MEMBER_BYTES, encoding
 
 
 def describe_csv(path: str) -> str:
-    rows, codec = csv_rows(path)
-    return f"table, {count_text(len(rows), 'row')}, {count_text(max(map(len, rows), default=0), 'column')}{codec}"
+    rows, is_all, encoding = csv_rows(path)
+    height = ("" if is_all else "more than ") + count_text(len(rows), "row")
+    return f"table, {height}, {count_text(max(map(len, rows), default=0), 'column')}{encoding}"
 
 
 def convert_csv(path: str) -> Iterator[str]:
-    return table_lines(csv_rows(path)[0])
-
-
-class PageText(html.parser.HTMLParser):
-    """Collects the text of a page, with its headings, items, cells and links."""
-
-    BLOCKS = re.compile("p|div|section|article|br|tr|table|ul|ol|pre|blockquote|header|footer|figure|dd|dt|h[1-6]")
-    HIDDEN = frozenset(("script", "style", "template", "noscript", "svg"))
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[str] = []
-        self.hidden = 0
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.hidden += tag in self.HIDDEN
-        if re.fullmatch("h[1-6]", tag):
-            self.parts.append(f"\n\n{'#' * int(tag[1])} ")
-        elif tag == "li":
-            self.parts.append("\n- ")
-        elif tag in ("td", "th"):
-            self.parts.append(" | ")
-        elif self.BLOCKS.fullmatch(tag):
-            self.parts.append("\n")
-        elif tag == "a":
-            self.links.append(dict(attrs).get("href") or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.hidden -= tag in self.HIDDEN and self.hidden > 0
-        if self.BLOCKS.fullmatch(tag):
-            self.parts.append("\n")
-        elif tag == "a" and self.links:
-            target = self.links.pop()
-            self.parts.append(f" ({target})" if target.startswith("http") else "")
-
-    def handle_data(self, data: str) -> None:
-        if not self.hidden:
-            self.parts.append(re.sub(r"\s+", " ", data))
-
-
-def html_text(data: bytes) -> str:
-    parser = PageText()
-    parser.feed(decode_text(data, markup=True)[0])
-    parser.close()
-    return re.sub(r"\n\s*\n\s*", "\n\n", "".join(parser.parts)).strip() + "\n"
+    rows, is_all, _encoding = csv_rows(path)
+    yield from list_table(rows)
+    if not is_all:
+        yield REST_LEFT_OUT
 
 
 def describe_html(path: str) -> str:
@@ -276,16 +222,16 @@ def describe_html(path: str) -> str:
 
 
 def convert_html(path: str) -> Iterator[str]:
-    yield html_text(read_file(path))
+    yield page_text.html_text(decode_text(read_file(path), markup=True)[0])
 
 
 def epub_chapters(archive: zipfile.ZipFile) -> list[str]:
     """Return the chapters' files in the order of reading (EPUB 3.3 §5)."""
-    rootfile = re.search(rb'full-path="([^"]+)"', read_member(archive, "META-INF/container.xml"))
+    rootfile = re.search(rb'full-path="([^"]+)"', bounds.read_member(archive, "META-INF/container.xml"))
     if not rootfile:
-        raise DocumentUnreadable("it is not an EPUB book")
+        raise bounds.DocumentUnreadable("it is not an EPUB book")
     opf = rootfile[1].decode()
-    package = read_member(archive, opf).decode("utf-8", "replace")
+    package = bounds.read_member(archive, opf).decode("utf-8", "replace")
     items = (
         dict(re.findall(r'(?<![\w-])([\w-]+)="([^"]*)"', tag))
         for tag in re.findall(r"<(?:\w+:)?item\s[^<>]*>", package)
@@ -298,15 +244,16 @@ def epub_chapters(archive: zipfile.ZipFile) -> list[str]:
 
 
 def describe_epub(path: str) -> str:
-    with open_archive(path) as archive:
+    with bounds.open_archive(path) as archive:
         return f"book (EPUB), {count_text(len(epub_chapters(archive)), 'chapter')}"
 
 
 def convert_epub(path: str) -> Iterator[str]:
-    with open_archive(path) as archive:
+    with bounds.open_archive(path) as archive:
         chapters = epub_chapters(archive)
         for number, name in enumerate(chapters, 1):
-            yield f"[chapter {number} of {len(chapters)}]\n{html_text(read_member(archive, name))}\n"
+            text = page_text.html_text(decode_text(bounds.read_member(archive, name), markup=True)[0])
+            yield f"[chapter {number} of {len(chapters)}]\n{text}\n"
 
 
 def describe_zip(path: str) -> str:
@@ -341,7 +288,7 @@ ZIPPED = (".docx", ".xlsx", ".xlsm", ".ods", ".pptx")  # a library unpacks them
 # ---------------------------------------------------------------- the script
 
 
-def convert(path: str, reader: Reader) -> dict[str, Any]:
+def convert(path: str, reader: Reader, seconds: float) -> dict[str, Any]:
     """Write the text beside a note about it. A file that did not change is converted once."""
     found = os.stat(path)
     mark = hashlib.sha256(f"{os.path.realpath(path)} {found.st_mtime_ns} {found.st_size}".encode()).hexdigest()[:8]
@@ -351,19 +298,16 @@ def convert(path: str, reader: Reader) -> dict[str, Any]:
         with open(note, encoding="utf-8") as file:
             return json.load(file)  # type: ignore[no-any-return]  # what is written below
     os.makedirs(TEXT_FOLDER, exist_ok=True)
-    size, line, marks = 0, 1, []
     draft = f"{target}.{os.getpid()}"
-    with open(draft, "w", encoding="utf-8", errors="replace") as file:
-        for part in reader[1](path):
-            if re.match(r"#{1,3} |\[(page|chapter) ", part):
-                marks.append(f"line {line}: {' '.join(part.lstrip('#').split())[:100]}")
-            file.write(part)
-            size, line = size + len(part), line + part.count("\n")
-            if size > MAX_CHARS:
-                file.write("\n[the rest is left out]\n")
-                break
+    size, marks = write_text(draft, reader[1](path))
     outline = list(itertools.islice(marks, 0, None, max(1, -(-len(marks) // MAX_OUTLINE))))
-    answer = {"path": target, "description": reader[0](path), "chars": size, "outline": outline}
+    bounds.start_time(seconds)  # again: a text that is written counts, whatever this finds
+    try:
+        description = reader[0](path)
+    except bounds.TimeIsOver:
+        description = "a large document"
+    answer = {"path": target, "description": description, "chars": size, "outline": outline}
+    bounds.start_time(0)
     with open(f"{draft}.json", "w", encoding="utf-8") as file:
         json.dump(answer, file)
     os.replace(draft, target)
@@ -371,16 +315,46 @@ def convert(path: str, reader: Reader) -> dict[str, Any]:
     return answer
 
 
-def main(task: str, path: str) -> dict[str, Any]:
-    """Run a task; return what to print."""
+def write_text(draft: str, parts: Iterator[str]) -> tuple[int, list[str]]:
+    """Write a text up to its bounds; return its length, and its headings with their lines."""
+    size, line, marks = 0, 1, []
+    with open(draft, "w", encoding="utf-8", errors="replace") as file:
+        try:
+            for part in parts:
+                if re.match(r"#{1,3} |\[(page|chapter) ", part):
+                    marks.append(f"line {line}: {' '.join(part[:1000].lstrip('#').split())[:100]}")
+                file.write(part)
+                size, line = size + len(part), line + part.count("\n")
+                if size > MAX_CHARS:
+                    file.write(REST_LEFT_OUT)
+                    break
+        except bounds.TimeIsOver:
+            if not size:
+                raise
+            file.write(TOO_SLOW)
+    return size, marks
+
+
+def main(task: str, path: str, limit: str) -> dict[str, Any]:
+    """Run a task within so many seconds; return what to print."""
     suffix = os.path.splitext(path)[1].lower()
-    reader = READERS[suffix]
+    reader, seconds = READERS[suffix], float(limit) / 3
     try:
-        if suffix in ZIPPED:
-            open_archive(path).close()  # before any library opens it
-        return {"description": reader[0](path)} if task == "describe" else convert(path, reader)
-    except DocumentUnreadable as error:
+        bounds.set_limits(seconds)
+        bounds.start_time(seconds)
+        bounds.check_size(path)
+        if suffix in ZIPPED:  # before any library opens it
+            with bounds.open_archive(path) as archive:
+                bounds.check_cells(archive)
+        return {"description": reader[0](path)} if task == "describe" else convert(path, reader, seconds)
+    except bounds.DocumentUnreadable as error:
         return {"error": str(error)}
+    except bounds.TimeIsOver:
+        return {"error": f"reading it takes more than {seconds:.0f} s; read parts of it with a program"}
+    except MemoryError:
+        return {
+            "error": f"reading it needs more than {bounds.MEMORY_BYTES >> 20:,} MB; read parts of it with a program"
+        }
     except OSError as error:
         return {"error": error.strerror or "it cannot be read"}
     except Exception as error:  # noqa: BLE001  a parser may raise anything for a damaged file
@@ -388,4 +362,4 @@ def main(task: str, path: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], sys.argv[2])))  # noqa: T201  the answer of the script
+    print(json.dumps(main(*sys.argv[1:4])))  # noqa: T201  the answer of the script

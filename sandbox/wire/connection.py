@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import logging
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 SERVER_MODULES = ("search", "relay", "environment", "jobs", "server")  # each after its imports
+INSIDE = Path(__file__).parents[1] / "inside"
 FRAME_HEADER = struct.Struct(">II")  # bytes of JSON, bytes of data
 MAX_FRAME_BYTES = 1 << 20
 STDIN_FRAME_BYTES = 1 << 16
@@ -64,17 +65,26 @@ class ByteStream(Protocol):
 
 def server_source(processes: int) -> bytes:
     """Return the server as one program: its modules and the call of its `main`."""
-    inside = Path(__file__).parents[1] / "inside"
+    return (_module_loader(SERVER_MODULES) + f"module.main({processes})").encode()
+
+
+def program_source(modules: Sequence[str], main: str) -> str:
+    """Return a module of `sandbox/inside` as a program of its own, with the modules that it imports."""
+    source = (INSIDE / f"{main}.py").read_text("utf-8")
+    return f"{_module_loader(modules)}exec(compile({source!r}, {main!r}, 'exec'), {{'__name__': '__main__'}})"
+
+
+def _module_loader(names: Sequence[str]) -> str:
+    """Return a program that loads modules of `sandbox/inside`, the last one as `module`."""
     modules = [("sandbox", ""), ("sandbox.inside", "")]
-    modules += [(f"sandbox.inside.{name}", (inside / f"{name}.py").read_text()) for name in SERVER_MODULES]
+    modules += [(f"sandbox.inside.{name}", (INSIDE / f"{name}.py").read_text("utf-8")) for name in names]
     return (
         f"import sys, types\nfor name, source in {modules!r}:\n"
         "    module = sys.modules[name] = types.ModuleType(name)\n"
         "    exec(compile(source, name, 'exec'), module.__dict__)\n"
         "    parent, _, child = name.rpartition('.')\n"
         "    if parent: setattr(sys.modules[parent], child, module)\n"
-        f"module.main({processes})"
-    ).encode()
+    )
 
 
 # The source is sent on the stream after its size in ten digits: as an argument it would be in every process list.

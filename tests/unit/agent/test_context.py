@@ -12,7 +12,9 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from agent.brief import read_prompt
 from agent.exact_values import lost_values
+from agent.policies.summarization import cut_index
 from agent.sections import AgentSettings, ContextConfig, PromptConfig
+from agent.token_estimates import messages_tokens
 from agent.tools import make_tools
 from agent.tools.write_todos import write_todos
 from tests.fakes.model import Answer, FakeModel, Request, ToolCall
@@ -163,3 +165,18 @@ def test_lost_values_are_exact_and_bounded() -> None:
     assert lost.startswith("/mnt/skills/")
     assert lost_values(messages, "", 40).startswith("/mnt/skills/public/chart/SKILL.md")
     assert len(lost_values(messages, "", 60)) <= 60
+
+
+def test_a_conversation_counts_the_tokens_that_budgets_reserve() -> None:
+    messages = [HumanMessage("数" * 600, id=str(number)) for number in range(10)]
+    assert messages_tokens(messages) >= 6000
+    assert cut_index(messages, keep_messages=10, keep_tokens=2000) == 7  # three messages have 1,812 tokens
+
+
+async def test_the_text_to_summarize_fits_the_limit_in_any_language(make: Workshop, model: FakeModel) -> None:
+    bench = await make(trigger_tokens=2000, trigger_messages=4, keep_messages=2)
+    for number in range(3):
+        await bench.run(say("数" * 1500, f"m{number}"))
+    prompts = [str(each.messages) for each in model.requests() if "Summarize the conversation" in str(each.messages)]
+    assert prompts
+    assert all(500 <= prompt.count("数") <= 2000 for prompt in prompts)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import sys
 import zipfile
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -235,6 +237,105 @@ async def test_damaged_and_hostile_files_are_refused(sandbox: Sandbox) -> None:
             await convert_document(sandbox, path)
     with pytest.raises(SandboxFileError, match="No such file"):
         await convert_document(sandbox, f"{UPLOADS}/it's not there.pdf")
+
+
+def far_sheet() -> bytes:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        sheet = book.add_worksheet()
+        sheet.write(0, 0, "here")
+        sheet.write(1_048_575, 16_383, "far away")
+    return out.getvalue()
+
+
+def sheet_of_repeats() -> bytes:
+    """A spreadsheet of one cell that is repeated in each row and column."""
+    cell = '<table:table-cell table:number-columns-repeated="16384"><text:p>x</text:p></table:table-cell>'
+    row = f'<table:table-row table:number-rows-repeated="1048576">{cell}</table:table-row>'
+    spaces = "".join(
+        f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+    )
+    content = "office:document-content"
+    body = f'<office:spreadsheet><table:table table:name="a">{row}</table:table></office:spreadsheet>'
+    return zip_file(
+        {
+            "mimetype": "application/vnd.oasis.opendocument.spreadsheet",
+            "META-INF/manifest.xml": "<manifest/>",
+            "content.xml": f"<{content}{spaces}><office:body>{body}</office:body></{content}>",
+        }
+    )
+
+
+def word_file_of(body: str) -> bytes:
+    """A Word document with another body."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(word_file())) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            text = old.read(name)
+            if name == "word/document.xml":
+                head, _, _ = text.partition(b"<w:body>")
+                text = head + b"<w:body>" + body.encode() + b"</w:body></w:document>"
+            new.writestr(name, text)
+    return out.getvalue()
+
+
+NESTED_TABLES = 5000
+
+
+def deep_word_file() -> bytes:
+    return word_file_of("<w:tbl><w:tr><w:tc>" * NESTED_TABLES + "</w:tc></w:tr></w:tbl>" * NESTED_TABLES)
+
+
+WIDE_ROW = '<w:tc><w:tcPr><w:gridSpan w:val="900000000"/></w:tcPr><w:p/></w:tc>'
+HOSTILE = {
+    "far.xlsx": (far_sheet, "lie too far apart \\(row 1,048,576, column 16,384\\)"),
+    "files.docx": (lambda: zip_file(dict.fromkeys(map(str, range(50_001)), "")), "more than 50,000 files"),
+    "wide.docx": (lambda: word_file_of(f"<w:tbl><w:tblGrid/><w:tr>{WIDE_ROW}</w:tr></w:tbl>"), "memory|takes more"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_document_beyond_the_bounds_is_refused_with_a_reason(sandbox: Sandbox, name: str) -> None:
+    make_file, reason = HOSTILE[name]
+    path = await upload(sandbox, name, make_file())
+    with pytest.raises(SandboxFileError, match=reason):
+        await convert_document(sandbox, path, seconds=30)
+    with pytest.raises(SandboxFileError) if name != "wide.docx" else nullcontext():
+        await describe_document(sandbox, path)
+
+
+@pytest.mark.parametrize(("name", "make_file"), [("repeats.ods", sheet_of_repeats), ("deep.docx", deep_word_file)])
+async def test_repeats_and_levels_without_end_are_read_or_refused(sandbox: Sandbox, name: str, make_file: Any) -> None:
+    path = await upload(sandbox, name, make_file())
+    try:
+        assert (await convert_document(sandbox, path, seconds=30)).chars <= 21_000_000
+    except SandboxFileError as error:
+        assert re.search("memory|damaged|takes", str(error))  # noqa: PT017  either is right
+    assert await text_of(sandbox, await upload(sandbox, "a.csv", b"a,b\n"))
+
+
+async def test_a_document_that_takes_too_long_is_read_up_to_there(sandbox: Sandbox) -> None:
+    path = await upload(sandbox, "long.docx", word_file_of("<w:p><w:r><w:t>word</w:t></w:r></w:p>" * 400_000))
+    document = await convert_document(sandbox, path, seconds=30)
+    text = (await sandbox.read(document.path, limit=32 << 20)).decode()
+    assert text.startswith("word\n\nword\n\n")
+    assert "reading it takes too long" in text[-100:] or text.count("word") == 400_000
+    assert "paragraphs" in document.description or document.description == "a large document"
+
+
+async def test_comments_that_do_not_end_are_read_once(sandbox: Sandbox) -> None:
+    page = b"<p>before <!-- hidden --> and</p>" + b"<p>x</p><!--" * 400_000  # 4.8 MB
+    text = await text_of(sandbox, await upload(sandbox, "page.html", page))
+    assert "before and" in text
+    assert "hidden" not in text
+
+
+async def test_a_table_has_a_bound_of_cells(sandbox: Sandbox) -> None:
+    wide = b"a," * 20_000 + b"\n" + b"b\n" * 2000  # every row would be 20,000 cells wide
+    document = await convert_document(sandbox, await upload(sandbox, "wide.csv", wide))
+    assert document.description == "table, more than 250 rows, 20,001 columns"
+    result = await sandbox.run(ShellCommand(f"tail -c 100 {document.path}"))
+    assert result.output.endswith("[the rest is left out]\n")
 
 
 async def test_a_missing_parser_is_named_with_its_fix(plain_sandbox: Sandbox) -> None:

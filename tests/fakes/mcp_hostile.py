@@ -43,7 +43,7 @@ def call(id: Any, name: str) -> None:
         write("this is no message\n\n" * NOTIFICATIONS)
         text(id, "flooded")
     elif name == "large_text":
-        text(id, 'a, "b": [c]\\\n' * 300_000)  # 4 MB, and its marks are in a string
+        text(id, 'a, "b": [c]\\\n' * 200_000)  # 3 MB, and its marks are in a string
     elif name == "slow_schema":
         send({"id": id, "result": {"content": [], "structuredContent": {"a": "a" * 40 + "!"}}})
     else:

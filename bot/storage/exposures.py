@@ -53,3 +53,9 @@ def inherit_exposure(execute: Execute, caller: str, conversation: str, most: Seq
     store_exposure(
         execute, ExposureRow(conversation, *flags, *((older + newer)[-count:] for older, newer, count in both))
     )
+
+
+def forget_words(execute: Execute, conversation: str) -> None:
+    """Forget the words that a conversation has met. What it was exposed to stays true."""
+    sql = "UPDATE exposures SET said=:none, listed=:none, private_words=:none WHERE conversation=:conversation"
+    execute(sql, {"none": b"", "conversation": conversation})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from agent.messages import Message, Thread
 from agent.stored_json import Damaged
-from bot.storage import audit, conversations, outbox, quoted, retention, runs, schedules
+from bot.storage import audit, conversations, exposures, outbox, quoted, retention, runs, schedules
 from bot.storage import questions as stored_questions
 from bot.storage.blanked import COLUMNS, StillCounted, blank_messages
 from bot.storage.database import Execute
@@ -287,6 +287,7 @@ def forget_in_conversation(
     )
     execute("DELETE FROM permission_grants WHERE conversation=:key AND channel=:channel AND person=:person", values)
     execute("DELETE FROM ledger WHERE conversation=:key", values)
+    exposures.forget_words(execute, key)
     execute("DELETE FROM jobs WHERE key='title:' || :key", values)
     blank_messages(execute, _OF_CONVERSATION, values, counted)
     sql = f"UPDATE conversations SET owner=NULL, title='', state='{ConversationState.IDLE}' WHERE key=:key"

@@ -1,0 +1,64 @@
+"""The words that a conversation has met: stored, inherited by what it starts, forgotten with a person."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent.exposure import Exposure
+from bot.exposure import inherit_exposure, open_exposure
+from bot.storage import exposures, forgetting
+from bot.storage.blanked import StillCounted
+from bot.storage.database import Database
+from bot.storage.forgetting import PersonKey
+from bot.storage.migrate import migrate_database
+from tests.support.current_config import current_of
+from tests.support.turn_context import say
+
+SECRET = {"query": "who is Marlow"}
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as opened:
+        yield opened
+
+
+async def opened(store: Database, conversation: str) -> Exposure:
+    row = await store.run(partial(exposures.find_exposure, conversation=conversation))
+    return open_exposure(store, current_of(), row)
+
+
+async def meet(store: Database) -> None:
+    exposure = await opened(store, "first")
+    await exposure.note_inputs([say("a baker of 1234")])
+    await exposure.note_result("everything", {}, "Marlow and the baker")
+
+
+async def test_words_outlast_a_restart_and_what_is_started_inherits_them(store: Database) -> None:
+    await meet(store)
+    await store.run(partial(inherit_exposure, caller="first", conversation="task:1"))
+    for conversation in ("first", "task:1"):
+        exposure = await opened(store, conversation)
+        assert exposure.destination("query", "web_search", SECRET) == "web_search"
+        assert exposure.destination("query", "web_search", {"query": "baker 1234"}) == ""
+        assert exposure.destination("query", "web_search", {"query": "baker 1235"}) == "web_search"
+
+
+async def test_forgetting_a_person_forgets_the_words_and_keeps_that_calls_ask(store: Database) -> None:
+    await meet(store)
+    forget = partial(
+        forgetting.forget_in_conversation,
+        person=PersonKey("console", "u1"),
+        key="first",
+        counted=StillCounted(0.0, lambda _command: False),
+        private=False,
+    )
+    await store.run(forget)
+    row = await store.run(partial(exposures.find_exposure, conversation="first"))
+    assert (row.said, row.listed, row.private_words) == (b"", b"", b"")
+    assert (await opened(store, "first")).asks

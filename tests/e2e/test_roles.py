@@ -228,7 +228,7 @@ async def test_the_agent_saves_a_note_of_the_workspace_for_whose_right_reaches_i
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     """An operator of one chat has no right beyond it, by command or by tool."""
-    service = await start(**team(("owner", str(JANE))))
+    service = await start(**team(("owner", str(JANE)), memory={"enabled": True}))
     telegram.send("/access grant operator here", chat=OPS, user=JANE)
     await telegram.wait(OPS, "Everybody in this chat without a role of their own is operator from now on.")
     words = "Invoices are sent on Fridays"

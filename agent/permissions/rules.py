@@ -43,6 +43,7 @@ Verdict = Literal["allow", "ask", "deny"]
 SEVERITY: Sequence[Verdict] = ("deny", "ask", "allow")
 MAX_SEARCHED = 100_000
 MAX_WORK = 5_000_000  # characters of a line's commands, each times the rules: 20 ms
+MARKED_WORK = 25  # a text with marks is compared character by character, in Python
 
 _RULE = re.compile(r"([A-Za-z_][\w*.-]*)(?:\((.*)\))?", re.DOTALL)
 
@@ -286,7 +287,7 @@ def _judge_shell_line(rules: Sequence[Rule], use: ToolUse, text: str) -> Judgeme
     work = MAX_WORK // len(rules)
     while commands and work > 0:
         command = commands.pop(0)
-        work -= sum(len(each) + 100 for each in command.all_texts())
+        work -= sum((len(each) + 100) * (MARKED_WORK if MARKS.search(each) else 1) for each in command.all_texts())
         found += _judge_command(rules, command, use.default) if work > 0 else ()
         if strict and command.file and not _is_allowed_by_pattern(rules, command):
             found.append(Judgement("ask"))

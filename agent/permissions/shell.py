@@ -35,6 +35,7 @@ _PARSER = Parser(Language(tree_sitter_bash.language()))
 _PARSING = threading.Lock()  # lines are judged in threads
 MAX_NESTING = 8  # shells inside shells, programs that run programs
 MAX_BYTES = 8192  # of a line that is parsed: the grammar is quadratic in places
+MAX_NODES = 3000  # of the tree of a line: each takes some 10 µs
 MAX_PIPES = 400  # as many take 10 ms, as many `${` 5 ms
 MAX_PIECES = 1000
 MAX_COMMANDS = 2000
@@ -114,6 +115,8 @@ def parse_shell_line(line: str, nesting: int = 0) -> ShellLine:
     if nesting > MAX_NESTING or too_much or "\0" in line or MARKS.search(line):
         return ShellLine(certain=False, text=line)
     root = _parse(source)
+    if root.descendant_count > MAX_NODES:
+        return ShellLine(certain=False, text=line)
     here, data = _here_documents(root, source)
     if here:
         # The grammar loses what follows some here-documents (`<<X 2>&1 | rm`), so the line is parsed again without

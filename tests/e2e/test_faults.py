@@ -30,7 +30,7 @@ async def test_a_flood_wait_in_one_chat_does_not_delay_other_chats(telegram: Fak
     asked = time.monotonic()
     telegram.send(ask(text="at once"), chat=501)
     await telegram.wait(501, "at once")
-    assert time.monotonic() - asked < 2
+    assert time.monotonic() - asked < 50, "it waited for the other chat, which is paused for 60 s"
     assert said(telegram, 500) == []
     assert len(telegram.calls_of("sendMessage", 500)) == 1
     assert await service.stop() == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 
 import pytest
 
@@ -96,11 +95,9 @@ async def test_stop_ends_the_command_and_the_reply(telegram: FakeTelegram, start
     service = await start()
     telegram.send(ask(steps=[bash("touch started; exec sleep 613")], text="never"))
     await until(lambda: list(service.data.glob("threads/*/workspace/started")), 15, "the command")
-    asked = time.monotonic()
     telegram.send("/stop")
     await telegram.wait(JANE, "Stopped")
-    assert time.monotonic() - asked < 1
-    await until(lambda: not _running("sleep 613"), 2, "the end of the process")
+    await until(lambda: not _running("sleep 613"), what="the end of the process")
     await service.quiet()
     telegram.send(ask(text="works again"))
     await telegram.wait(JANE, "works again")

@@ -168,7 +168,8 @@ async def run(seconds: float, seed: int, calls: int, folder: Path) -> Report:
         watch.check_log(folder / "log")
         watch.check_deeds(folder)
         if report.calls >= calls:
-            mine = {name for name in model.offered if "__odd_" not in name}
+            odd = "mcp__liar__odd"  # and thirty more, whose names begin with it
+            mine = {name for name in model.offered if name == odd or not name.startswith(odd)}
             report.untried = sorted(mine - model.called)
     return report
 

@@ -67,19 +67,23 @@ class Arena:
 async def attack(arena: Arena, chat: int, turns: Callable[[], Turn]) -> None:
     """Have the hostile model work in one chat, turn by turn. Deny what it asks for."""
     arena.telegram.send_document("agent.py", AGENT, caption=marker(chat), chat=chat)
+    left = 0  # turns, until it begins anew
     for number in range(100_000):
         if arena.over:
             return
-        if number % TURNS_BEFORE_NEW == 0:
-            setup = setup_turn(f"setup{chat}x{number}", marker(chat))
-            arena.model.turns[setup.id] = setup
-            if number:
-                arena.telegram.send("/new", chat=chat)
-            await _play(arena, chat, setup)
-        await _play(arena, chat, turns())
+        if left:
+            await _play(arena, chat, turns())
+            left -= 1
+            continue
+        setup = setup_turn(f"setup{chat}x{number}", marker(chat))
+        arena.model.turns[setup.id] = setup
+        if number:
+            arena.telegram.send("/new", chat=chat)
+        left = TURNS_BEFORE_NEW if await _play(arena, chat, setup) else 0  # half of it leaves the sealed file to all
 
 
-async def _play(arena: Arena, chat: int, turn: Turn) -> None:
+async def _play(arena: Arena, chat: int, turn: Turn) -> bool:
+    """Play a turn; return whether it came to its end."""
     arena.telegram.send(f"{marker(chat)} {ask(id=turn.id)}", chat=chat)
     arena.report.turns += 1
     with contextlib.suppress(TimeoutError):
@@ -88,15 +92,16 @@ async def _play(arena: Arena, chat: int, turn: Turn) -> None:
                 await until(lambda: turn.id in arena.model.played)
                 await arena.wait_for_end(chat)
             if not _deny(arena, chat):
-                return
+                return True
             await asyncio.sleep(0.2)
         arena.telegram.send("/new", chat=chat)
-        return
+        return False
     arena.report.unfinished += 1
     arena.telegram.send("/stop", chat=chat)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(STOP_SECONDS):
             await arena.wait_for_end(chat)
+    return False
 
 
 def _deny(arena: Arena, chat: int) -> bool:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import Grant, Subject, ToolUse, Verdict, grant_for, judge, parse_rule, parse_rules
-
-ALLOWED = ("git *", "echo *", "cat *", "ls *", "cd *", "head *", "true", ":")
-RULES = parse_rules(deny=["bash(rm *)"], allow=[f"bash({text})" for text in ALLOWED])
+from agent.permissions.shell import parse_shell_line
+from tests.support.slow_lines import MANY_RULES, RULES, SLOW_LINES
+from tests.support.slow_lines import shell_call as bash
 
 RUNS_RM = [
     "rm",
@@ -124,10 +124,6 @@ ALLOWS = [
 ]
 
 
-def bash(line: str) -> ToolUse:
-    return ToolUse("bash", {"command": line}, Subject("command", "shell"))
-
-
 def verdict(line: str) -> Verdict:
     return judge(RULES, bash(line)).verdict
 
@@ -152,46 +148,18 @@ def test_every_text_is_parsed(line: str) -> None:
     assert verdict(line) in ("allow", "ask", "deny")
 
 
-SLOW_LINES = [
-    "/mnt/user-data/workspace/project/$NAME/run.sh",
-    "/mnt/user-data/workspace/scripts/build$n --help",
-    "a" * 8000 + "$x",
-    "a" * 8000 + "@",
-    "'a'" * 2500 + "{",
-    "\\a" * 4000 + "~",
-    "a|" * 4000,
-    "a|" * 32_000,
-    "a" + "|a" * 700,
-    "sudo " * 1600 + "x",
-    "sudo " * 5000 + "git push",
-    "a;" * 5000,
-    "$a;" * 5000,
-    "<<a " * 20_000,
-    "${a" * 2500,
-    "x=" * 4000,
-    "bash -c " * 1000,
-    "\x00" * 9000,
-    "rm $a;" * 1100,
-    "timeout 5 " * 800 + "$x",
-    "env " * 1500 + "$x",
-    "git config a $x;" * 500,
-    "git - " * 15_000,
-    "git -" * 200_000,
-    "curl -d@x -XPOST $x;" * 400,
-]
-MANY_RULES = (
-    *parse_rules(deny=[f"bash(tool{number} *-x * {number})" for number in range(100)]),
-    *RULES,
-    *OUTSIDE_RULES,
-)
-
-
 @pytest.mark.parametrize("line", SLOW_LINES, ids=lambda line: f"{line[:20]!r}-{len(line)}")
 def test_no_line_takes_long_to_judge(line: str) -> None:
     verdict("true")  # loads the parser
     begun = time.thread_time()
     assert judge(MANY_RULES, bash(line)).verdict in ("ask", "deny")
     assert time.thread_time() - begun < 0.25
+
+
+@pytest.mark.parametrize("part", ["a $(b);", "a<b;", "rm x;", "{ a; };"])
+def test_a_line_of_too_many_commands_is_uncertain(part: str) -> None:
+    assert parse_shell_line(part * 100).certain
+    assert not parse_shell_line(part * (8_000 // len(part))).certain
 
 
 def test_deny_precedes_ask_precedes_allow_however_specific() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -227,16 +228,25 @@ def calling(arguments: str, piece: int) -> Callable[[Json], Answer]:
     return script
 
 
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """Keep the garbage collector out of what is measured: it walks all objects of the test process."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 async def longest_step(until: asyncio.Task[Any]) -> float:
-    """Return the most CPU seconds that the process used in one round of the event loop."""
+    """Return the most CPU seconds that the loop's thread used in one round, whatever other threads do."""
     longest = 0.0
     while not until.done():
-        before = time.process_time()
+        before = time.thread_time()
         await asyncio.sleep(0)
-        longest = max(longest, time.process_time() - before)
+        longest = max(longest, time.thread_time() - before)
     return longest
 
 
+@pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize("worst", WORST)
 @pytest.mark.parametrize("piece", [40, 16_000])
 async def test_reading_a_call_takes_time_in_proportion(
@@ -245,13 +255,14 @@ async def test_reading_a_call_takes_time_in_proportion(
     seconds: list[float] = []
     for number, size in enumerate((10_000, 20_000, 80_000)):
         provider.server.script = calling(WORST[worst](size), piece)
-        before = time.process_time()
+        before = time.thread_time()
         blocks = await bench.run(say("go", f"m{number}"), conversation=f"c{number}")
-        seconds.append(time.process_time() - before)
+        seconds.append(time.thread_time() - before)
         assert view(blocks).text == "ok"
     assert seconds[2] < 6 * seconds[1] + 0.3, "four times the text"
 
 
+@pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize("worst", ["a wrong escape at the end", "brackets"])
 @pytest.mark.parametrize("piece", [16_000])
 async def test_no_step_takes_long(provider: Provider, bench: Bench, worst: str, piece: int) -> None:
@@ -261,16 +272,16 @@ async def test_no_step_takes_long(provider: Provider, bench: Bench, worst: str, 
     turn = asyncio.create_task(bench.run(say("go", "m2"), conversation="c2"), name="turn")
     longest = await longest_step(turn)
     assert view(await turn).text == "ok"
-    assert longest < 0.1
+    assert longest < 0.5  # it is 0.02; reading the text again with each piece took minutes
 
 
 def test_parsing_is_linear() -> None:
     for worst in WORST.values():
         text = worst(2_000_000)
-        before = time.process_time()
+        before = time.thread_time()
         with pytest.raises(BadArguments):
             parse_arguments(text)
-        assert time.process_time() - before < 0.5
+        assert time.thread_time() - before < 0.5
 
 
 # ---------------------------------------------------------------- servers that speak oddly

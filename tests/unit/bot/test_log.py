@@ -189,9 +189,9 @@ def test_redaction_takes_linear_time(unit: str) -> None:
     redact, seconds = Redactor(), []
     for size in (50_000, 200_000):
         text = unit * (size // len(unit))
-        begun = time.perf_counter()
+        begun = time.thread_time()
         redact(text)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.thread_time() - begun)
     assert seconds[1] < 12 * seconds[0] + 0.2
 
 

@@ -132,8 +132,13 @@ class EmbeddingsConfig:
     model: str = setting("text-embedding-3-small", "the server's name of the model")
     api_key: Secret | None = setting(None, "the server's key")
     seconds: float = setting(0.5, "how long a turn waits for the embedding of its request at most", ge=0.05)
+    query_prefix: str = setting("", "what the model wants before a request, such as `query: ` for E5")
+    passage_prefix: str = setting("", "what the model wants before a fact, such as `passage: ` for E5")
     min_similarity: float = setting(
-        0.3, "cosine below which a memory does not match; it depends on the model", ge=-1, le=1
+        0.35,
+        "how similar a memory must be to go with a request: 0 is as similar as any sentence is for the model, 1 equal",
+        ge=0,
+        le=1,
     )
     price_per_million_tokens: float | None = setting(
         None, "dollars for a million tokens, such as 0.02; empty: the list price of the model", ge=0

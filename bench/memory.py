@@ -2,7 +2,8 @@
 
 `python -m bench.memory` uses `memory_dialogue.json`, a small set of our own in the form of LoCoMo
 (github.com/snap-research/locomo): turns with ids, questions with the ids of the turns that answer them, and 40 Chinese
-and Japanese questions. `memory_changes.json` has facts in four languages that are taken back or changed.
+and Japanese questions. `memory_changes.json` has facts in four languages that are taken back or changed, and
+`memory_requests.json` requests that concern no fact.
 `--locomo FILE` takes the original instead (data/locomo10.json). `--turns N` also measures turns of the whole service,
 with memory on and off.
 """
@@ -24,17 +25,20 @@ from pathlib import Path
 from typing import Any
 
 from agent.memory.changes import is_update
-from agent.memory.ranking import rank_memories
+from agent.memory.ranking import choose_notes, concerning_memories, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of
 from agent.messages import Author, Thread
 from bench.harness import Job, new_chats, world
 from bench.latency import FAST
 from bot.storage import memory as stored
 from bot.storage.database import Database, Execute
+from bot.storage.memory_search import search_memories
 from bot.storage.migrate import migrate_database
 
 FACTS, RESULTS = 10_000, 5
 OWN_SET = Path(__file__).parent / "memory_dialogue.json"
+REQUESTS = Path(__file__).parent / "memory_requests.json"
+NOTE_TOKENS = 500
 CHANGES = Path(__file__).parent / "memory_changes.json"
 
 
@@ -113,19 +117,57 @@ def store_said(execute: Execute, place: Place, said: Iterable[Said]) -> None:
         stored.add_memory(execute, fact, each.before, each.after)
 
 
+def _timed(execute: Execute, find: Callable[[Execute], list[Memory]]) -> tuple[list[Memory], float]:
+    began = time.thread_time()
+    return find(execute), time.thread_time() - began
+
+
+def by_speaker(said: Iterable[Said], asked: Iterable[Asked]) -> tuple[list[Said], list[Asked]]:
+    """Return the dialogues as the service stores them: each person has their own turns, and asks about these."""
+    of_turn = {(each.person, each.key): f"{each.person}-{each.name}" for each in said}
+    own = [replace(each, person=f"{each.person}-{each.name}") for each in said]
+    questions = [
+        replace(each, person=people.pop())
+        for each in asked
+        if len(people := {of_turn[each.person, key] for key in each.evidence}) == 1
+    ]
+    return own, questions
+
+
+async def measure_notes(store: Database, asked: Sequence[Asked]) -> None:
+    """Print how many unrelated requests get notes, and how many questions get their evidence."""
+
+    def notes(execute: Execute, person: str, text: str) -> set[str]:
+        found = search_memories(execute, place_of_person(person), Author(person, ""), text)
+        return {memory.message for memory in choose_notes(concerning_memories(found), [], 0.0, NOTE_TOKENS)}
+
+    unrelated = json.loads(REQUESTS.read_text("utf-8"))["unrelated"]
+    people = sorted({each.person for each in asked})
+    carried = [
+        bool(await store.run(partial(notes, person=person, text=text), durable=False))
+        for person in people
+        for text in unrelated
+    ]
+    given = [await store.run(partial(notes, person=each.person, text=each.text), durable=False) for each in asked]
+    hits = sum(bool(keys & each.evidence) for keys, each in zip(given, asked, strict=True))
+    print(f"{'unrelated requests':24} {sum(carried)} of {len(carried)} carry notes")
+    print(
+        f"{'questions':24} {hits} of {len(asked)} carry their evidence, {statistics.mean(map(len, given)):.1f} notes each"
+    )
+
+
 async def measure_search(store: Database, name: str, asked: Sequence[Asked]) -> float:
     """Print and return the recall of the evidence among the first results."""
     recall, hits, took = [], 0, []
     for question in asked:
         find: Callable[[Execute], list[Memory]] = partial(
-            stored.search_memories,
+            search_memories,
             place=place_of_person(question.person),
             person=Author(question.person, ""),
             text=question.text,
         )
-        began = time.perf_counter()
-        found = await store.run(find, durable=False)
-        took.append((time.perf_counter() - began) * 1e3)
+        found, seconds = await store.run(partial(_timed, find=find), durable=False)
+        took.append(seconds * 1e3)
         keys = {memory.message for memory in rank_memories(found, 0.0)[:RESULTS]}
         recall.append(len(keys & question.evidence) / len(question.evidence))
         hits += bool(keys & question.evidence)
@@ -133,7 +175,7 @@ async def measure_search(store: Database, name: str, asked: Sequence[Asked]) -> 
     share = statistics.mean(recall)
     print(
         f"{name:24} recall@{RESULTS} {share:.3f}  hit@{RESULTS} {hits}/{len(asked)}"
-        f"  p50 {took[len(took) // 2]:.2f} ms  p99 {took[int(len(took) * 0.99)]:.2f} ms",
+        f"  CPU p50 {took[len(took) // 2]:.2f} ms  p95 {took[int(len(took) * 0.95)]:.2f} ms",
         flush=True,
     )
     return share
@@ -193,6 +235,16 @@ async def main(locomo: Path | None, turns: int) -> None:
             print(f"{len(fill)} facts stored in {time.perf_counter() - began:.1f} s")
             await measure_search(store, "dialogues", [each for _, asked in parts for each in asked])
             await measure_search(store, "Chinese and Japanese", cjk_asked)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "fawn.db")
+        migrate_database(path)
+        own_said, own_asked = by_speaker(
+            [each for part, _ in parts for each in part], [each for _, asked in parts for each in asked]
+        )
+        async with Database(path) as store:
+            await store.run(partial(store_said, place=place_of_person(""), said=own_said))
+            await measure_search(store, "each person's own", own_asked)
+            await measure_notes(store, own_asked)
     if turns:
         await compare_turns(turns)
 

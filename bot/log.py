@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 import orjson
 
+from agent.token_patterns import SECRET_PATTERNS
 from bot.config.schema import LogConfig
-from bot.token_patterns import SECRET_PATTERNS
 
 thread_var: ContextVar[str] = ContextVar("thread", default="")
 """The address of the current thread; each task sets its own."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.context import Meter
-from agent.memory.embeddings import BATCH_SECONDS, MAX_BATCH_TEXTS, Embedder, EmbeddingsRefused
+from agent.memory.embeddings import MAX_BATCH_TEXTS, Embedder, EmbeddingsRefused, vector_key
 from agent.memory.extraction import Fact, Statement
+from agent.memory.secrets import looks_secret
 from agent.memory.visibility import Memory, Place
 from agent.memory.words import content_words, own_words
 from agent.messages import Author, Kind, Message, Thread
@@ -27,6 +28,7 @@ from bot.storage import memory as stored
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.memory import QueuedRun
+from bot.storage.memory_search import search_memories
 from bot.storage.memory_vectors import UnembeddedMemory, memories_without_vector, store_vectors
 from bot.storage.states import InboxState
 from bot.storage.usage import Payer
@@ -77,7 +79,7 @@ class MemoryService:
         person = next((each.author for each in job.messages if each.author.id == job.requester), None)
         if not self.enabled or person is None or person.bot:
             return None
-        embed = partial(self._embedder.embed, meter=meter)
+        embed = partial(self._embedder.embed_request, meter=meter)
         turn_memory = TurnMemory(self._store, self._current, embed, job, place_of(job.messages[0]), person)
         await turn_memory.embed_request()
 
@@ -95,12 +97,12 @@ class MemoryService:
         turn_memory.take_memories(chosen)
         return turn_memory
 
-    def record_turn(self, execute: Execute, job: ClaimedRun, used: TurnMemory | None, now: float) -> None:
-        """In the transaction that ends a run: count what it used, and have its messages read for memories."""
+    def record_turn(self, execute: Execute, job: ClaimedRun, used: TurnMemory | None, answer: str, now: float) -> None:
+        """In the transaction that ends a run: count what its answer used, and have its messages read for memories."""
         if not self.enabled:
             return
         if used:
-            stored.record_uses(execute, used.recalled, now)
+            stored.record_uses(execute, used.used_by(answer), now)
         messages = [*job.messages, *claims.steered_messages(execute, job)]
         for author in {each.author.id: each.author for each in messages if each.is_by_person}.values():
             if people.allows_memory(execute, job.thread.channel, author.id):
@@ -163,11 +165,12 @@ class MemoryService:
         """
         before = MAX_ID
         while (config := self._current.config.memory.embeddings).base_url and self.enabled:
-            missing = partial(memories_without_vector, model=config.model, before=before, limit=MAX_BATCH_TEXTS)
+            model = vector_key(config)
+            missing = partial(memories_without_vector, model=model, before=before, limit=MAX_BATCH_TEXTS)
             facts = await self._store.run(missing, durable=False)
             for owner in dict.fromkeys((fact.account, fact.owner) for fact in facts):
                 own = [fact for fact in facts if (fact.account, fact.owner) == owner]
-                if not await self._embed_facts_of(owner, own, config.model):
+                if not await self._embed_facts_of(owner, own, model):
                     return
             if not facts:
                 return
@@ -181,7 +184,7 @@ class MemoryService:
         payer = Payer(0, "", thread, owner[1])
         meter = self._budgets.meter(payer)
         try:
-            vectors = await self._embedder.embed([fact.line for fact in facts], meter, BATCH_SECONDS)
+            vectors = await self._embedder.embed_facts([fact.line for fact in facts], meter)
         except EmbeddingsRefused as error:
             log.info("memory.not_embedded person=%s reason=%s", payer.person, error)
             self._refused_until[owner] = time.monotonic() + REFUSED_SECONDS
@@ -223,7 +226,7 @@ def _load_reading(execute: Execute, account: str, owner: str) -> Reading | None:
         place, person = place_of(messages[-1]), messages[-1].author
     else:  # they were deleted meanwhile
         place, person = Place(Thread.parse(f"{account}//"), private=False), Author(owner, "")
-    known = stored.search_memories(execute, place, person, "\n".join(each.text for each in statements), MAX_KNOWN_FACTS)
+    known = search_memories(execute, place, person, "\n".join(each.text for each in statements), MAX_KNOWN_FACTS)
     own_facts = [memory for memory in known if memory.owner == owner]
     return Reading(queued, statements, own_facts, place, person)
 
@@ -242,14 +245,19 @@ def _messages_of(execute: Execute, queued: QueuedRun) -> list[Message]:
     return messages
 
 
+def _around(text: str, part: slice) -> str:
+    """Return what the index has of a text near a fact: nothing of one with a secret."""
+    return "" if looks_secret(text) else text[part]
+
+
 def store_facts(execute: Execute, reading: Reading, facts: Sequence[Fact]) -> list[int]:
     """Store the facts of a reading with the words around them; return the ids of the memories that say them."""
     statements = reading.statements
     ids = []
     for fact in facts:
         at = fact.statement
-        before = statements[at - 1].text[-AROUND_CHARS:] if at else ""
-        after = statements[at + 1].text[:AROUND_CHARS] if at + 1 < len(statements) else ""
+        before = _around(statements[at - 1].text, slice(-AROUND_CHARS, None)) if at else ""
+        after = _around(statements[at + 1].text, slice(AROUND_CHARS)) if at + 1 < len(statements) else ""
         new = NewFact(fact, statements[at], fact.confidence, before, after)
         ids.append(store_fact(execute, reading.place, reading.person, new).id)
     return ids

@@ -11,6 +11,7 @@ from agent.memory.words import own_words, plain_subject
 from agent.messages import Author, Message
 from bot.storage import memory as stored
 from bot.storage.database import Execute
+from bot.storage.memory_search import search_memories
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def store_fact(execute: Execute, place: Place, person: Author, new: NewFact) -> 
     audience = audience_of(fact.scope, fact.kind, place, person.id)
     named = stored.find_memories(execute, fact.replaces, place, person)
     subject = fact.subject or next((memory.subject for memory in named if memory.subject), "")
-    found = stored.search_memories(execute, place, person, fact.line)
+    found = search_memories(execute, place, person, fact.line)
     about = [each for each in found if each.owner == person.id and _is_about(each, subject, fact.text)]
     here = [memory for memory in about if memory.audience == audience]
     if newer := next((memory for memory in here if memory.said > source.at), None):

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from agent.memory.embeddings import EmbeddingsRefused, Vector
+from agent.memory.embeddings import EmbeddedRequest, EmbeddingsRefused, vector_key
 from agent.memory.extraction import Fact, Statement, is_unfit
-from agent.memory.ranking import choose_notes, format_notes, fuse_matches, rank_memories
+from agent.memory.ranking import choose_notes, concerning_memories, format_notes, fuse_matches, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place
-from agent.memory.words import content_words, find_grounds, own_words
+from agent.memory.words import content_words, find_grounds, own_words, stem
 from agent.messages import Author
 from bot import claims
 from bot.claimed_run import ClaimedRun
@@ -22,12 +22,13 @@ from bot.memory_facts import NewFact, StoredFact, statement_of, store_fact
 from bot.storage import memory as stored
 from bot.storage import runs, transcripts
 from bot.storage.database import Database, Execute
+from bot.storage.memory_search import search_memories
 from bot.storage.memory_vectors import nearest_memories
 
 log = logging.getLogger(__name__)
 
-Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[list[Vector]]]
-"""Returns the vectors of texts, or none. Raises EmbeddingsRefused."""
+Embed: TypeAlias = Callable[[str], Awaitable[EmbeddedRequest | None]]
+"""Embeds a text, if it can. Raises EmbeddingsRefused."""
 
 MAX_SEARCHED = 10  # in an answer of the tool
 MAX_EARLIER_MESSAGES = 50  # of the requester in the conversation, whose words may be saved
@@ -50,13 +51,17 @@ class TurnMemory:
         self._place = place
         self._person = person
         self._recalled: list[Memory] = []
-        self._vectors: list[Vector] = []  # of the request
+        self._embedded: EmbeddedRequest | None = None  # the request
         self.notes = ""
 
-    @property
-    def recalled(self) -> list[int]:
-        """The ids of the memories that match the request."""
-        return [memory.id for memory in self._recalled if memory.score > 0]
+    def used_by(self, answer: str) -> list[int]:
+        """Return the memories that match the request and share a word with the answer that the request lacks."""
+        new = {*map(stem, content_words(answer))} - {*map(stem, content_words(self._request))}
+        return [
+            memory.id
+            for memory in self._recalled
+            if memory.score > 0 and not new.isdisjoint(map(stem, content_words(memory.line)))
+        ]
 
     @property
     def _request(self) -> str:
@@ -65,35 +70,36 @@ class TurnMemory:
 
     async def embed_request(self) -> None:
         """Embed the request for `choose_memories`, within the deadline; without, it compares words only."""
-        self._vectors = await self._embed_text(self._request)
+        self._embedded = await self._embed_text(self._request)
 
-    async def _embed_text(self, text: str) -> list[Vector]:
+    async def _embed_text(self, text: str) -> EmbeddedRequest | None:
         try:
-            return await self._embed([text])
+            return await self._embed(text)
         except EmbeddingsRefused as error:  # the turn can do without
             log.info("memory.not_embedded reason=%s", error)
-            return []
+            return None
 
     def choose_memories(self, execute: Execute) -> list[Memory]:
         """Return the memories for the request."""
-        found = self._find(execute, self._request, self._vectors)
-        linked = stored.find_memories(execute, _linked_ids(found[:3]), self._place, self._person)
+        found = self._find(execute, self._request, self._embedded)
+        concerning = concerning_memories(found)
+        linked = stored.find_memories(execute, _linked_ids(concerning[:3]), self._place, self._person)
         habits = stored.habits_of(execute, self._place, self._person)
         tokens = self._current.config.memory.tokens
-        return choose_notes(found, [*habits, *linked], time.time(), tokens)
+        return choose_notes(concerning, [*habits, *linked], time.time(), tokens)
 
     def take_memories(self, chosen: Sequence[Memory]) -> None:
         """Write these memories into the notes."""
         self._recalled = [*chosen]
         self._write_notes()
 
-    def _find(self, execute: Execute, text: str, vectors: Sequence[Vector]) -> list[Memory]:
-        found = stored.search_memories(execute, self._place, self._person, text)
+    def _find(self, execute: Execute, text: str, embedded: EmbeddedRequest | None) -> list[Memory]:
+        found = search_memories(execute, self._place, self._person, text)
+        if embedded is None:
+            return found
         config = self._current.config.memory.embeddings
-        for vector in vectors:
-            near = nearest_memories(execute, self._place, self._person, config.model, vector, config.min_similarity)
-            found = fuse_matches(found, near)
-        return found
+        near = nearest_memories(execute, self._place, self._person, vector_key(config), embedded, config.min_similarity)
+        return fuse_matches(found, near)
 
     def _write_notes(self) -> None:
         self.notes = format_notes(self._recalled, self._person.name)
@@ -141,8 +147,8 @@ class TurnMemory:
 
     async def search(self, text: str) -> str:
         """Return the memories that match any word."""
-        vectors = await self._embed_text(text)
-        found = await self._store.run(partial(self._find, text=text, vectors=vectors))
+        embedded = await self._embed_text(text)
+        found = await self._store.run(partial(self._find, text=text, embedded=embedded))
         return format_notes(rank_memories(found, time.time())[:MAX_SEARCHED], self._person.name) or "Nothing found."
 
     async def forget(self, number: int, quote: str) -> str:

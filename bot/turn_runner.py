@@ -317,7 +317,7 @@ class TurnRunner:
                 rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
-            self._memory.record_turn(execute, job, work.memory, now)
+            self._memory.record_turn(execute, job, work.memory, end.final.text, now)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
             return items, used
 

@@ -9,6 +9,7 @@ import operator
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import aiohttp
@@ -34,6 +35,20 @@ log = logging.getLogger(__name__)
 MAX_BATCH_TEXTS = 64
 BATCH_SECONDS = 60.0
 MAX_TEXT_CHARS = 8000
+NEUTRAL_TEXTS = (  # about different things, in languages of memories
+    "The printer on the second floor is out of paper.",
+    "My brother plays the guitar on Sundays.",
+    "The contract with the supplier ends in March.",
+    "She prefers short answers without tables.",
+    "The deployment failed because a certificate had expired.",
+    "Der Zug nach Hamburg fährt um acht Uhr ab.",
+    "Unsere Kantine hat freitags geschlossen.",
+    "我的同事下个月搬到成都。",
+    "这份报告要用表格写。",
+    "昨天的会议讨论了预算。",
+    "弟は来週から大阪で働きます。",
+    "この書類は来月までに提出してください。",
+)
 
 Vector: TypeAlias = "array[float]"
 """Of the type "f", with the length 1."""
@@ -112,20 +127,56 @@ def sign_bits(vector: Vector) -> bytes:
     return int("".join("1" if value > 0 else "0" for value in vector), 2).to_bytes((len(vector) + 7) // 8)
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddedRequest:
+    """The vector of a request, and its mean similarity to sentences that have nothing to do with it."""
+
+    vector: Vector
+    usual: float
+
+    def meaning_of(self, cosine: float) -> float:
+        """Return how similar something is: 0 for any sentence, 1 for the same. Models differ in what is usual."""
+        return (cosine - self.usual) / (1 - self.usual) if self.usual < 1 else 0.0
+
+
+def vector_key(config: EmbeddingsConfig) -> str:
+    """Return under which name vectors of facts are stored: others are made anew."""
+    return f"{config.passage_prefix}{config.model}"
+
+
 class Embedder:
     """Embeds requests within the deadline of the configuration. A fault is logged once until the endpoint works."""
 
     def __init__(self, config: Callable[[], EmbeddingsConfig]) -> None:
         self._config = config
         self._failing = False
+        self._neutral: tuple[str, list[Vector]] = ("", [])  # the vectors of NEUTRAL_TEXTS, by this model
 
-    async def embed(self, texts: Sequence[str], meter: Meter, seconds: float = 0.0) -> list[Vector]:
-        """Return the vectors, or none if the endpoint fails or none is configured. Raises EmbeddingsRefused."""
+    async def embed_request(self, text: str, meter: Meter) -> EmbeddedRequest | None:
+        """Return a request, or None if the endpoint fails or none is configured. Raises EmbeddingsRefused."""
         config = self._config()
-        if not config.base_url or not any(text.strip() for text in texts):
+        known = self._neutral[1] if self._neutral[0] == vector_key(config) else []
+        missing = [] if known else [f"{config.passage_prefix}{each}" for each in NEUTRAL_TEXTS]
+        if not text.strip():
+            return None
+        vectors = await self._embed([f"{config.query_prefix}{text}", *missing], meter, config.seconds)
+        if not vectors:
+            return None
+        self._neutral = (vector_key(config), known or vectors[1:])
+        usual = [similarity(vectors[0], each) for each in self._neutral[1]]
+        return EmbeddedRequest(vectors[0], sum(usual) / len(usual))
+
+    async def embed_facts(self, facts: Sequence[str], meter: Meter) -> list[Vector]:
+        """Return the vectors, or none if the endpoint fails or none is configured. Raises EmbeddingsRefused."""
+        prefix = self._config().passage_prefix
+        return await self._embed([f"{prefix}{fact}" for fact in facts], meter, BATCH_SECONDS)
+
+    async def _embed(self, texts: Sequence[str], meter: Meter, seconds: float) -> list[Vector]:
+        config = self._config()
+        if not config.base_url:
             return []
         try:
-            vectors = await embed_texts(config, texts, seconds or config.seconds, meter)
+            vectors = await embed_texts(config, texts, seconds, meter)
         except EmbeddingsFailed as error:
             if not self._failing:
                 log.warning("memory.embeddings_failed reason=%s; memories are found by their words only", error)

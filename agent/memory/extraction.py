@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.context import Meter
+from agent.memory.secrets import looks_secret
 from agent.memory.visibility import HABITS, Memory, MemoryKind, MemoryScope
 from agent.memory.words import is_grounded
 
@@ -23,11 +23,6 @@ log = logging.getLogger(__name__)
 MAX_FACT_CHARS, MAX_SUBJECT_CHARS = 300, 60
 MAX_FACTS = 10  # of one answer
 DEFAULT_CONFIDENCE = 0.6
-# Long runs of letters and digits, and what stands in front of one: keys and passwords.
-_SECRET = re.compile(
-    r"(?<![\w+/-])(?=[\w+/-]*\d)(?=[\w+/-]*[a-z])[\w+/-]{20,}|(?:passwor[dt]|密码|パスワード)\s*(?:is|是|は|[:：=])\s*(?=\S*\d)[!-~]{4,}",
-    re.ASCII | re.IGNORECASE,
-)
 EXTRACTION_PROMPT = """You keep the memory of an assistant. Below are messages that {name} wrote to it, what became of
 each request, and the facts that are known. Extract the facts about {name} and their work that will still help in other
 conversations weeks from now: preferences, corrections of the assistant, writing style, context, outcomes of tasks, who
@@ -151,7 +146,9 @@ def _make_fact(raw: dict[str, Any], statements: Sequence[Statement], known: set[
         return None
     if not isinstance(number, int) or not 0 < number <= len(statements) or is_unfit(text):
         return None
-    if not is_grounded(text, str(raw.get("quote") or ""), statements[number - 1].text):
+    if looks_secret(f"{subject}: {text}") or not is_grounded(
+        text, str(raw.get("quote") or ""), statements[number - 1].text
+    ):
         return None
     confidence = raw.get("confidence")
     return Fact(
@@ -167,8 +164,8 @@ def _make_fact(raw: dict[str, Any], statements: Sequence[Statement], known: set[
 
 
 def is_unfit(text: str) -> bool:
-    """Return whether a text is empty, too long for a fact, or contains what looks like a key or a password."""
-    return not text or len(text) > MAX_FACT_CHARS or _SECRET.search(text) is not None
+    """Return whether a text is empty, too long for a fact, or contains a secret."""
+    return not text or len(text) > MAX_FACT_CHARS or looks_secret(text)
 
 
 def _known_ids(raw: object, known: set[int]) -> tuple[int, ...]:

@@ -77,6 +77,7 @@ class Memory:
     message: str
     links: str = ""
     score: float = 0.0  # how well it matches a search
+    share: float = 0.0  # of the meaning of the search that it has
 
     @property
     def line(self) -> str:

@@ -14,7 +14,11 @@ MAX_OWN_CHARS = 2000  # of one message; a longer text is pasted material
 MIN_SUPPORT = 0.5  # share of a fact's words that its person must have written
 _STOP_WORDS = """a an the and or of to in on at for with by from as is are was were be been do does did has have had
 what when where who whom whose which why how that this these those it its he she they his her their him them i you we my
-your our me us so if not no about into than then there can could would will should may might any some all please"""
+your our me us so if not no about into than then there can could would will should may might any some all please
+什么 怎么 哪里 哪个 哪些 多少 时候 么时 是什 有什 是谁 谁是 为什 我们 你们 他们 我的 你的 的是 了吗 么样
+です ます すか ませ せん まし した して する ない なか かっ った ある あり りま いる いま
+こと もの どこ こで こに なに いつ から まで ので のは のが には では とは
+でき きま てい んで すが くだ ださ さい どの どう うや やっ って"""
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 # What an extractor adds to the words of a person.
 _REPORTING_WORDS = """user person wants want likes like prefers prefer uses use said says asked wishes needs always

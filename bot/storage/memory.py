@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from agent.memory.visibility import (
@@ -14,25 +14,20 @@ from agent.memory.visibility import (
     Place,
     index_keys,
     may_see,
-    search_keys,
     visible_audiences,
 )
-from agent.memory.words import MAX_QUERY_WORDS, content_words, index_text
+from agent.memory.words import index_text
 from agent.messages import Author, Thread
 from bot.storage.database import Execute
-from bot.storage.dialect import FULL_TEXT_MATCH, FULL_TEXT_SCORE
 from bot.storage.rows import insert_row, read_rows
 
-MAX_MATCHES, MAX_HABITS = 60, 40
-NAMED_BOOST = 1.8  # of the score of what a person said whom the search names; measured with bench.memory
+MAX_HABITS = 40
 MAX_AUDIENCES = 5
 _KINDS = {kind.value: kind for kind in MemoryKind}
 _FIELDS = frozenset(field.name for field in fields(Memory))
 _AUDIENCES = ", ".join(f":audience{number}" for number in range(MAX_AUDIENCES))
 _HABITS = ", ".join(sorted(f"'{kind}'" for kind in HABITS))
 VISIBLE = f"superseded_by IS NULL AND (audience IN ({_AUDIENCES}) OR (account=:account AND owner=:owner))"
-_MATCHES = f"FROM memory_index JOIN memory m ON m.id=memory_index.rowid WHERE {FULL_TEXT_MATCH}"
-_SEARCH = f"SELECT m.*, {FULL_TEXT_SCORE} AS score {_MATCHES} ORDER BY score DESC LIMIT :limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ def add_memory(execute: Execute, memory: Memory, before: str = "", after: str = 
             "text": index_text(memory.line),
             "before": index_text(before),
             "after": index_text(after),
-            "audience": " ".join(map(_token, index_keys(memory))),
+            "audience": " ".join(map(index_token, index_keys(memory))),
         },
     )
     return number
@@ -89,37 +84,8 @@ def move_memories(execute: Execute, old: Thread, new: Thread) -> None:
     )
     for row in rows:
         memory = Memory(**{name: row[name] for name in _FIELDS & {*row.keys()}} | {"kind": _KINDS[row["kind"]]})
-        tokens = " ".join(map(_token, index_keys(memory)))
+        tokens = " ".join(map(index_token, index_keys(memory)))
         execute("UPDATE memory_index SET audience=:tokens WHERE rowid=:id", {"tokens": tokens, "id": memory.id})
-
-
-def search_memories(
-    execute: Execute, place: Place, person: Author, text: str, limit: int = MAX_MATCHES
-) -> list[Memory]:
-    """Return the memories that match any word of a text, the best first, as far as this person may see them here.
-
-    A name in the text prefers what this person said, whether or not the memory contains the name.
-    """
-    words = content_words(text)[:MAX_QUERY_WORDS]
-    if not words:
-        return []
-    names = execute(f"SELECT DISTINCT m.name {_MATCHES}", {"query": _query(place, person, words)})
-    speakers = {str(row["name"]): {*content_words(row["name"])} & {*words} for row in names}
-    named = set().union(*speakers.values())
-    rest = [word for word in words if word not in named] or words
-    found = _visible_rows(execute, _SEARCH, place, person, {"query": _query(place, person, rest), "limit": limit})
-    if not named:
-        return found
-    boosted = [
-        replace(memory, score=memory.score * NAMED_BOOST) if speakers.get(memory.name) else memory for memory in found
-    ]
-    return sorted(boosted, key=lambda memory: -memory.score)
-
-
-def _query(place: Place, person: Author, words: Sequence[str]) -> str:
-    """Return a full-text query for any of these words in what this person may see here, and in some more."""
-    tokens = map(_token, search_keys(place, person))
-    return f"{{text before after}}: ({_any_of(words)}) AND audience: ({_any_of(tokens)})"
 
 
 def habits_of(execute: Execute, place: Place, person: Author) -> list[Memory]:
@@ -128,19 +94,19 @@ def habits_of(execute: Execute, place: Place, person: Author) -> list[Memory]:
         f"SELECT * FROM memory WHERE {VISIBLE} AND kind IN ({_HABITS})"
         f" ORDER BY kind='{MemoryKind.CORRECTION}' DESC, said DESC LIMIT {MAX_HABITS}"
     )
-    return _visible_rows(execute, sql, place, person, visibility_values(place, person))
+    return visible_rows(execute, sql, place, person, visibility_values(place, person))
 
 
 def list_memories(execute: Execute, place: Place, person: Author, limit: int) -> list[Memory]:
     """Return what this person may see here, the newest first."""
     sql = f"SELECT * FROM memory WHERE {VISIBLE} ORDER BY said DESC, id DESC LIMIT :limit"
-    return _visible_rows(execute, sql, place, person, {**visibility_values(place, person), "limit": limit})
+    return visible_rows(execute, sql, place, person, {**visibility_values(place, person), "limit": limit})
 
 
 def find_memories(execute: Execute, ids: Iterable[int], place: Place, person: Author) -> list[Memory]:
     """Return those of these memories that are in force and that this person may see here."""
     sql = "SELECT * FROM memory WHERE id=:id AND superseded_by IS NULL"
-    return [each for number in ids for each in _visible_rows(execute, sql, place, person, {"id": number})]
+    return [each for number in ids for each in visible_rows(execute, sql, place, person, {"id": number})]
 
 
 def supersede_memory(execute: Execute, old: int, new: int) -> None:
@@ -237,7 +203,7 @@ def remove_queued(execute: Execute, queued: QueuedRun) -> bool:
     return bool(execute(sql, values))
 
 
-def _visible_rows(execute: Execute, sql: str, place: Place, person: Author, values: dict[str, Any]) -> list[Memory]:
+def visible_rows(execute: Execute, sql: str, place: Place, person: Author, values: dict[str, Any]) -> list[Memory]:
     """Run a statement and return those of its rows that this person may see here."""
     rows = execute(sql, values)
     names = [name for name in rows[0].keys() if name in _FIELDS] if rows else []  # noqa: SIM118  # a row of sqlite3 iterates over its values
@@ -253,10 +219,6 @@ def visibility_values(place: Place, person: Author) -> dict[str, Any]:
     return {**named, "account": place.account, "owner": person.id if place.private else ""}
 
 
-def _any_of(words: Iterable[str]) -> str:
-    """Return a full-text query for any of these words: quoted, because plain words may be operators."""
-    return " OR ".join('"{}"'.format(word.replace('"', "")) for word in words)
-
-
-def _token(key: str) -> str:
+def index_token(key: str) -> str:
+    """Return the word that stands for an audience in the index."""
     return f"a{hashlib.sha256(key.encode()).hexdigest()[:20]}"

@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.memory.embeddings import Vector, sign_bits, similarity
+from agent.memory.embeddings import EmbeddedRequest, Vector, sign_bits, similarity
+from agent.memory.ranking import MIN_SHARE
 from agent.memory.visibility import Memory, Place
 from agent.messages import Author
 from bot.storage.database import Execute
@@ -53,9 +54,11 @@ def store_vectors(execute: Execute, model: str, vectors: Sequence[tuple[int, Vec
 
 
 def nearest_memories(
-    execute: Execute, place: Place, person: Author, model: str, vector: Vector, min_similarity: float
+    execute: Execute, place: Place, person: Author, model: str, request: EmbeddedRequest, min_similarity: float
 ) -> list[Memory]:
-    """Return the memories nearest to a vector, the nearest first, as far as this person may see them here.
+    """Return the memories nearest to a request, the nearest first, as far as this person may see them here.
+
+    Those of at least `min_similarity` have enough of its meaning to go with it.
 
     The signs of the vectors choose those that are compared exactly.
     """
@@ -64,13 +67,20 @@ def nearest_memories(
         f" WHERE v.model=:model AND {VISIBLE} ORDER BY v.memory DESC LIMIT {MAX_COMPARED}"
     )
     rows = execute(sql, {**visibility_values(place, person), "model": model})
-    wanted = int.from_bytes(sign_bits(vector))
+    wanted = int.from_bytes(sign_bits(request.vector))
     near = sorted((wanted ^ int.from_bytes(row["bits"])).bit_count() << 40 | row["memory"] for row in rows)
     scores = {}
     for each in near[:MAX_EXACT]:
         number = each & ((1 << 40) - 1)
         [row] = execute("SELECT vector FROM memory_vectors WHERE memory=:id", {"id": number})
-        scores[number] = similarity(vector, array("f", row["vector"]))
-    best = sorted((number for number in scores if scores[number] >= min_similarity), key=lambda number: -scores[number])
-    found = find_memories(execute, best[:MAX_NEAREST], place, person)
-    return [replace(memory, score=scores[memory.id]) for memory in found]
+        scores[number] = similarity(request.vector, array("f", row["vector"]))
+    best = sorted(scores, key=lambda number: -scores[number])
+    near = [
+        (memory, request.meaning_of(scores[memory.id]))
+        for memory in find_memories(execute, best[:MAX_NEAREST], place, person)
+    ]
+    return [
+        replace(memory, score=scores[memory.id], share=MIN_SHARE if meaning >= min_similarity else 0.0)
+        for memory, meaning in near
+        if meaning > 0
+    ]

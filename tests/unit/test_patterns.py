@@ -15,7 +15,6 @@ from tests.support.patterns import FoundPattern, find_patterns, slowness
 
 ACCEPTED = {  # the place of a pattern that is slow, or made at run time, and what bounds it
     "agent/exact_values.py:_VALUE": "reads words of at most 300 characters, in a thread",
-    "agent/memory/extraction.py:_SECRET": "reads at most 300 characters, tested below",
     "agent/policies/loop_detection.py:_DETAIL": "reads the last 200 characters, tested below",
     "agent/policies/tool_log.py:_SECRETS": "reads the first 400 characters, tested below",
     "agent/permissions/patterns.py:compile_pattern": "`*` and texts of the operator's rules; reads at most 8 KB",

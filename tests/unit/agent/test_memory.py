@@ -9,7 +9,7 @@ import pytest
 
 from agent.memory.changes import is_update
 from agent.memory.extraction import Statement, parse_facts
-from agent.memory.ranking import choose_notes, format_notes, rank_memories
+from agent.memory.ranking import choose_notes, concerning_memories, format_notes, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of, may_see
 from agent.memory.words import index_text, is_grounded, own_words
 from agent.messages import Author, Thread
@@ -127,6 +127,7 @@ GOOD = {"text": "use pytest", "kind": "preference", "message": 1, "quote": "use 
         {"text": "use pytest " * 40},
         {"text": "use pytest, the password is hunter22", "quote": "use pytest"},
         {"text": "use pytest ghp_0123456789abcdefghij"},
+        {"subject": "password", "text": "use pytest2!"},
     ],
 )
 def test_an_unfit_fact_is_left_out(change: dict[str, object]) -> None:
@@ -194,7 +195,10 @@ def test_corrections_get_their_share_and_the_budget_holds() -> None:
 
 def test_weak_matches_are_left_out() -> None:
     strong, weak = memory(HERE, id=1, score=10.0), memory(HERE, id=2, score=1.0)
-    assert choose_notes([strong, weak], [], 0.0, 500) == [strong]
+    related = replace(strong, share=0.5)
+    assert concerning_memories([related, weak]) == [related]
+    assert concerning_memories([strong, weak]) == []
+    assert concerning_memories([]) == []
 
 
 def test_notes_are_one_line_each_and_say_what_they_are() -> None:

@@ -29,6 +29,7 @@ from bot.storage import memory as stored
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.memory import QueuedRun
+from bot.storage.memory_search import search_memories
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from tests.fakes.model import Answer, FakeModel
@@ -66,7 +67,7 @@ async def learn(
 
 
 async def found(store: Database, text: str, place: Place = DIRECT, person: Author = JANE) -> list[str]:
-    memories = await store.run(lambda execute: stored.search_memories(execute, place, person, text))
+    memories = await store.run(lambda execute: search_memories(execute, place, person, text))
     return [memory.text for memory in memories]
 
 
@@ -92,7 +93,7 @@ async def test_every_query_agrees_with_the_rule(store: Database) -> None:
                 return [
                     {each.id for each in stored.habits_of(execute, place, person)},
                     {each.id for each in stored.list_memories(execute, place, person, 100)},
-                    {each.id for each in stored.search_memories(execute, place, person, "fact", 100)},
+                    {each.id for each in search_memories(execute, place, person, "fact", 100)},
                     {each.id for each in stored.find_memories(execute, range(100), place, person)},
                 ]
 
@@ -166,7 +167,7 @@ async def test_a_turn_shows_only_the_newest_of_one_matter(store: Database) -> No
     await learn(store, "send the report to Maria", CHANNEL, at=1.0)
     await learn(store, "do not send the report to Maria", DIRECT, at=2.0)
     assert await found(store, "report", CHANNEL) == ["send the report to Maria"]
-    seen = await store.run(lambda execute: stored.search_memories(execute, DIRECT, JANE, "report"))
+    seen = await store.run(lambda execute: search_memories(execute, DIRECT, JANE, "report"))
     assert [memory.text for memory in rank_memories(seen, 3.0)] == ["do not send the report to Maria"]
 
 

@@ -6,15 +6,15 @@ import asyncio
 import logging
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from agent.context import Meter
-from agent.memory.embeddings import Embedder, EmbeddingsFailed, embed_texts, sign_bits, similarity
-from agent.memory.ranking import fuse_matches
+from agent.memory.embeddings import NEUTRAL_TEXTS, Embedder, EmbeddingsFailed, embed_texts, sign_bits, similarity
+from agent.memory.ranking import MIN_SHARE, fuse_matches
 from agent.memory.visibility import Memory, MemoryKind, Place
 from agent.messages import Author
 from agent.models.settings import ModelSettings
@@ -81,9 +81,10 @@ async def embed_all(store: Database, endpoint: Endpoint, tmp_path: Path) -> None
 
 
 async def near(store: Database, endpoint: Endpoint, text: str, place: Place, person: Author) -> list[str]:
-    [vector] = await embed_texts(endpoint.config, [text], 20, Meter())
-    found = await store.run(lambda execute: nearest_memories(execute, place, person, "tiny", vector, 0.3))
-    return [memory.text for memory in found]
+    embedded = await Embedder(lambda: endpoint.config).embed_request(text, Meter())
+    assert embedded
+    found = await store.run(lambda execute: nearest_memories(execute, place, person, "tiny", embedded, 0.35))
+    return [memory.text for memory in found if memory.share >= MIN_SHARE]
 
 
 async def test_facts_are_found_without_a_common_word_by_those_who_may_see_them(
@@ -127,6 +128,7 @@ async def test_a_failing_endpoint_is_left_out_and_logged_once(
         endpoint.status = 503
     elif fault == "silence":
         endpoint.answers.clear()
+        config = replace(config, seconds=0.1)
     elif fault == "nonsense":
         endpoint.site.pages["/v1/embeddings"] = web_text("<html>")
     else:
@@ -134,7 +136,7 @@ async def test_a_failing_endpoint_is_left_out_and_logged_once(
     embedder = Embedder(lambda: config)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert await embedder.embed(["a car"], Meter(), 0.1 if fault == "silence" else 20) == []
+            assert await embedder.embed_request("a car", Meter()) is None
     assert len([each for each in caplog.records if "memory.embeddings_failed" in each.getMessage()]) == 1
     with pytest.raises(EmbeddingsFailed):
         await embed_texts(config, ["a car"], 0.1 if fault == "silence" else 20, Meter())
@@ -148,18 +150,45 @@ def web_text(text: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]
 
 
 async def test_without_an_endpoint_nothing_is_asked() -> None:
-    assert await Embedder(EmbeddingsConfig).embed(["a car"], Meter()) == []
+    assert await Embedder(EmbeddingsConfig).embed_request("a car", Meter()) is None
 
 
-def memory(number: int) -> Memory:
-    return Memory(number, "a", "o", "a/o/direct/o", MemoryKind.CONTEXT, "", f"{number}", 0.5, 0.0, 0.0, 0, "", "", "")
+def memory(number: int, share: float = 0.0) -> Memory:
+    text = f"{number}"
+    found = Memory(number, "a", "o", "a/o/direct/o", MemoryKind.CONTEXT, "", text, 0.5, 0.0, 0.0, 0, "", "", "")
+    return replace(found, share=share)
 
 
-def test_what_both_searches_find_comes_first() -> None:
-    by_words: Sequence[Memory] = [memory(1), memory(2), memory(3)]
-    fused = fuse_matches(by_words, [memory(4), memory(2)])
-    assert [each.id for each in fused] == [2, 1, 4, 3]
+@pytest.mark.parametrize(("hit", "order"), [(0.2, [1, 2, 3, 4]), (0.05, [4, 1, 2, 3])])
+def test_the_order_of_the_words_holds_where_they_hit(hit: float, order: list[int]) -> None:
+    by_words: Sequence[Memory] = [memory(1, hit), memory(2), memory(3)]
+    fused = fuse_matches(by_words, [memory(4, 0.5), memory(2, 0.5)])
+    assert [each.id for each in fused] == order
+    assert {each.id: each.share for each in fused} == {1: hit, 2: 0.5, 3: 0.0, 4: 0.5}
+    assert [each.score for each in fused] == sorted((each.score for each in fused), reverse=True)
     assert fuse_matches(by_words, []) == by_words
+
+
+async def test_prefixes_go_before_requests_and_facts_which_are_embedded_anew_with_another(
+    store: Database, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    await learn(store, "the flight is on Monday")
+    for prefix in ("", "passage: "):
+        endpoint.config = replace(endpoint.config, query_prefix="query: ", passage_prefix=prefix)
+        await embed_all(store, endpoint, tmp_path)
+    assert endpoint.texts == ["the flight is on Monday", "passage: the flight is on Monday"]
+    await Embedder(lambda: endpoint.config).embed_request("plane", Meter())
+    assert endpoint.texts[2:4] == ["query: plane", f"passage: {NEUTRAL_TEXTS[0]}"]
+
+
+async def test_what_is_usual_for_a_model_is_asked_once(endpoint: Endpoint) -> None:
+    embedder = Embedder(lambda: endpoint.config)
+    first, second = [await embedder.embed_request(text, Meter()) for text in ("a car", "a plane")]
+    assert first
+    assert second
+    assert len(endpoint.texts) == 2 + len(NEUTRAL_TEXTS)
+    assert 0 < first.usual == pytest.approx(second.usual)
+    assert (first.meaning_of(first.usual), first.meaning_of(1.0)) == (0.0, 1.0)
 
 
 def test_vectors_of_different_models_do_not_match() -> None:

@@ -11,8 +11,9 @@ from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import MemoryKind, MemoryScope, Place
 from agent.messages import Author, Thread
 from bot.memory_facts import NewFact, store_fact
-from bot.storage import agents, conversations, languages, memory
+from bot.storage import agents, conversations, languages
 from bot.storage.database import Database, Execute
+from bot.storage.memory_search import search_memories
 from bot.storage.migrate import migrate_database
 from bot.storage.moved_chats import KEPT, MOVED, MOVED_OTHERWISE, move_chat
 from tests.support.rehearsed_database import RehearsedDatabase
@@ -122,10 +123,10 @@ async def test_the_memories_the_language_and_the_agent_of_a_group_go_with_it(sto
 
     def look(execute: Execute) -> None:
         there = Place(NEW, private=False)
-        assert [m.text for m in memory.search_memories(execute, there, BOB, "budget")] == ["the budget is 5000 euros"]
-        assert [m.text for m in memory.search_memories(execute, there, JANE, "desk")] == ["my desk is in Rome"]
-        assert memory.search_memories(execute, Place(OLD, private=False), BOB, "budget") == []
-        [kept] = memory.search_memories(execute, Place(OTHER, private=False), BOB, "budget")
+        assert [m.text for m in search_memories(execute, there, BOB, "budget")] == ["the budget is 5000 euros"]
+        assert [m.text for m in search_memories(execute, there, JANE, "desk")] == ["my desk is in Rome"]
+        assert search_memories(execute, Place(OLD, private=False), BOB, "budget") == []
+        [kept] = search_memories(execute, Place(OTHER, private=False), BOB, "budget")
         assert kept.text == "the budget is zero"
         assert languages.language_of(execute, NEW, Author("9", "")) == "zh"
         assert agents.agent_of(execute, "", NEW, "9") == "support"

@@ -152,7 +152,7 @@ async def measure_notes(store: Database, asked: Sequence[Asked]) -> None:
     hits = sum(bool(keys & each.evidence) for keys, each in zip(given, asked, strict=True))
     print(f"{'unrelated requests':24} {sum(carried)} of {len(carried)} carry notes")
     print(
-        f"{'questions':24} {hits} of {len(asked)} carry their evidence, {statistics.mean(map(len, given)):.1f} notes each"
+        f"{'questions':24} {hits} of {len(asked)} carry their evidence, {statistics.mean(map(len, given)):.1f} notes"
     )
 
 

@@ -151,9 +151,7 @@ async def measure_notes(store: Database, asked: Sequence[Asked]) -> None:
     given = [await store.run(partial(notes, person=each.person, text=each.text), durable=False) for each in asked]
     hits = sum(bool(keys & each.evidence) for keys, each in zip(given, asked, strict=True))
     print(f"{'unrelated requests':24} {sum(carried)} of {len(carried)} carry notes")
-    print(
-        f"{'questions':24} {hits} of {len(asked)} carry their evidence, {statistics.mean(map(len, given)):.1f} notes"
-    )
+    print(f"{'questions':24} {hits} of {len(asked)} carry their evidence, {statistics.mean(map(len, given)):.1f} notes")
 
 
 async def measure_search(store: Database, name: str, asked: Sequence[Asked]) -> float:

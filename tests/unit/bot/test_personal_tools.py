@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from agent.memory.embeddings import Vector
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Author, Message, Origin, Thread
 from agent.schedules import ScheduleRequest
@@ -88,8 +87,8 @@ async def test_a_turn_moves_a_schedule_only_in_its_place_for_its_owner_alone_and
 async def test_no_personal_tool_changes_anything_while_others_take_part(
     store: Database, tmp_path: Path, joined: bool
 ) -> None:
-    async def embed(_texts: Sequence[str]) -> list[Vector]:
-        return []
+    async def embed(_text: str) -> None:
+        return None
 
     current = Current(CONFIG)
     number, job = await begin(store, current, DIRECT, joined=joined)

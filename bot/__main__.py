@@ -160,6 +160,10 @@ def _add_console_commands(add: Callable[..., Any]) -> None:
 def _add_running_service(add: Callable[..., Any]) -> None:
     text = _("read the configuration again; the running service keeps the old one if the new one has faults")
     add("reload", text, commands.reload_config)
+    why = add("why", _("say why a message was not answered"), commands.run_why)
+    why.add_argument(
+        "what", metavar="KEY|THREAD", help=_("the key of a message or the address of a thread, from the log")
+    )
     status = add("status", _("show the state of the running service"), commands.print_status)
     status.add_argument("--json", action="store_true", help=_("print it as one JSON object"))
 
@@ -178,7 +182,7 @@ def _add_people_and_letters(add: Callable[..., Any]) -> None:
     pair.add_argument(
         "words", nargs="*", metavar="CODE | CHANNEL PERSON", help=_("the code, or whose access to revoke")
     )
-    forget = add("forget", _("delete what is stored of a person, after a question"), commands.forget_person)
+    forget = add("forget", _("delete what is stored of a person, after a question"), commands.run_forget)
     forget.add_argument("channel", metavar="CHANNEL", help=_("the channel"))
     forget.add_argument("person", metavar="PERSON", help=_("the platform id"))
     forget.add_argument("--yes", action="store_true", help=_("do not ask"))

@@ -25,6 +25,7 @@ from bot.config.team import Right
 from bot.current import Current
 from bot.decisions import command_of, decision_of, may_decide
 from bot.deeds import Decision
+from bot.ignored import describe_ignored, refusal_reason
 from bot.rates import ToolAndMessageRates
 from bot.storage import (
     audit,
@@ -78,6 +79,7 @@ class Inbox:
         self._arrived = arrived
         self._console_open = console_open
         self._rates = ToolAndMessageRates(current)
+        self._reasons: dict[str, str] = {}  # key → why its event is ignored, until that is logged
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; return one receipt each, in order, after the commit. Raises NotStored: nothing is stored."""
@@ -96,7 +98,8 @@ class Inbox:
             log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
             raise NotStored(str(error)) from error
         for event, receipt in zip(events, receipts, strict=True):
-            log.info("inbox.%s key=%s", receipt, event.key)
+            reason = self._reasons.pop(event.key, "")
+            log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))
             if isinstance(event, Message) and event.kind is Kind.MOVED:
                 self._current.languages.move(*_addresses_of_move(event))
         self._arrived([each for each in accepted if each[1].kind in TURN_KINDS])
@@ -142,6 +145,7 @@ class Inbox:
         if _was_ignored(execute, event):
             return Receipt.IGNORED
         if not _is_addressed(execute, event, self._current.skills):
+            self._reasons[event.key] = "not_addressed"
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
         access = self._current.access
         if decision := decision_of(event):
@@ -155,10 +159,12 @@ class Inbox:
             event = decided
         if not access.may_enter(execute, event):
             pairing.ask_pairing(execute, access, event, now, console=self._console_open())
-            return _ignore_event(execute, event, NOT_ALLOWED, now)
+            self._reasons[event.key] = why = refusal_reason(execute, event, now)
+            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
         if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
             refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
-            return _ignore_event(execute, event, NOT_ALLOWED, now)
+            self._reasons[event.key] = why = "may_not_talk"
+            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
         if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
         conversation = _find_conversation(execute, event, now)
@@ -239,6 +245,7 @@ class Inbox:
         if refused is None:
             return False
         inbox.set_state(execute, row, InboxState.DONE, RATE_LIMIT)
+        self._reasons[message.key] = "rate_limit"
         what = {"id": row, "rate": refused.limit.scope}
         audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, message.thread, message.author.id, what=what))
         notice = partial(refused.sentence, self._current.config.time_zone)
@@ -305,13 +312,13 @@ def _is_skill(skills: SkillLibrary | None, name: str) -> bool:
     return bool(skills and skills.current.find(name))
 
 
-def _ignore_event(execute: Execute, event: Message, reason: str, now: float) -> Receipt:
+def _ignore_event(execute: Execute, event: Message, reason: str, now: float, why: str = "") -> Receipt:
     """Record that an event is ignored, so that a later catch-up ignores it, too: by then the bot may take part in that
     thread, or its author may be allowed."""
     if event.follow_up or event.addressed:
         inbox.store_ignored(execute, event.key, reason, now)
         if reason == NOT_ALLOWED:
-            record_refusal(execute, event)
+            record_refusal(execute, event, why)
     return Receipt.IGNORED
 
 

@@ -110,9 +110,10 @@ def affordable_rows(
     return list(takewhile(pays_together, rows))
 
 
-def record_refusal(execute: Execute, message: Message) -> None:
+def record_refusal(execute: Execute, message: Message, reason: str = "") -> None:
     """Note in the audit that what a person wrote has no effect."""
-    audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, message.thread, message.author.id))
+    what = {"reason": reason} if reason else {}
+    audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, message.thread, message.author.id, what=what))
 
 
 def _notify_author(execute: Execute, message: Message, notice: Callable[[], str], key: str, now: float) -> None:

@@ -19,8 +19,7 @@ from sandbox.base import SKILLS
 PLAN_FIRST = "plan first"  # stands for the note of plan mode
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
 NO_BASH_TEXT = N_(
-    "I cannot run commands here, because bubblewrap is not installed "
-    "(on Debian and Ubuntu: `sudo apt install bubblewrap`)."
+    "I cannot run commands here: the sandbox has only files. `/status` and `fawn check` say why, and what to do."
 )
 
 

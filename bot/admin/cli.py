@@ -11,6 +11,7 @@ from typing import Any
 
 from bot.admin.command_parser import USAGE
 from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_service
+from bot.admin.silence import describe_silence
 from bot.admin.transcript_format import render_entry
 from bot.config.schema import Config
 from bot.offboarding import describe_offboarding, describe_rest
@@ -31,7 +32,7 @@ OPERATION_ARGUMENTS = {
 }
 
 
-async def forget_person(config: Config, channel: str, person: str, *, is_sure: bool) -> int:
+async def ask_and_forget(config: Config, channel: str, person: str, *, is_sure: bool) -> int:
     """Forget a person after a question with their name and what is stored of them; return the exit code."""
     given = {"channel": channel, "person": person}
     try:
@@ -70,6 +71,17 @@ def _describe_traces(look: Answer, channel: str, person: str) -> str:
         ]
     )
     return _("{name} on {channel}: {counts}.", name=name, channel=channel, counts=counts)
+
+
+async def print_reasons(config: Config, what: str) -> int:
+    """Say what happened to a message, or to the latest ones of a thread; return the exit code."""
+    try:
+        answer = await _ask(config, "why", {"what": what})
+    except OperationFailed as error:
+        print(f"fawn: {error}", file=sys.stderr)
+        return 1
+    print(describe_silence(answer))
+    return 0 if answer["known"] else 1
 
 
 async def run_operation(config: Config, group: str, action: str, words: Sequence[str]) -> int:

@@ -163,11 +163,18 @@ def run_operation(arguments: argparse.Namespace, config: Config) -> int:
     return asyncio.run(cli.run_operation(config, arguments.group, arguments.action, words))
 
 
-def forget_person(arguments: argparse.Namespace, config: Config) -> int:
+def run_forget(arguments: argparse.Namespace, config: Config) -> int:
     """Delete what is stored of a person, after a question. Return the exit code."""
     from bot.admin import cli
 
-    return asyncio.run(cli.forget_person(config, arguments.channel, arguments.person, is_sure=arguments.yes))
+    return asyncio.run(cli.ask_and_forget(config, arguments.channel, arguments.person, is_sure=arguments.yes))
+
+
+def run_why(arguments: argparse.Namespace, config: Config) -> int:
+    """Say why a message has no answer. Return the exit code."""
+    from bot.admin import cli
+
+    return asyncio.run(cli.print_reasons(config, arguments.what))
 
 
 def offboard_person(arguments: argparse.Namespace, config: Config) -> int:

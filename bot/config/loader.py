@@ -40,7 +40,7 @@ from bot.config.section_checks import (
     check_time_zone,
     describe_bad_key,
 )
-from catalogue import LANGUAGES, _, current_language, list_items, match_language, use_language
+from catalogue import LANGUAGES, N_, _, current_language, list_items, match_language, use_language
 
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
@@ -174,7 +174,10 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
         source=source,
         digest=document.digest,
         variables=frozenset(document.variables.values()),
-        hints=tuple(environment_hints(document.environ, {entry.name for entry in entries})),
+        hints=(
+            *environment_hints(document.environ, {entry.name for entry in entries}),
+            *(() if config.models else model_hints(document.environ)),
+        ),
         switches=active_switches(document.environ),
         systemd=_read_systemd(document.environ),
         places={
@@ -286,6 +289,20 @@ def environment_hints(environ: Mapping[str, str], configured: Collection[str]) -
         missing = [name for name in group if given and name not in given]
         hints += [_("{given} is set, but {name} is not", given=given[0], name=name) for name in missing]
     return hints
+
+
+def model_hints(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield what to add for the keys of models that no model uses, where none is configured."""
+    adds = N_("{name} is set, but no model uses it: add `models: [{entry}]` to config.local.yaml")
+    named = {preset.key_variable: name for name, preset in [*PRESETS.items()][::-1] if preset.key_variable}
+    for variable, name in named.items():
+        if environ.get(variable) and variable != "OPENAI_API_KEY":
+            yield _(adds, name=variable, entry=f"{{name: main, preset: {name}, model: …}}")
+    for variable in ("OPENAI_KEY", "OPENAI_TOKEN", "OPENAI_APIKEY"):
+        if environ.get(variable):
+            yield _("{name} is set: did you mean {other}?", name=variable, other="OPENAI_API_KEY")
+    if environ.get("OPENAI_MODEL"):
+        yield _("{given} is set, but {name} is not", given="OPENAI_MODEL", name="OPENAI_API_KEY")
 
 
 def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...]:

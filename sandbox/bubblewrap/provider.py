@@ -298,7 +298,7 @@ def _explain_failure(complaint: str) -> SandboxUnavailable:
         return SandboxUnavailable(
             N_(
                 "bubblewrap may not make namespaces because AppArmor forbids it (Ubuntu since 23.10): give"
-                " /usr/bin/bwrap a profile with `userns,` as docs/security.md shows, or"
+                " /usr/bin/bwrap a profile with `userns,` in /etc/apparmor.d/bwrap, as docs/security.md shows, or"
                 " `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`."
             )
         )
@@ -319,8 +319,9 @@ def _explain_failure(complaint: str) -> SandboxUnavailable:
 
 
 def _last_line(complaint: str) -> LazyText | str:
-    """Return the last line, without host paths."""
+    """Return the last line of bubblewrap's own, without host paths: advice with addresses may follow it."""
     lines = complaint.strip().splitlines()
+    lines = [line for line in lines if line.startswith("bwrap:")] or lines
     return re.sub(r"/\S+", "…", lines[-1])[:200] if lines else LazyText(NO_REASON)
 
 

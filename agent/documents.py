@@ -71,6 +71,9 @@ async def _run_script(sandbox: Sandbox, task: str, path: str, seconds: float) ->
     return answer
 
 
+MODULES = ("text_encoding", "document_bounds", "page_text", "archives", "office", "letters")
+
+
 @cache
 def _source() -> str:
-    return program_source(("text_encoding", "document_bounds", "page_text"), "documents")
+    return program_source(MODULES, "documents")

@@ -18,6 +18,8 @@ MAX_MEMBER_BYTES = 50 << 20  # of one file in an archive
 MAX_ENTRIES = 50_000  # files in an archive
 MAX_CELLS = 5_000_000  # of a table, up to its last row and column
 MEMORY_BYTES = 1 << 30
+OLE_MARK = b"\xd0\xcf\x11\xe0"  # old formats, and new ones with a password
+PASSWORD = "it is protected with a password: ask the person for it, or for a copy without one"  # noqa: S105  a sentence
 PIECE_CHARS = 1 << 20
 _CELL = re.compile(rb'<(?:\w{1,10}:)?c\s[^<>]{0,200}?\br="([A-Z]{1,3})([0-9]{1,7})"')
 
@@ -56,7 +58,10 @@ def check_size(path: str) -> None:
 
 
 def open_archive(path: str) -> zipfile.ZipFile:
-    """Open a zip with a sane number of files, which have a sane size together."""
+    """Open a zip with a sane number of files, which have a sane size together. Raises DocumentUnreadable."""
+    with open(path, "rb") as file:
+        if file.read(len(OLE_MARK)) == OLE_MARK:
+            raise DocumentUnreadable(f"{PASSWORD}; or it is a file of an old format with a new name")
     archive = zipfile.ZipFile(path)
     entries = archive.infolist()
     if len(entries) > MAX_ENTRIES:
@@ -73,6 +78,8 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
             data = file.read(MAX_MEMBER_BYTES + 1)
     except KeyError:
         return b""
+    except RuntimeError as error:  # encrypted
+        raise DocumentUnreadable(PASSWORD) from error
     if len(data) > MAX_MEMBER_BYTES:
         raise DocumentUnreadable(f"its part {name} is larger than {MAX_MEMBER_BYTES >> 20} MB")
     return data

@@ -22,11 +22,14 @@ import re
 import sys
 import urllib.parse
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sandbox.inside import document_bounds as bounds
 from sandbox.inside import page_text
+from sandbox.inside.archives import count_text, list_table, table_lines
+from sandbox.inside.letters import convert_mail, convert_rtf, describe_mail, describe_old, describe_rtf, old_reader
+from sandbox.inside.office import convert_docx, convert_odf, convert_pptx, describe_docx, describe_odf, describe_pptx
 from sandbox.inside.text_encoding import decode_text
 
 TEXT_FOLDER = "/mnt/user-data/workspace/.documents"
@@ -45,24 +48,6 @@ def load_parser(module: str, package: str) -> Any:
             f"the sandbox lacks {package}: `pip install {package}` if it has a network; otherwise tell the person that"
             " an operator can rebuild the sandbox image with `fawn sandbox build`"
         ) from None
-
-
-def count_text(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + "s" * (count != 1)
-
-
-def table_lines(rows: Iterable[list[str]], width: int) -> Iterator[str]:
-    """Yield a Markdown table."""
-    for number, row in enumerate(rows):
-        cells = [cell.replace("|", "\\|").replace("\n", "<br>").strip() for cell in row]
-        yield "| " + " | ".join(cells + [""] * (width - len(cells))) + " |\n"
-        if number == 0:
-            yield "|" + " --- |" * width + "\n"
-    yield "\n"
-
-
-def list_table(rows: list[list[str]]) -> Iterator[str]:
-    return table_lines(rows, max(map(len, rows), default=0))
 
 
 # ---------------------------------------------------------------- PDF
@@ -89,32 +74,15 @@ def convert_pdf(path: str) -> Iterator[str]:
         page.close()
 
 
-# ---------------------------------------------------------------- Office
+# ---------------------------------------------------------------- tables
 
 
-def describe_docx(path: str) -> str:
+def check_book(path: str) -> None:
+    """Raise DocumentUnreadable if a spreadsheet is too large, or needs a password."""
     with bounds.open_archive(path) as archive:
-        body = bounds.read_member(archive, "word/document.xml")  # the stored number of pages is often wrong
-    return f"Word document, {count_text(len(re.findall(rb'<w:p[ >]', body)), 'paragraph')}"
-
-
-def convert_docx(path: str) -> Iterator[str]:
-    package = load_parser("docx", "python-docx")
-    table_type = importlib.import_module("docx.table").Table
-    document = package.Document(path)
-    for section in document.sections[:1]:
-        header = " ".join(each.text.strip() for each in section.header.paragraphs if each.text.strip())
-        if header:
-            yield f"[header] {header}\n\n"
-    for block in document.iter_inner_content():
-        if isinstance(block, table_type):
-            yield from list_table([[cell.text for cell in row.cells] for row in block.rows])
-        elif block.text.strip():
-            style = (block.style.name if block.style else "") or ""
-            if style.startswith("Heading") or style == "Title":
-                yield "#" * (int(style[-1]) if style[-1].isdigit() else 1) + f" {block.text}\n\n"
-            else:
-                yield f"- {block.text}\n" if style.startswith("List") else f"{block.text}\n\n"
+        if b"encryption-data" in bounds.read_member(archive, "META-INF/manifest.xml"):
+            raise bounds.DocumentUnreadable(bounds.PASSWORD)
+        bounds.check_cells(archive)
 
 
 def describe_sheets(path: str) -> str:
@@ -143,38 +111,6 @@ def cell_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return value.isoformat() if isinstance(value, (datetime.date, datetime.time)) else str(value)
-
-
-def describe_pptx(path: str) -> str:
-    with bounds.open_archive(path) as archive:
-        slides = [name for name in archive.namelist() if re.fullmatch(r"ppt/slides/slide\d+\.xml", name)]
-    return f"presentation, {count_text(len(slides), 'slide')}"
-
-
-def convert_pptx(path: str) -> Iterator[str]:
-    slides = load_parser("pptx", "python-pptx").Presentation(path).slides
-    group_type = importlib.import_module("pptx.shapes.group").GroupShape
-
-    def flatten(shapes: Any) -> Iterator[Any]:
-        for shape in shapes:
-            yield from flatten(shape.shapes) if isinstance(shape, group_type) else (shape,)
-
-    for number, slide in enumerate(slides, 1):
-        title = slide.shapes.title
-        yield f"## Slide {number}: {title.text if title is not None else ''}\n\n"
-        for shape in sorted(flatten(slide.shapes), key=lambda each: (each.top or 0, each.left or 0)):
-            if title is not None and shape.shape_id == title.shape_id:
-                continue
-            if shape.has_text_frame and shape.text_frame.text.strip():
-                lines = (f"{'  ' * each.level}- {each.text}\n" for each in shape.text_frame.paragraphs if each.text)
-                yield "".join(lines) + "\n"
-            elif getattr(shape, "has_table", False):
-                yield from list_table([[cell.text for cell in row.cells] for row in shape.table.rows])
-            elif hasattr(shape, "image"):
-                yield f"[picture: {shape.name}]\n\n"
-        notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
-        if notes is not None and notes.text.strip():
-            yield f"> Notes: {notes.text}\n\n"
 
 
 # ---------------------------------------------------------------- text formats and archives
@@ -273,16 +209,21 @@ Reader = tuple[Callable[[str], str], Callable[[str], Iterator[str]]]
 SHEETS: Reader = (describe_sheets, convert_sheets)
 READERS: dict[str, Reader] = {
     ".pdf": (describe_pdf, convert_pdf),
-    ".docx": (describe_docx, convert_docx),
-    **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".ods"), SHEETS),
-    ".pptx": (describe_pptx, convert_pptx),
+    **dict.fromkeys((".docx", ".docm"), (describe_docx, convert_docx)),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), SHEETS),
+    **dict.fromkeys((".pptx", ".pptm", ".ppsx"), (describe_pptx, convert_pptx)),
+    **dict.fromkeys((".odt", ".odp"), (describe_odf, convert_odf)),
+    ".rtf": (describe_rtf, convert_rtf),
+    ".eml": (describe_mail, convert_mail),
+    ".doc": (describe_old, old_reader("docx", convert_docx)),
+    ".ppt": (describe_old, old_reader("pptx", convert_pptx)),
     ".epub": (describe_epub, convert_epub),
     ".zip": (describe_zip, convert_zip),
     **dict.fromkeys((".csv", ".tsv"), (describe_csv, convert_csv)),
     **dict.fromkeys((".html", ".htm"), (describe_html, convert_html)),
 }
 """How to describe and to convert a file, by the end of its name."""
-ZIPPED = (".docx", ".xlsx", ".xlsm", ".ods", ".pptx")  # a library unpacks them
+ZIPPED = (".xlsx", ".xlsm", ".xlsb", ".ods")  # a library unpacks them
 
 
 # ---------------------------------------------------------------- the script
@@ -343,9 +284,8 @@ def main(task: str, path: str, limit: str) -> dict[str, Any]:
         bounds.set_limits(seconds)
         bounds.start_time(seconds)
         bounds.check_size(path)
-        if suffix in ZIPPED:  # before any library opens it
-            with bounds.open_archive(path) as archive:
-                bounds.check_cells(archive)
+        if suffix in ZIPPED:
+            check_book(path)  # before any library opens it
         return {"description": reader[0](path)} if task == "describe" else convert(path, reader, seconds)
     except bounds.DocumentUnreadable as error:
         return {"error": str(error)}

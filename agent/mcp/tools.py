@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
 from agent.mcp.schemas import clean_text
+from agent.memory.words import STOP_WORDS, content_words, stem
 from agent.tools.tool import AgentTool, ToolTraits, describe_as
 from catalogue import N_
 
@@ -21,10 +24,14 @@ CHARS_PER_TOKEN = 4
 MAX_FOUND = 8
 MAX_LISTED_CHARS = 4000  # of the names in the description of `tool_search`
 MAX_LINE_CHARS = 200
+MAX_READ_CHARS = 1000  # of a description that a search reads
+NAME_WEIGHT = 3
+PREFIX = "mcp__"
+_CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 PROMOTED_KEY = "promoted"  # in the graph's state
 _SEARCH = f"""Find tools of connected systems and make them available: their schemas follow in your next step, and then
 you can call them. Query: words, or `select:NAME,NAME` for exact names. At most {MAX_FOUND} are found at once.
-The tools, by server (descriptions are found, too):"""
+The tools, by server; `read` of `notes` is `mcp__notes__read` (descriptions are found, too):"""
 
 SEARCH_TRAITS = ToolTraits(
     describe=describe_as(N_("Looking for tools: {query}")), effect="none", read_only=True, permission="allow"
@@ -94,20 +101,43 @@ def search_tools(tools: Mapping[str, DynamicTool], query: str) -> list[DynamicTo
     if query.strip().startswith("select:"):
         wanted = {each.strip() for each in query.strip().removeprefix("select:").split(",")}
         return [tool for name, tool in tools.items() if name in wanted][:MAX_FOUND]
-    words = [word for word in re.findall(r"\w+", query.lower().replace("_", " ")) if len(word) > 1]
+    words = _words_of(query)
+    named = {name: _words_of(name) for name in tools}
+    described = {name: _words_of(tool.description[:MAX_READ_CHARS]) for name, tool in tools.items()}
+    counts = Counter(word for name in tools for word in named[name] | described[name])
+    weights = {word: math.log(1 + len(tools) / counts[word]) for word in words if counts[word]}  # rare words weigh more
     scores = {
-        name: sum(3 * (word in name.lower()) + (word in tool.description.lower()) for word in words)
-        for name, tool in tools.items()
+        name: sum(
+            weight * (NAME_WEIGHT * (word in named[name]) + (word in described[name]))
+            for word, weight in weights.items()
+        )
+        for name in tools
     }
     best = sorted((name for name in tools if scores[name]), key=lambda name: (-scores[name], name))
     return [tools[name] for name in best[:MAX_FOUND]]
 
 
+def _words_of(text: str) -> set[str]:
+    """Return the words of a text that say something; `readFile` and `read_file` have two."""
+    parted = _CAMEL.sub(" ", text).replace("_", " ")
+    return {stem(word) for word in content_words(parted) if word not in STOP_WORDS and len(word) > 1}
+
+
 def _listed(names: Sequence[str]) -> str:
-    """Return as many names as fit, and how many do not."""
+    """Return the names by server, as many of each as fit, and how many do not."""
+    servers: dict[str, list[str]] = {}
+    for name in names:
+        server, _, tool = name.removeprefix(PREFIX).partition("__")
+        servers.setdefault(server, []).append(tool or name)
+    room = MAX_LISTED_CHARS // max(len(servers), 1)
+    return "; ".join(f"{server}: {_list_within(tools, room - len(server))}" for server, tools in servers.items())
+
+
+def _list_within(names: Sequence[str], room: int) -> str:
     listed: list[str] = []
     for name in names:
-        if sum(map(len, listed)) + len(name) > MAX_LISTED_CHARS:
+        room -= len(name) + 2
+        if room < 0:
             break
         listed.append(name)
     more = len(names) - len(listed)

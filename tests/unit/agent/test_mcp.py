@@ -326,7 +326,8 @@ async def test_few_tools_are_sent_and_many_are_found_and_promoted(
     for earlier, later in itertools.pairwise(whole):
         assert later.startswith(earlier[:-1]), "what a provider has cached stays valid"
     search = next(tool for tool in model.requests()[0].tools if tool["function"]["name"] == "tool_search")
-    assert "mcp__modern__tool_39" in search["function"]["description"]
+    assert "modern: tool_00, tool_01" in search["function"]["description"]
+    assert "tool_39" in search["function"]["description"]
     assert "zebras" not in json.dumps(model.requests()[0].messages[0]), "not in the system prompt"
 
 

@@ -104,6 +104,12 @@ async def run_operation(config: Config, group: str, action: str, words: Sequence
     return 0
 
 
+async def note_skill_change(config: Config, action: str, skill: str, result: str) -> None:
+    """Record a change of the skills in the audit, which begins with the first start. Raises OperationFailed."""
+    if (config.data_dir / "fawn.db").exists():
+        await _ask(config, "skills.note", {"action": action, "skill": skill, "result": result})
+
+
 class OperationFailed(Exception):
     """An operation failed; the text says why."""
 

@@ -187,15 +187,24 @@ def offboard_person(arguments: argparse.Namespace, config: Config) -> int:
 
 def run_skills(arguments: argparse.Namespace, config: Config) -> int:
     """List or change the skills. Return the exit code."""
-    from bot.admin.skill_cli import SkillCommandFailed, run_skill_command
+    from bot.admin.cli import OperationFailed, note_skill_change
+    from bot.admin.skill_cli import SkillCommandFailed, changes_skills, run_skill_command
     from bot.skills.turns import clone_bounds, open_library
+    from bot.storage.audit import digest
 
+    library, action, word = open_library(config), arguments.action, arguments.word
+    code, result = OK, "done"
     try:
-        bounds = clone_bounds(config)
-        print(run_skill_command(open_library(config), arguments.action, arguments.word, bounds))
+        print(run_skill_command(library, action, word, clone_bounds(config)))
     except SkillCommandFailed as error:
-        return fail(error, FAULT)
-    return OK
+        code, result = fail(error, FAULT), "failed"
+    if changes_skills(action, word):
+        skill = word if library.current.find(word) else digest(word)
+        try:
+            asyncio.run(note_skill_change(config, action, skill, result))
+        except OperationFailed as error:
+            return fail(_("the audit has no row of this: {error}", error=localized(error)), FAULT)
+    return code
 
 
 def run_mcp(arguments: argparse.Namespace, config: Config) -> int:

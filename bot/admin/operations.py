@@ -97,6 +97,7 @@ class Operations:
             "offboard": self.offboard,
             "backup": self.backup,
             "export": self.export,
+            "skills.note": self.skills_note,
             **lookups(self._store),
         }
 
@@ -194,6 +195,13 @@ class Operations:
         event = AuditEvent(AuditKind.BACKUP, what=audit.COMMAND_LINE | {"bytes": written["bytes"]})
         await self._store.run(partial(audit.record, event=event))
         return written
+
+    async def skills_note(self, action: str, skill: str, result: str) -> Answer:
+        """Record what `fawn skills` did: it changes files."""
+        what = audit.COMMAND_LINE | {"action": action, "skill": skill}
+        event = AuditEvent(AuditKind.SKILL, what=what, result=result)
+        await self._store.run(partial(audit.record, event=event))
+        return {}
 
     async def export(self, thread: str, after: int = 0) -> Answer:
         """Return the entries of a thread's transcript that follow the id `after`. `thread` may be its beginning."""

@@ -35,6 +35,11 @@ def run_skill_command(library: SkillLibrary, action: str, word: str, bounds: Clo
         raise SkillCommandFailed(localized(error)) from error
 
 
+def changes_skills(action: str, word: str) -> bool:
+    """Return whether an action, as it was written, changes something or is refused to."""
+    return action not in READING and bool(word)
+
+
 def _list_skills(library: SkillLibrary, word: str) -> str:
     current = library.current
     lines = []
@@ -84,6 +89,7 @@ def _roll_back(library: SkillLibrary, word: str) -> str:
     return _("{word} is back at its earlier version.", word=word) if installed else _("Removed {word}.", word=word)
 
 
+READING = frozenset(("list", "diff"))
 ACTIONS: Mapping[str, Callable[[SkillLibrary, str], str]] = {
     "list": _list_skills,
     "enable": lambda library, word: _set_enabled(library, word, enabled=True),

@@ -144,8 +144,9 @@ def _others_wrote(execute: Execute, person: PersonKey, conversation: str) -> boo
 
 def _direct_chat(execute: Execute, person: PersonKey, conversation: str) -> Thread | None:
     """Return the chat of a conversation if it is a direct chat of this person with the bot."""
-    for message in readable(rows_of_author(execute, person, conversation, limit=BATCH_ROWS)):
-        return message.thread.without_topic if message.private else None
+    for limit in (1, BATCH_ROWS):  # the first one can be damaged
+        for message in readable(rows_of_author(execute, person, conversation, limit=limit)):
+            return message.thread.without_topic if message.private else None
     return None
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.blocks import command_hint
 from bot.config.schema import Config
 from bot.notifications import Ping, route_ping
-from bot.storage import languages, outbox, tasks
+from bot.storage import audit, languages, outbox, tasks
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.states import TaskState
 from bot.storage.tasks import TaskRow
@@ -87,6 +88,11 @@ def _report_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, no
     """Record the end of a task and enqueue its report. Return False if its end is recorded already."""
     if not tasks.end_task(execute, row.id, end.state, now, end.exit_code, str(end.reason)[:MAX_REASON_CHARS]):
         return False
+    what: dict[str, int | str] = {"id": row.id, "kind": row.kind}
+    if end.exit_code is not None:
+        what["exit_code"] = end.exit_code
+    event = AuditEvent(AuditKind.TASK_CHANGED, row.place, subject=audit.person_name(row.channel, row.person), what=what)
+    audit.record(execute, replace(event, result=end.state))
     with languages.speak_to(execute, row.place, row.who.person):
         words = _describe_end(row, end, now)
         head = words.partition("\n")[0]

@@ -301,8 +301,9 @@ OPERATIONS: Mapping[str, tuple[dict[str, str], str]] = {  # what the command lin
     "pair.revoke": ({"channel": "telegram", "person": BOSS.id}, "pairing.revoked"),
     "offboard": ({"channel": "telegram", "person": BOSS.id, "to": ""}, "person.offboarded"),
     "backup": ({"file": "saved.tar.gz"}, "backup"),
+    "skills.note": ({"action": "disable", "skill": "minutes", "result": "done"}, "skill"),
 }
-READING = {"dead.list", "pair.list", "export"}
+READING = {"dead.list", "pair.list", "export", "forget.look", "why"}
 LATER = {"forget"}  # its job writes the row: tests/e2e/test_privacy.py
 
 

@@ -12,11 +12,13 @@ from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import AccessConfig
 from bot.current import Current
 from bot.questions import attribute_request
-from bot.storage import inbox, person_roles, runs, tasks
+from bot.storage import audit, inbox, person_roles, runs, tasks
+from bot.storage.audit import AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
-from bot.storage.states import RunState
+from bot.storage.states import RunState, TaskState
 from bot.storage.tasks import TaskRow
+from bot.tasks.reports import TaskEnd, record_end
 from bot.tasks.starting import (
     TaskPlace,
     TaskRefused,
@@ -144,3 +146,22 @@ async def test_a_command_and_its_follow_up_have_the_rights_of_all_of_the_run_tha
     take = partial(person_roles.store_role, place=GROUP, subject=subject, role="viewer", name="", by=OPERATOR, now=0.0)
     await store.run(take)
     assert await store.run(forbidden)
+
+
+@pytest.mark.parametrize(("state", "code"), [(TaskState.DONE, 0), (TaskState.FAILED, 2), (TaskState.LOST, None)])
+async def test_the_end_of_a_command_has_its_row_in_the_audit(
+    store: Database, current: Current, state: TaskState, code: int | None
+) -> None:
+    def work(execute: Execute) -> list[dict[str, object]]:
+        row = queue(execute, current, GROUP)
+        assert tasks.claim_queued(execute, 1.0)
+        end = TaskEnd(state, code)
+        assert not record_end(execute, current.config, row, end, 2.0)
+        assert not record_end(execute, current.config, row, end, 3.0), "its end is recorded once"
+        return [row.event for row in audit.read_newest(execute, 9) if row.event["kind"] == AuditKind.TASK_CHANGED]
+
+    ended, begun = await store.run(work)
+    assert ended["result"] == state
+    assert isinstance(ended["what"], dict)
+    assert ended["what"].get("exit_code") == code
+    assert ended["subject"] == begun["who"], "the person whose task it was"

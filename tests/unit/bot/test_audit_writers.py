@@ -1,0 +1,128 @@
+"""Whatever a person or the command line changes has a row in the audit, or a reason here why it has none.
+
+tests/unit/bot/test_deeds.py drives every command of the chat and every operation of the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.messages import Kind
+from agent.permissions.policy import PermissionPolicy
+from agent.policies import chains
+from agent.sections import AgentSettings
+from agent.user_message import MessageFormatter
+from bot import pairing
+from bot.__main__ import command_line_parser
+from bot.admin.cli import OPERATION_ARGUMENTS
+from bot.admin.skill_cli import ACTIONS, READING, changes_skills
+from bot.deeds import Decision
+from bot.skills.decisions import ACCEPT
+from bot.storage import audit
+from bot.storage.audit import AuditKind
+from bot.storage.database import Execute
+from tests.unit.bot.test_deeds import BOSS, EVE, GROUP, OPERATIONS, Team, rows_of, team
+
+__all__ = ["team"]  # the fixture
+
+ROOT = Path(__file__).parents[3]
+ROWS = {  # a command that changes something → the kind of its row, and where a test reads it
+    "dead requeue": (AuditKind.DEAD_REQUEUED, "tests/unit/bot/test_deeds.py"),
+    "dead drop": (AuditKind.DEAD_DROPPED, "tests/unit/bot/test_deeds.py"),
+    "pair accept": (AuditKind.PAIRING_ACCEPTED, "tests/unit/bot/test_deeds.py"),
+    "pair decline": (AuditKind.PAIRING_DECLINED, "tests/unit/bot/test_deeds.py"),
+    "pair revoke": (AuditKind.PAIRING_REVOKED, "tests/unit/bot/test_deeds.py"),
+    "offboard": (AuditKind.PERSON_OFFBOARDED, "tests/unit/bot/test_deeds.py"),
+    "backup": (AuditKind.BACKUP, "tests/unit/bot/test_deeds.py"),
+    "forget": (AuditKind.PERSON_FORGOTTEN, "tests/unit/bot/test_audit_writers.py"),
+    "reload": (AuditKind.CONFIG_CHANGED, "tests/e2e/test_reload.py"),
+    "run": (AuditKind.SERVICE_STARTED, "tests/e2e/test_audit.py"),
+    "chat": (AuditKind.SERVICE_STARTED, "tests/e2e/test_audit.py"),
+    "ask": (AuditKind.MESSAGE, "tests/e2e/test_audit.py"),
+    **{f"skills {action}": (AuditKind.SKILL, "tests/e2e/test_skills.py") for action in ACTIONS if action not in READING},
+}
+READS = {
+    "check", "status", "dead list", "pair list", "skills list", "skills diff", "mcp list", "export", "audit verify",
+    "audit export", "audit head", "permissions try", "help", "version", "completion", "slack manifest",
+}  # fmt: skip
+EXEMPT = {
+    "setup": "it writes .env and config.yaml before a start, whose row has the digest of the new configuration",
+    "sandbox build": "it makes an image of the engine: nothing that Fawn keeps",
+    "mcp login": "it stores a token of the host's operator, a file of data_dir/mcp; calls with it have rows",
+    "mcp logout": "as login",
+}
+
+
+def subcommands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
+    """Yield the commands of a parser, each with its action if it has some."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, child in action.choices.items():
+                yield from subcommands(child, f"{name} {word}".strip())
+            return
+    for action in parser._actions:
+        if action.dest == "action" and action.choices:
+            yield from (f"{name} {choice}" for choice in action.choices)
+            return
+    yield name
+
+
+def test_every_command_of_the_command_line_has_a_row_or_a_reason() -> None:
+    found = {*subcommands(command_line_parser())}
+    assert found == {*ROWS, *READS, *EXEMPT}
+    assert not {*ROWS} & {*READS, *EXEMPT}
+
+
+@pytest.mark.parametrize("command", ROWS)
+def test_a_test_reads_the_row_of_each_command(command: str) -> None:
+    kind, path = ROWS[command]
+    text = (ROOT / path).read_text("utf-8")
+    assert str(kind) in text or kind.name in text
+
+
+def test_the_operations_of_the_command_line_are_those_that_are_driven() -> None:
+    assert {*OPERATION_ARGUMENTS} <= {*OPERATIONS}
+
+
+def test_only_reading_actions_of_skills_have_no_row() -> None:
+    assert {action for action in ACTIONS if not changes_skills(action, "minutes")} == {"list", "diff"}
+
+
+PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreign question is refused
+    Decision.PAIRING: (pairing.LET_IN, "MALLORYS", AuditKind.PAIRING_ACCEPTED),
+    Decision.SKILL: (ACCEPT, "a" * 32, AuditKind.COMMAND),
+    Decision.SCHEDULE: ("Yes", "7", AuditKind.ACCESS_DENIED),
+    Decision.FORGETTING: ("Yes", "7", AuditKind.ACCESS_DENIED),
+}
+
+
+@pytest.mark.parametrize("decision", Decision)
+async def test_every_decision_button_has_its_row(team: Team, decision: Decision) -> None:
+    def propose(execute: Execute) -> None:
+        """Store a schedule that somebody else has to confirm."""
+        row = {str(column["name"]): "" for column in execute("PRAGMA table_info(schedules)", {})}
+        row |= {"id": "7", "channel": "telegram", "owner": EVE.id, "thread": str(GROUP), "state": "proposed"}
+        values = ", ".join(f":{name}" for name in row)
+        execute(f"INSERT INTO schedules({', '.join(row)}) VALUES ({values})", row)  # noqa: S608 — own names
+
+    await team.store.run(propose)
+    label, id, kind = PRESSES[decision]
+    await team.send(BOSS, label, Kind.CLICK, f"{decision}{id}")
+    assert await rows_of(team, f'"kind":"{kind}"') == 1
+
+
+async def test_who_is_forgotten_by_the_command_line_has_a_row(team: Team) -> None:
+    await team.store.run(lambda execute: audit.forget_person(execute, "telegram", "7"))
+    assert await rows_of(team, f'"kind":"{AuditKind.PERSON_FORGOTTEN}"', '"via":"command line"') == 1
+
+
+def test_the_calls_of_all_tools_pass_the_policy_that_records_them() -> None:
+    """tests/e2e/test_audit.py reads the rows of a call, its approval and its result."""
+    worker = chains.worker_policies(AgentSettings(), None, "worker")
+    assert any(isinstance(policy, PermissionPolicy) for policy in worker.tool)
+    lead = chains.lead_policies(AgentSettings(), None, None, MessageFormatter("UTC"))
+    assert any(isinstance(policy, PermissionPolicy) for policy in lead.tool)

@@ -43,7 +43,9 @@ ROWS = {  # a command that changes something → the kind of its row, and where 
     "run": (AuditKind.SERVICE_STARTED, "tests/e2e/test_audit.py"),
     "chat": (AuditKind.SERVICE_STARTED, "tests/e2e/test_audit.py"),
     "ask": (AuditKind.MESSAGE, "tests/e2e/test_audit.py"),
-    **{f"skills {action}": (AuditKind.SKILL, "tests/e2e/test_skills.py") for action in ACTIONS if action not in READING},
+    **{
+        f"skills {action}": (AuditKind.SKILL, "tests/e2e/test_skills.py") for action in ACTIONS if action not in READING
+    },
 }
 READS = {
     "check", "status", "dead list", "pair list", "skills list", "skills diff", "mcp list", "export", "audit verify",

@@ -144,7 +144,7 @@ def convert_docx(path: str) -> Iterator[str]:
         yield from note_lines(archive, reader, heads, "header")
         words = 0
         for block in reader.blocks(parse_xml(read_member(archive, name))):
-            words += bool(re.search(r"\w", re.sub(r"\[picture[^\]]*\]", "", block)))
+            words += bool(re.search(r"\w", re.sub(r"\[picture[^\[\]]*\]", "", block)))
             yield block
         for kind in NOTES[1:]:
             yield from note_lines(archive, reader, heads, kind)

@@ -57,7 +57,7 @@ FLOOD = N_(
     "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
 )
 TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answers the others
-NOT_ADDRESSED = "not meant"  # why an event was ignored
+NOT_ADDRESSED = "not_addressed"  # why an event was ignored
 
 
 Accepted: TypeAlias = list[tuple[str, Message]]

@@ -112,6 +112,8 @@ ENGLISH_SENTENCES = {
     "(Your last message was empty": "the model",
     "the answer cannot be written as JSON": "programs on the control socket",
     "NOT EXISTS (SELECT": "SQL",
+    "Said by people in the omitted messages": "the model",
+    "Named by people before that": "the model",
     "Summarize the conversation below": "the model",
     "(The beginning was left out": "the model",
     "\n\nExact identifiers and numbers from": "the model",

@@ -232,6 +232,10 @@ def test_sql_contains_constants_only() -> None:
     )
     ours = {
         "database.py": {"pragma"},
+        "forgetting.py": {"table", "rows", "'TRUE' if private else 'requester=:person'"},
+        "memory.py": {"sql"},  # another statement of the module
+        "migrate.py": {"upkeep.INCREMENTAL"},
+        "upkeep.py": {"patience", "pragma"},  # a number that SQLite gave; one of two
         "wake_ups.py": {"name", "statements", "table", "condition", "written"},  # of TRIGGERS
         "moved_chats.py": {"table", "name"},  # of MOVED
         "outbox.py": {"states"},  # three of OutboxState

@@ -83,7 +83,7 @@ def _add_databases(data_dir: Path, archive: Archive) -> int:
 
 def _remove_secrets(copy: Path, mirror: sqlite3.Connection) -> int:
     """Remove people's secrets from a copy of the store, with their bytes; return how many."""
-    mirror.execute("PRAGMA secure_delete=ON").fetchall()
+    upkeep.overwrite_deletions(mirror)
     mirror.row_factory = sqlite3.Row
 
     def execute(sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:

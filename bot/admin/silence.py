@@ -11,7 +11,7 @@ from bot.storage.uses import RATE_LIMIT
 from catalogue import N_, _
 
 REASONS: Mapping[str, str] = {  # as the inbox, the audit and the log name them
-    "not meant": N_("it was not addressed to the bot: mention it, or write to it directly"),
+    "not_addressed": N_("it was not addressed to the bot: mention it, or write to it directly"),
     "stranger": N_("its author has no access there: see `fawn pair list`, or `access.allow` of that channel"),
     "declined": N_("an operator declined its author: `fawn pair revoke` takes that back"),
     "waits_for_pairing": N_("its author waits to be let in: `fawn pair list`"),

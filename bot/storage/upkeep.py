@@ -44,6 +44,11 @@ def convert_database(connection: sqlite3.Connection) -> bool:
     return True
 
 
+def overwrite_deletions(connection: sqlite3.Connection) -> None:
+    """Have this connection overwrite what it deletes."""
+    connection.execute("PRAGMA secure_delete=ON").fetchall()
+
+
 def free_pages(connection: sqlite3.Connection) -> bool:
     """Give some of many free pages back to the file system; return whether there are more."""
     [(free,)] = connection.execute("PRAGMA freelist_count")

@@ -22,7 +22,8 @@ def open_exposure(store: Database, current: Current, row: ExposureRow) -> Exposu
         words = exposure.words
         kinds = (exposure.known, words.said, words.listed, words.private)
         changed = ExposureRow(row.conversation, *flags, *map(b"".join, kinds))
-        await store.run(partial(exposures.store_exposure, row=changed))
+        # What the model answers to it is committed later, and takes this commit to the disk with it.
+        await store.run(partial(exposures.store_exposure, row=changed), durable=False)
 
     return Exposure(
         bool(row.private),

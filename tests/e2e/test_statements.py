@@ -34,6 +34,7 @@ AGES = {
     "usage": "at",
     "calls": "at",
 }
+AT_WORK = "SELECT 1 FROM jobs WHERE owner IS NOT NULL"
 ASKS = {"calls": [{"name": "ask_clarification", "args": {"question": "Which one?", "options": ["a", "b"]}}]}
 
 
@@ -51,6 +52,10 @@ class Traced(Service):
     def sent(self) -> list[str]:
         """Return the statements so far."""
         return (self.folder / "statements").read_text().split("\0")[:-1]
+
+    def has_swept(self) -> bool:
+        """Return whether retention, which a start begins with, has come to the conversations, its last rows."""
+        return any(each.startswith("SELECT key FROM conversations WHERE used<") for each in self.sent())
 
     async def statements(self) -> set[str]:
         """Shut it down and return its statements."""
@@ -203,6 +208,7 @@ async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeT
             telegram.send(ask(text=f"warm {number}"))
             await telegram.wait(JANE, f"warm {number}")
             await service.quiet()
+        await until(lambda: service.has_swept() and not service.rows(AT_WORK), 30, "the end of the first retention")
         before = len(service.sent())
         telegram.send(ask(text="plain"))
         await telegram.wait(JANE, "plain")

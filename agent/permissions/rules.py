@@ -104,6 +104,9 @@ class Judgement:
     rule: str = ""
 
 
+SAME_DEED = {"grep": "read_file", "view_image": "read_file", "str_replace": "write_file"}
+"""Tool → the tool whose rules about paths hold for it, too, because it reads or writes the file as well."""
+
 GRANTED = "granted"  # in place of a rule: a person has allowed such calls
 
 
@@ -136,8 +139,14 @@ class Rule:
         return f"{self.tool}({self.pattern})" if self.pattern else self.tool
 
     def names(self, tool: str) -> bool:
-        """Return whether the rule is about this tool. Upper and lower case are equal, so `Bash` is `bash`."""
-        return fnmatch.fnmatchcase(tool.lower(), self.tool.lower())
+        """Return whether the rule is about this tool. Upper and lower case are equal, so `Bash` is `bash`.
+
+        One with a pattern that does not allow is also about other tools that do the same to a file.
+        """
+        own, deed = self.tool.lower(), SAME_DEED.get(tool.lower(), "")
+        return fnmatch.fnmatchcase(tool.lower(), own) or bool(
+            deed and self.pattern and self.verdict != "allow" and fnmatch.fnmatchcase(deed, own)
+        )
 
     def matches(self, text: str) -> bool:
         """Return whether the pattern matches. `*` matches any text; `git *` also matches `git`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import Grant, Subject, ToolUse, Verdict, grant_for, judge, parse_rule, parse_rules
 from agent.permissions.shell import parse_shell_line
+from sandbox.base import WORKSPACE
 from tests.support.slow_lines import MANY_RULES, RULES, SLOW_LINES
 from tests.support.slow_lines import shell_call as bash
 
@@ -216,6 +218,27 @@ def test_paths_are_compared_as_the_sandbox_resolves_them() -> None:
     assert judge(rules, use("../uploads/a")).verdict == "deny"
     assert judge(rules, use("/mnt/user-data/outputs/../uploads/./a")).verdict == "deny"
     assert judge(rules, use("uploads/a")).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "kind"),
+    [
+        ("read_file(/mnt/user-data/workspace/a/*)", "grep", "folder"),
+        ("read_file(/mnt/user-data/workspace/a/*)", "view_image", "path"),
+        ("write_file(/mnt/user-data/workspace/a/*)", "str_replace", "path"),
+    ],
+)
+def test_a_rule_about_a_file_holds_for_whatever_does_the_same_to_it(
+    rule: str, tool: str, kind: Literal["path", "folder"]
+) -> None:
+    def decide(path: str, **lists: list[str]) -> Verdict:
+        return judge(parse_rules(**lists), ToolUse(tool, {"path": path}, Subject("path", kind), "allow")).verdict
+
+    secret, other = (f"{WORKSPACE}/{name}" + ("" if kind == "folder" else "/x.txt") for name in "ab")
+    assert [decide(each, deny=[rule]) for each in (secret, other)] == ["deny", "allow"]
+    assert [decide(each, ask=[rule]) for each in (secret, other)] == ["ask", "allow"]
+    assert decide(secret, allow=[rule], ask=[tool]) == "ask", "what it allows is its own tool"
+    assert decide(secret, deny=[rule.partition("(")[0]]) == "allow", "without a path it is about the tool"
 
 
 def test_a_tool_without_a_subject_is_denied_by_any_argument_and_allowed_as_a_whole() -> None:

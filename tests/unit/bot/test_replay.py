@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from bot.config.team import ApprovalRule, RoleAssignment, TeamConfig
 from bot.config.variant import load_variant
 from bot.replay import PRICE, RATE, REFUSED, ROLE, Replay
 from bot.storage import calls, forgetting, grants, usage
-from bot.storage.blanked import StillCounted
 from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.migrate import migrate_database
@@ -229,9 +229,8 @@ async def test_retention_and_forgetting_delete_calls_of_a_person_and_of_those_wh
     joined = "UPDATE calls SET people='U2 U1' WHERE run=3"
     await store.run(lambda execute: execute(joined, {}))
     assert await store.run(lambda execute: delete_finished(execute, "calls", 1000.0, 10)) == 1
-    forget = forgetting.forget_in_conversation
-    person, counted = PersonKey("slack", "U1"), StillCounted(0.0, lambda _command: False)
-    await store.run(lambda execute: forget(execute, person, PAYER.conversation, counted, private=False))
+    person = PersonKey("slack", "U1")
+    assert await store.run(partial(forgetting.forget_calls, person=person, key=PAYER.conversation, after="")) is None
     assert [row.subject for row in await store.run(lambda execute: calls.read_calls(execute, 0.0, 0, 10))] == ["theirs"]
 
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.e2e.conftest import Start
 from tests.fakes.model import Answer, FakeModel, Request, ToolCall
-from tests.fakes.model_script import text_of
+from tests.fakes.model_script import said_in, text_of
 from tests.fakes.server import Json, until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service
@@ -244,7 +244,7 @@ async def test_a_fact_that_the_person_takes_back_is_gone(
     def script(body: Json) -> Answer | None:
         if is_extraction(body):
             return Answer("[]")
-        last = text_of([each for each in body["messages"] if not text_of(each).startswith(HEAD)][-1])
+        last = said_in(body["messages"][-1])
         for wanted, save in asked.items():
             if last.endswith(wanted):
                 given = {**save, "quote": wanted, "number": number if save["text"] == said[1] else 0}

@@ -18,9 +18,7 @@ from sandbox.base import SKILLS
 
 PLAN_FIRST = "plan first"  # stands for the note of plan mode
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
-NO_BASH_TEXT = N_(
-    "I cannot run commands here: the sandbox has only files. `/status` and `fawn check` say why, and what to do."
-)
+NO_BASH_TEXT = N_("I cannot run commands here: the sandbox has only files. `fawn check` says why, and what to do.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ MOVED_OTHERWISE = (
 )
 
 KEPT = {
+    "plan_holds.scope": "a hold ends with its request; the counters of the budgets are summed again",
     "*.conversation": "the name of a conversation, which it keeps",
     "conversations.key": "the same",
     "addresses.conversation": "the same",

@@ -75,7 +75,7 @@ async def test_only_the_requester_answers_a_server_in_a_group(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
     old = server("old", tmp_path, tools=["paint"])
-    service = await start(mcpServers={"old": old}, permissions={"allow": ["mcp__old__*"]})
+    service = await start(mcpServers={"old": old}, permissions={"allow": ["mcp__old__*"], "outward": "allow"})
     telegram.send(f"@fawn_bot {ask(steps=[calls('mcp__old__paint')], text='painted')}", chat=GROUP)
     shown = await telegram.wait(GROUP, "How shall I paint?", seconds=30)
     await service.quiet()
@@ -92,7 +92,7 @@ async def test_after_a_kill_of_the_service_an_effect_before_a_question_does_not_
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
     old = server("old", tmp_path, tools=["paint", "prepay"])
-    service = await start(mcpServers={"old": old}, permissions={"allow": ["mcp__old__*"]})
+    service = await start(mcpServers={"old": old}, permissions={"allow": ["mcp__old__*"], "outward": "allow"})
     telegram.send(ask(steps=[calls("mcp__old__prepay"), calls("mcp__old__paint")], text="painted"))
     first = await question(telegram, service, "How shall I paint?")
     await service.restart()  # kill -9
@@ -152,7 +152,7 @@ def processes(name: str) -> list[int]:
 async def test_a_killed_server_starts_again_and_all_end_with_the_service(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
-    allowed: Mapping[str, Any] = {"allow": ["mcp__*"]}
+    allowed: Mapping[str, Any] = {"allow": ["mcp__*"], "outward": "allow"}
     service = await start(mcpServers={"modern": server("modern", tmp_path)}, permissions=allowed)
     assert processes(str(tmp_path / "notes")) == [], "it starts with the first turn"
     for number in (1, 2):

@@ -18,7 +18,7 @@ from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.mcp_login import begin_login, log_in, open_page, redirect_of, tokens_file
 from tests.support.service_process import Service, ask, said
 
-ALLOWED = {"allow": ["mcp__*"]}
+ALLOWED = {"allow": ["mcp__*"], "outward": "allow"}
 NEEDS = "The MCP server “guarded” needs a sign-in. I continue without it. An operator can run fawn mcp login guarded."
 
 

@@ -19,8 +19,8 @@ from tests.support.service_process import Service, ask
 from tests.support.traced_service import DURABLE, LAZY
 
 # A row a person and a row a thread, all of which only retention reads, once an hour: an index would cost every message.
-# `budgets` has the counters of the present periods, which only a start resets.
-SMALL = {"people", "person_roles", "heard", "audit_names", "alembic_version", "budgets", "languages"}
+# `plan_holds` has the plans at work. `budgets` has the counters of the present periods, which only a start resets.
+SMALL = {"people", "person_roles", "heard", "audit_names", "alembic_version", "budgets", "languages", "plan_holds"}
 WRITES = {"calls": [{"name": "write_file", "args": {"path": "/mnt/user-data/outputs/a.txt", "content": "a"}}]}
 SETTINGS = {"limits": {"live_turns": 1}, "sandbox": {"provider": "none"}}
 AGES = {

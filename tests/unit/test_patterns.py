@@ -22,6 +22,7 @@ ACCEPTED = {  # the place of a pattern that is slow, or made at run time, and wh
     "bot/known_people.py:is_possible_id": "shapes of ids, fixed by the channels; reads one word of a command",
     "bot/admin/command_parser.py:_pattern": "made of our own sentences, reads the command line of the operator",
     "bot/config/loader.py:_check_ids": "shapes of ids, fixed by the channels; reads the configuration",
+    "bot/config/names_check.py:_check_id": "shapes of ids, fixed by the channels; reads the configuration",
     "bot/config/loader.py:_read_channel": "shapes of tokens, fixed by the channels; reads the configuration",
     "bot/log.py:hide": "secrets, escaped: alternatives without repetition",
     "channels/discord/events.py:_text_without_mention": "ids, without repetition",

@@ -168,7 +168,7 @@ async def test_without_commands_the_demo_completes_and_names_what_is_missing(
     assert isinstance(done, Done)
     assert done.state == ("waiting" if words == "ask" else "done")
     if words in ("plot", "slow"):
-        assert "bubblewrap" in view(blocks).final().text
+        assert "the sandbox has only files. `fawn check` says why" in view(blocks).final().text
     if words == "plot":
         assert (tmp_path / "files/outputs/visits.csv").exists()
 

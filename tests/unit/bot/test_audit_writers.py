@@ -44,12 +44,14 @@ ROWS = {  # a command that changes something → the kind of its row, and where 
     "chat": (AuditKind.SERVICE_STARTED, "tests/e2e/test_audit.py"),
     "ask": (AuditKind.MESSAGE, "tests/e2e/test_audit.py"),
     **{
-        f"skills {action}": (AuditKind.SKILL, "tests/e2e/test_skills.py") for action in ACTIONS if action not in READING
+        f"skills {action}": (AuditKind.SKILL, "tests/e2e/test_skills.py")
+        for action in ("install", *ACTIONS)
+        if action not in READING
     },
 }
 READS = {
     "check", "status", "dead list", "pair list", "skills list", "skills diff", "mcp list", "export", "audit verify",
-    "audit export", "audit head", "permissions try", "help", "version", "completion", "slack manifest",
+    "audit export", "audit head", "permissions try", "why", "help", "version", "completion", "slack manifest",
 }  # fmt: skip
 EXEMPT = {
     "setup": "it writes .env and config.yaml before a start, whose row has the digest of the new configuration",

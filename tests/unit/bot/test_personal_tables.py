@@ -88,7 +88,17 @@ def test_every_column_that_names_a_person_is_forgotten_or_has_a_reason(tmp_path:
     assert not HANDLED - found, "these columns are gone"
     forgetting = "".join(
         (Path(__file__).parents[3] / "bot" / "storage" / f"{module}.py").read_text()
-        for module in ("forgetting", "blanked", "follow_ups", "quoted", "retention", "audit", "memory", "conversations")
+        for module in (
+            "forgetting",
+            "blanked",
+            "follow_ups",
+            "quoted",
+            "retention",
+            "audit",
+            "memory",
+            "conversations",
+            "forgotten_accounts",
+        )
     )
     for table in {each.partition(".")[0] for each in HANDLED}:
         assert re.search(rf"(?:FROM|UPDATE|INTO) {table}\b", forgetting), f"nothing forgets what is in {table}"

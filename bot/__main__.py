@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # not before they are needed: a command must start at once
     from bot.app import App
 
 FULL_STOP = N_("{text}.")
+SWITCH_SECONDS = 0.0005  # after which a thread that computes lets the event loop go on; Python has 5 ms
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -263,6 +264,7 @@ def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source:
         if faults := [finding for finding in check_machine(config) if not finding.ok]:
             return fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
+            sys.setswitchinterval(SWITCH_SECONDS)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return run(runner)
         except AgentConfigError as error:

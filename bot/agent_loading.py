@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import gc
 import importlib
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 
 
 def import_agent(channels: Iterable[str]) -> None:
     """Load the agent's packages in a thread, after the SDKs of these channels, which then listen meanwhile."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.001)  # the loop stays responsive while this thread imports
     for name in channels:  # each loads in a thread of its own, which would share the interpreter with this one
         with suppress(Exception):  # which the channel reports
             importlib.import_module(f"channels.{name}.channel")
     importlib.import_module("agent.factory")
-    sys.setswitchinterval(before)
 
 
 def freeze_heap() -> None:

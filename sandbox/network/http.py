@@ -75,14 +75,17 @@ class HttpPeer:
         if self.detached:
             return
         self.writer.close()
+        closed = False
         try:
             if kind is None:
                 async with asyncio.timeout(LINGER_SECONDS):
                     await self.writer.wait_closed()
+                closed = True
         except OSError:
             pass  # it is closed, or too slow
         finally:
-            self.writer.transport.abort()
+            if not closed:  # Python 3.11 cannot abort a transport that has sent its last data
+                self.writer.transport.abort()
 
     async def receive(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         """Return the next event. Raises PEER_ERRORS."""

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import h11
 import pytest
 
-from sandbox.network.http import StreamPair
+from sandbox.network.http import HttpPeer, StreamPair
 from sandbox.network.rules import SOCKET_NAME, NetworkRules
 from sandbox.network.service import EgressService
 from sandbox.network.tls import NoServerName, parse_server_name
@@ -209,7 +210,6 @@ async def test_the_server_name_must_match_the_tunnel(
         with caplog.at_level(logging.WARNING):
             writer.write(first[:3])
             await writer.drain()
-            await asyncio.sleep(0)
             writer.write(first[3:])
             if passes:
                 assert await asyncio.wait_for(reader.readexactly(5), 20) == b"hello"
@@ -221,3 +221,27 @@ async def test_the_server_name_must_match_the_tunnel(
                 assert "why=sni" in caplog.text
         writer.close()
         await egress.aclose()
+
+
+async def test_a_connection_closes_after_a_slow_reader_has_read_everything() -> None:
+    """The writer still has data when it is closed."""
+    ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    async def serve(*ends: asyncio.StreamReader | asyncio.StreamWriter) -> None:
+        reader, writer = ends
+        assert isinstance(reader, asyncio.StreamReader)
+        assert isinstance(writer, asyncio.StreamWriter)
+        try:
+            async with HttpPeer(h11.SERVER, (reader, writer)):
+                writer.write(bytes(20_000_000))
+        except Exception as error:  # noqa: BLE001 — the test shows it
+            ended.set_result(error)
+        else:
+            ended.set_result(None)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    assert len(await reader.read(-1)) == 20_000_000
+    assert await ended is None
+    writer.close()
+    server.close()

@@ -43,9 +43,12 @@ def write(folder: Path, settings: dict[str, Any]) -> None:
 
 
 async def fawn(folder: Path, *words: str) -> tuple[int, str]:
-    """Run a command in `folder`; return its exit code and all that it printed."""
+    """Run a command in `folder`; return its exit code and all that it printed.
+
+    `run` gets a message: with nothing to do, it may end at the end of its input before the agent is built.
+    """
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
-    code, out, errors = await run_forked(words, folder, environment)
+    code, out, errors = await run_forked(words, folder, environment, b"hello\n" if words == ("run",) else b"")
     return code, out + errors
 
 

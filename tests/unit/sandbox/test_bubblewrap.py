@@ -24,6 +24,7 @@ from sandbox.docker.spec import DockerSettings
 from sandbox.select import LazySandbox, select_provider
 from sandbox.settings import SandboxSettings
 from sandbox.wire.client import StreamSandbox
+from tests.fakes.server import until
 from tests.support.engines import measured, need_bubblewrap
 
 
@@ -156,7 +157,7 @@ async def test_destroying_during_the_start_leaves_nothing(provider: BubblewrapPr
     with pytest.raises(SandboxGone):
         await waiting
     await machine.aclose()
-    assert bubblewraps() == []
+    await until(lambda: not bubblewraps(), 10, "the end of what had begun")
 
 
 async def test_the_settings_limit_the_timeout_of_a_command(tmp_path: Path, folder: Path) -> None:

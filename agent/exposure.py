@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 OutwardMode = Literal["allow", "ask-after-untrusted", "ask"]
 WayOut = Literal["none", "address", "query", "arguments", "network"]
-"""How a call can carry data out: by a URL, a search, its arguments, or the network of the sandbox."""
+"""The means by which a call can carry data out: a URL, a search, its arguments, or the network of the sandbox."""
 Brings = Literal["nothing", "pages", "memory", "files", "commands", "everything"]
-"""What the result of a call may hold. Files and commands bring what people sent, commands what the network has, too."""
+"""The contents of the result of a call. Files and commands bring what people sent, commands what the network has."""
 
 OUTWARD = "outward"  # in place of a tool: rules and grants about ways out
 MAX_KNOWN = 5000  # addresses of a conversation, the latest

@@ -1,4 +1,4 @@
-"""How tokens and keys look: whatever has one of these forms is redacted, whether or not the configuration knows it.
+"""Find tokens and keys by their forms, to redact them whether or not the configuration knows them.
 
 The patterns take linear time: a repetition either ends the pattern, or is bounded, or cannot begin again inside itself.
 """

@@ -59,7 +59,7 @@ class Opened:
 
 
 Attempt = Opened | Limit | ReservedForPlan | None
-"""What came of trying to hold what a call may cost: the opened call; a budget of which nothing is left, or only what
+"""The outcome of trying to hold what a call may cost: the opened call; a budget of which nothing is left, or only what
 plans hold; None if running calls hold what is left."""
 
 

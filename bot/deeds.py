@@ -1,4 +1,4 @@
-"""How far a right reaches: one table of what people do, the right that it needs, and where they must have it.
+"""List what people do, the right that each deed needs, and how far the right must reach.
 
 What reaches beyond a chat needs the right in the whole workspace: a role of one chat does not give it. docs/team.md has
 the same table.

@@ -56,20 +56,21 @@ class Paired:
     waiting: tuple[str, Message] | None
 
 
-def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: float, *, console: bool = False) -> bool:
-    """Answer a stranger, with a pairing code in private chats; return whether a notice was enqueued.
+def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: float, *, console: bool = False) -> None:
+    """Answer a stranger, with a pairing code in private chats.
 
     A person who was declined gets no further answer. `console` is whether somebody can read a question there.
     """
     channel, author = message.thread.channel, message.author
     if not message.private or not access.rules_for(channel).pairing or author.bot or message.kind is Kind.CLICK:
-        return False
+        return
     person = people.find_person(execute, channel, author.id)
     if person and person.allowed == PairingState.DECLINED:
-        return False
+        return
     if person and person.until > now:
         _keep_message(execute, person, message)
-        return _remind(execute, person, message, now)
+        _remind(execute, person, message, now)
+        return
     if (waiting := people.count_waiting(execute, now)) >= MAX_WAITING:
         oldest = people.withdraw_oldest_code(execute, now)
         log.warning("pairing.full waiting=%d withdrawn=%s", waiting, oldest)
@@ -82,17 +83,14 @@ def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: f
     _answer_stranger(execute, message, CODE, code, now)
     if waiting < MAX_ANNOUNCED:
         _ask_operators(execute, access.reachable_operators(execute, console=console), person, now)
-    return True
 
 
-def _remind(execute: Execute, person: PersonRow, message: Message, now: float) -> bool:
+def _remind(execute: Execute, person: PersonRow, message: Message, now: float) -> None:
     """Repeat the code, unless this stranger has had an answer just now or too many."""
     prefix = f"pair:{person.code}:"
     latest, count = outbox.latest_notice(execute, prefix), outbox.count_notices(execute, prefix)
-    if count > MAX_REMINDERS or 0 <= now - latest < REMINDER_SECONDS:
-        return False
-    _answer_stranger(execute, message, STILL_WAITING, person.code, now)
-    return True
+    if count <= MAX_REMINDERS and not 0 <= now - latest < REMINDER_SECONDS:
+        _answer_stranger(execute, message, STILL_WAITING, person.code, now)
 
 
 def _answer_stranger(execute: Execute, message: Message, sentence: str, code: str, now: float) -> None:

@@ -43,13 +43,11 @@ def describe_refusal(role: RoleConfig) -> str:
     return _(NO_WORK, role=role.name, whoami=command_hint("whoami"), access=command_hint("access"))
 
 
-def refuse_work(execute: Execute, message: Message, role: RoleConfig, now: float) -> bool:
-    """Tell a person without the right TALK so, unless they were told just now; return whether it was enqueued."""
+def refuse_work(execute: Execute, message: Message, role: RoleConfig, now: float) -> None:
+    """Tell a person without the right TALK so, unless they were told just now."""
     key = f"refused-work:{message.thread.channel}:{message.author.id}:"
-    if not message.addressed or outbox.latest_notice(execute, key) > now - REFUSAL_SECONDS:
-        return False
-    _notify_author(execute, message, partial(describe_refusal, role), f"{key}{message.key}", now)
-    return True
+    if message.addressed and outbox.latest_notice(execute, key) <= now - REFUSAL_SECONDS:
+        _notify_author(execute, message, partial(describe_refusal, role), f"{key}{message.key}", now)
 
 
 def drop_unpermitted(

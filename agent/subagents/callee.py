@@ -1,4 +1,4 @@
-"""What a sub-agent may do: what its kind names, and nothing that its caller may not do.
+"""Compute what a sub-agent may do: what its kind names, and nothing that its caller may not do.
 
 The only place that computes it, for tasks of a turn and for background agents.
 """

@@ -1,4 +1,4 @@
-"""What a command is, and what it gets."""
+"""Define what a command is and what a use of it gets: the call, the service, its rights."""
 
 from __future__ import annotations
 

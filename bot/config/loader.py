@@ -28,7 +28,7 @@ from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
 from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
-from bot.config.names_check import check_names
+from bot.config.names_check import check_id, check_names
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 from bot.config.section_checks import (
@@ -345,11 +345,11 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
 
 def _check_ids(document: Document, module: ModuleType, access: Any, at: Location) -> None:
     """Compare the ids of people with their form on this platform, where the channel knows it."""
-    shape, fix = getattr(module, "ID_SHAPE", ("", ""))
-    for name in ("allow", "operators") if shape and isinstance(access, dict) else ():
+    shapes = [module.ID_SHAPE] if hasattr(module, "ID_SHAPE") else []
+    for name in ("allow", "operators") if shapes and isinstance(access, dict) else ():
         for i, person in enumerate(access[name] if isinstance(access.get(name), list) else ()):
-            if isinstance(person, str) and not re.fullmatch(shape, person):
-                document.fault((*at, "access", name, i), _("is not an id of this platform"), _(fix))
+            if isinstance(person, str):
+                check_id(document, (*at, "access", name, i), person, shapes)
 
 
 # ---------------------------------------------------------------- secrets

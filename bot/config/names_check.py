@@ -84,7 +84,7 @@ def _check_people(
             for i, assignment in enumerate(entry.access.roles):
                 for n, who in enumerate(assignment.who):
                     at = ("channels", entry.name, "access", "roles", i, "who", n)
-                    _check_id(document, at, who.rpartition("/")[2], shape)
+                    check_id(document, at, who.rpartition("/")[2], shape)
     shapes = _shapes([entry.name for entry in entries], modules)
     limits: Mapping[str, Sequence[tuple[str, str]]] = {
         "budgets": [(each.scope, each.which) for each in config.budgets],
@@ -94,7 +94,7 @@ def _check_people(
         for i, (scope, which) in enumerate(scopes):
             if which and scope in ("person", "chat") and entries and len(shapes) == len({e.name for e in entries}):
                 channel, _colon, id = which.rpartition(":")
-                _check_id(document, (section, i, "which"), id if channel in modules else which, shapes)
+                check_id(document, (section, i, "which"), id if channel in modules else which, shapes)
 
 
 def _shapes(names: Iterable[str], modules: Mapping[str, ModuleType]) -> list[tuple[str, str]]:
@@ -102,7 +102,8 @@ def _shapes(names: Iterable[str], modules: Mapping[str, ModuleType]) -> list[tup
     return [shape for shape in shapes if shape]
 
 
-def _check_id(document: Document, at: Location, text: str, shapes: Sequence[tuple[str, str]]) -> None:
+def check_id(document: Document, at: Location, text: str, shapes: Sequence[tuple[str, str]]) -> None:
+    """Compare an id with the forms of these channels, the fix of the first of which is said."""
     if not any(re.fullmatch(shape, text) for shape, _fix in shapes):
         document.fault(at, _("is not an id of this platform"), _(shapes[0][1]))
 
@@ -121,7 +122,7 @@ def _check_push(document: Document, config: FileConfig, modules: Mapping[str, Mo
             elif channel not in modules:
                 document.fault(at, _("there is no such channel"), suggest(channel, modules))
             elif shape := _shapes([channel], modules):
-                _check_id(document, at, id, shape)
+                check_id(document, at, id, shape)
     for i, server in enumerate(config.push.bark_servers):
         if not is_url(server):
             document.fault(("push", "bark_servers", i), _("not a URL"), _(URL_FIX))

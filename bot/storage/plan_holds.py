@@ -1,4 +1,4 @@
-"""What plans that people agreed to hold of the budgets, until their requests end.
+"""Store what plans that people agreed to hold of the budgets, until their requests end.
 
 A hold is a part of `held_money` and `held_tokens` of a counter. A call of the request takes from it what it may cost
 (`taken`) and gives that back at its end; the hold shrinks by what the call used.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bot.storage.budgets import CounterKey, release_stale_holds
 from bot.storage.database import Execute, Row
+from bot.storage.rows import read_rows
 from bot.storage.states import OPEN_RUN, QuestionState
 
 _ENDED = (
@@ -19,6 +20,7 @@ _ENDED = (
     f" AND state IN ('{QuestionState.OPEN}', '{QuestionState.ANSWERED}'))"
 )
 """No run works in the conversation, and no question waits there for an answer or for the run that follows it."""
+_THIS_HOLD = "conversation=:conversation AND scope=:scope AND period=:period"
 _RELEASE = "DELETE FROM plan_holds WHERE conversation=:conversation RETURNING scope, period, money, tokens"
 _RELEASE_ENDED = f"DELETE FROM plan_holds WHERE {_ENDED} RETURNING scope, period, money, tokens"
 
@@ -43,7 +45,7 @@ class PlanHold:
 def read_holds(execute: Execute) -> list[PlanHold]:
     """Return all holds: as many as plans that run, times their budgets."""
     sql = "SELECT conversation, scope, period, money, tokens, taken_money, taken_tokens FROM plan_holds"
-    return [PlanHold(**dict(row)) for row in execute(sql, {})]
+    return read_rows(execute, PlanHold, sql)
 
 
 def add_hold(execute: Execute, conversation: str, key: CounterKey, money: int, tokens: int) -> None:
@@ -62,17 +64,14 @@ def take(execute: Execute, hold: PlanHold, money: int, tokens: int) -> None:
     execute(
         "UPDATE plan_holds SET money=money-:money, tokens=tokens-:tokens,"
         " taken_money=taken_money+:money, taken_tokens=taken_tokens+:tokens"
-        " WHERE conversation=:conversation AND scope=:scope AND period=:period",
+        f" WHERE {_THIS_HOLD}",
         {**_key_of(hold), "money": money, "tokens": tokens},
     )
 
 
 def settle(execute: Execute, hold: PlanHold, taken: tuple[int, int], used: tuple[int, int]) -> None:
     """Give back the part that a call took, and lower the hold by what the call used."""
-    sql = (
-        "SELECT money, tokens, taken_money, taken_tokens FROM plan_holds"
-        " WHERE conversation=:conversation AND scope=:scope AND period=:period"
-    )
+    sql = f"SELECT money, tokens, taken_money, taken_tokens FROM plan_holds WHERE {_THIS_HOLD}"
     rows = execute(sql, _key_of(hold))
     if not rows or rows[0]["taken_money"] < taken[0] or rows[0]["taken_tokens"] < taken[1]:
         return  # the request has ended, or was given another hold meanwhile
@@ -81,7 +80,7 @@ def settle(execute: Execute, hold: PlanHold, taken: tuple[int, int], used: tuple
     execute(
         "UPDATE plan_holds SET money=:money, tokens=:tokens,"
         " taken_money=taken_money-:taken_money, taken_tokens=taken_tokens-:taken_tokens"
-        " WHERE conversation=:conversation AND scope=:scope AND period=:period",
+        f" WHERE {_THIS_HOLD}",
         {**_key_of(hold), "money": money, "tokens": tokens, "taken_money": taken[0], "taken_tokens": taken[1]},
     )
     _change_counter(execute, hold.scope, hold.period, money - rows[0]["money"], tokens - rows[0]["tokens"])

@@ -33,11 +33,6 @@ class RunRow:
         return Author(self.requester, "", language=self.language)
 
 
-def has_open_run(execute: Execute) -> bool:
-    """Return whether any run has not ended."""
-    return bool(execute(f"SELECT 1 FROM runs WHERE {OPEN_RUN} LIMIT 1", {}))
-
-
 def create_run(
     execute: Execute,
     run: int,

@@ -12,7 +12,7 @@ from agent.exposure import Exposure, WayOut
 from agent.sections import AgentSettings
 from agent.tools import all_tool_names, make_tools
 from agent.tools.tool import ToolTraits
-from agent.ways_out import STAYS, WAYS_OUT, Way
+from tests.support.ways_out import STAYS, WAYS_OUT, Way
 
 ROOT = Path(__file__).parents[3]
 NAMED = {tool for way in WAYS_OUT for tool in way.tools}

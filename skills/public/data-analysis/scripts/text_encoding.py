@@ -2,6 +2,7 @@
 
 Tables and pages are often in the encoding of somebody's system, and do not say which. Nearly any bytes are valid in
 several encodings, so each candidate is judged by how usual its letters are. Standard library only, Python 3.9+.
+The skill data-analysis has a copy, because a skill must run where no module of Fawn is; a test compares both.
 """
 
 from __future__ import annotations

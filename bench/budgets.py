@@ -15,7 +15,7 @@ import uvloop
 from agent.messages import Thread
 from agent.models.settings import ModelPrice, ModelSettings
 from agent.spending import ModelCall, PlannedCall
-from bot.budgets import BudgetReservation, Budgets
+from bot.budgets.reservations import BudgetReservation, Budgets
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig, Money
 from bot.current import Current

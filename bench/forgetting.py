@@ -22,9 +22,9 @@ import uvloop
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import Config
 from bot.current import Current
-from bot.forgetting import ConversationCleaner, ForgetJobs
-from bot.outbox import Outbox
-from bot.scheduler import Scheduler
+from bot.journey.outbox import Outbox
+from bot.journey.scheduler import Scheduler
+from bot.privacy.forgetting import ConversationCleaner, ForgetJobs
 from bot.storage import conversations
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job

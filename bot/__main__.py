@@ -26,7 +26,7 @@ from bot.admin.commands import CONFIG, FAULT, OK, TAKEN, fail
 from bot.config.loader import ConfigError, load_config, secret_texts, silence_libraries, terminal_language
 from bot.config.schema import Config
 from bot.config.source import ConfigSource
-from bot.version import VERSION
+from bot.service.version import VERSION
 from catalogue import N_, _, current_language, set_language, use_language
 from sandbox.base import SandboxUnavailable
 
@@ -244,10 +244,10 @@ def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source:
     """Run a service that owns data_dir. Raises DataDirLocked."""
     import uvloop
 
-    from bot import log
     from bot.admin.local_checks import check_machine, warn_of_full_disk
-    from bot.data_dir import close_to_others
-    from bot.descriptors import raise_descriptor_limit
+    from bot.service import log
+    from bot.service.data_dir import close_to_others
+    from bot.service.descriptors import raise_descriptor_limit
     from bot.storage.database import DataLock
     from bot.storage.migrate import DatabaseFault
 
@@ -277,7 +277,7 @@ def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source:
 
 def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
     from bot.admin.operations import NotRunning
-    from bot.console_client import NO_ANSWER, attach_chat, console_settings
+    from bot.console.client import NO_ANSWER, attach_chat, console_settings
 
     try:
         whole = asyncio.run(attach_chat(config.data_dir, *console_settings(config, arguments, _has_terminal())))
@@ -287,7 +287,7 @@ def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
 
 
 def _ask(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.console_client import NO_ANSWER, AskError, answer_for_script, ask_own_service
+    from bot.console.client import NO_ANSWER, AskError, answer_for_script, ask_own_service
 
     source = _config_source(config, arguments, log_to_file=True)
 
@@ -335,7 +335,7 @@ def _run_app(
 
 def _make_app(runner: asyncio.Runner, config: Config, connects: dict[str, Any], source: ConfigSource) -> App:
     from bot.app import App
-    from bot.model_discovery import name_models
+    from bot.service.model_discovery import name_models
 
     if not all(model.model for model in config.models):  # a local server names its own
         config = replace(config, models=runner.run(name_models(config.models)))
@@ -367,7 +367,7 @@ def _channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[s
         if entry.name != "console":
             connects[entry.name] = partial(importlib.import_module(f"channels.{entry.name}").connect, entry.settings)
     if not connects or (sys.stdin and sys.stdin.isatty()):
-        from bot.console_client import console_settings
+        from bot.console.client import console_settings
         from channels import console
 
         connects["console"] = partial(console.connect, *console_settings(config, arguments, _has_terminal()))

@@ -15,38 +15,40 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Message
-from bot import claims
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
-from bot.agent_builder import AgentBuilder
-from bot.agent_loading import freeze_heap, import_agent
-from bot.audit import AUDIT_JOB, keep_audit, record_config
-from bot.background import run_forever
-from bot.channel_supervisor import ChannelSupervisor, Connect
-from bot.command_runner import CommandRunner
+from bot.budgets.command import CHART_JOB, ChartJobs
 from bot.commands.call import CommandService
 from bot.commands.registry import listed_commands
+from bot.commands.reload import enqueue_outcome
+from bot.commands.runner import CommandRunner
 from bot.config.schema import Config
 from bot.config.source import ConfigSource
-from bot.console_host import ServiceConsoleHost
+from bot.console.host import ServiceConsoleHost
 from bot.current import Current
-from bot.departures import DAY_SECONDS, DEPARTURES_JOB, DepartureJobs
-from bot.forgetting import ConversationCleaner, register_privacy_jobs
-from bot.inbox import Inbox, extend_bundle_wait
-from bot.jobs import JobWorker
-from bot.loop_watch import LoopWatch
-from bot.memory import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
-from bot.notifications import DIGEST_JOB, PUSH_JOB, DigestJobs
-from bot.outbox import Outbox
-from bot.push import PushJobs
-from bot.rates import ToolAndMessageRates
+from bot.journey import claims
+from bot.journey.inbox import Inbox, extend_bundle_wait
+from bot.journey.outbox import Outbox
+from bot.journey.scheduler import Scheduler
+from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
+from bot.journey.turn_runner import TurnRunner
+from bot.memory.service import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
+from bot.notifications.push import PushJobs
+from bot.notifications.routing import DIGEST_JOB, PUSH_JOB, DigestJobs
+from bot.privacy.forgetting import ConversationCleaner, register_privacy_jobs
+from bot.privacy.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.reload import ConfigReloader, ReloadOutcome
-from bot.reload_command import enqueue_outcome
-from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
-from bot.scheduler import Scheduler
+from bot.rights.rates import ToolAndMessageRates
 from bot.schedules.clock import ScheduleClock
 from bot.schedules.firing import WATCH_JOB
 from bot.schedules.watches import WatchJobs
+from bot.service.agent_builder import AgentBuilder
+from bot.service.agent_loading import freeze_heap, import_agent
+from bot.service.background import run_forever
+from bot.service.channel_supervisor import ChannelSupervisor, Connect
+from bot.service.jobs import JobWorker
+from bot.service.loop_watch import LoopWatch
+from bot.service.systemd import SystemdNotifier
 from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.skills.turns import clone_bounds, open_library
 from bot.storage.audit import AuditEvent, AuditKind
@@ -56,12 +58,10 @@ from bot.storage.languages import read_chosen
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.plan_holds import restore_holds
 from bot.storage.watermarks import StoredCatchUp
-from bot.systemd import SystemdNotifier
 from bot.tasks.reports import report_lost
 from bot.tasks.runner import TAIL_JOB, CommandTasks
-from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
-from bot.turn_runner import TurnRunner
-from bot.usage_command import CHART_JOB, ChartJobs
+from bot.team.audit import AUDIT_JOB, keep_audit, record_config
+from bot.team.departures import DAY_SECONDS, DEPARTURES_JOB, DepartureJobs
 from catalogue import configure_language
 from channels import console
 from channels.base import Channel

@@ -11,19 +11,19 @@ from typing import Any
 
 from agent.messages import Message
 from agent.models.settings import AgentConfigError
-from bot.agent_builder import AgentBuilder
-from bot.audit import record_config
-from bot.background import run_forever
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, secret_texts
 from bot.config.schema import ChannelConfig, Config, LogConfig
 from bot.config.source import ConfigSource
 from bot.current import Current
-from bot.log import set_up_logging
-from bot.model_discovery import name_models
+from bot.service.agent_builder import AgentBuilder
+from bot.service.background import run_forever
+from bot.service.log import set_up_logging
+from bot.service.model_discovery import name_models
 from bot.skills.turns import skill_folders
 from bot.storage.audit import COMMAND_LINE, AuditEvent, AuditKind, digest, record
 from bot.storage.database import Database
+from bot.team.audit import record_config
 
 log = logging.getLogger(__name__)
 

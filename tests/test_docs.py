@@ -16,7 +16,7 @@ from bot.__main__ import command_line_parser
 from bot.commands.registry import COMMANDS, REGISTRY
 from bot.config.loader import channel_modules, environment_names, load_config
 from bot.config.reference import settings_page, settings_table
-from bot.version import VERSION
+from bot.service.version import VERSION
 from tests.support.decision_index import INDEX, decision_index
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bot.spool import SPOOL
+from bot.service.spool import SPOOL
 from bot.storage import people, upkeep
 from catalogue import _, localized, ngettext
 from sandbox.base import SandboxError

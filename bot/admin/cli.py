@@ -14,9 +14,9 @@ from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_
 from bot.admin.silence import describe_silence
 from bot.admin.transcript_format import render_entry
 from bot.config.schema import Config
-from bot.offboarding import describe_offboarding, describe_rest
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
+from bot.team.offboarding import describe_offboarding, describe_rest
 from catalogue import _, list_items, localized, ngettext
 from sandbox.disk.loop_images import conversation_folders
 

@@ -18,7 +18,6 @@ from agent.foreign_text import printable_text
 from agent.imports import import_in_thread
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
-from bot.access import LOCAL_CHANNEL
 from bot.admin.local_checks import Finding, check_data_dir, check_machine, check_parsers, guarded, is_served
 from bot.admin.service_checks import (
     MCP_SERVER,
@@ -32,13 +31,14 @@ from bot.admin.service_checks import (
     check_search,
     check_voice,
 )
-from bot.agent_builder import try_agent
 from bot.app import folders, sandbox_settings
 from bot.config.library_switches import SWITCHES
 from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
-from bot.log import Redactor
-from bot.model_discovery import name_models
+from bot.rights.access import LOCAL_CHANNEL
+from bot.service.agent_builder import try_agent
+from bot.service.log import Redactor
+from bot.service.model_discovery import name_models
 from catalogue import N_, _, join_sentences, list_items, localized
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable

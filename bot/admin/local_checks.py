@@ -20,7 +20,7 @@ from agent.brief import read_prompt
 from agent.models.settings import AgentConfigError
 from agent.parsing.child import is_confined
 from bot.config.schema import Config
-from bot.data_dir import open_to_others
+from bot.service.data_dir import open_to_others
 from bot.storage.database import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, check_revisions
 from catalogue import _, join_sentences, localized

@@ -24,11 +24,9 @@ import orjson
 
 from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
-from bot import pairing
 from bot.admin.backup import back_up
 from bot.admin.lookups import lookups
-from bot.forget_command import enqueue_forgetting
-from bot.offboarding import offboard_by_command
+from bot.privacy.command import enqueue_forgetting
 from bot.storage import audit, conversations, dead_letters, people, person_roles, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
@@ -37,6 +35,8 @@ from bot.storage.forgetting import PersonKey
 from bot.storage.people import PersonRow
 from bot.storage.rows import parse_row_id
 from bot.storage.states import OutboxKind
+from bot.team import pairing
+from bot.team.offboarding import offboard_by_command
 from catalogue import N_, _, current_language, default_language, list_items, match_language, use_language
 from sandbox.disk.folders import ConversationFolders
 

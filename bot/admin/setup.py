@@ -25,7 +25,7 @@ from bot.admin.operations import Answer, NotRunning, call_service
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
 from bot.config.schema import ChannelConfig, Config
-from bot.log import Redactor
+from bot.service.log import Redactor
 from catalogue import N_, _, list_items, localized
 from channels.base import Health
 from channels.shared.setup_guide import SetupGuide

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from bot.version import VERSION
+from bot.service.version import VERSION
 
 EXIT_CODES = {
     0: "healthy, or done",

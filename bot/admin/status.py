@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from bot.admin.local_checks import judge_disk
 from bot.current import Current
-from bot.scheduler import Scheduler
+from bot.journey.scheduler import Scheduler
+from bot.service.version import VERSION
 from bot.storage import conversations, outbox, people
 from bot.storage.database import Database, Execute
 from bot.storage.feedback import FEEDBACK_DAYS, count_feedback
 from bot.storage.jobs import count_jobs
 from bot.storage.states import OutboxState
-from bot.version import VERSION
 from catalogue import N_, LazyText, _, list_items, ngettext
 from channels.base import Channel, Health
 from sandbox.select import SANDBOX

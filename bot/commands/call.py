@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from agent.blocks import command_hint
 from agent.messages import Message, Thread
-from bot import deeds
 from bot.config.team import RoleConfig
 from bot.current import Current
-from bot.deeds import Deed
+from bot.rights import deeds
+from bot.rights.deeds import Deed
 from bot.storage import audit, conversations
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow

@@ -13,30 +13,31 @@ from functools import partial
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.skills.skill import Skill
-from bot import deeds, questions
-from bot.agent_command import run_agents_command
-from bot.audit_command import AUDIT_WORDS, audit_command
+from bot.budgets.command import usage_command
+from bot.commands.agents import run_agents_command
 from bot.commands.call import Command, CommandCall
-from bot.forget_command import forget_command
-from bot.language_choice import CHOICES, change_language
-from bot.memory_commands import memory_command
-from bot.model_command import model_command, models_command
-from bot.notify_command import NOTIFY_WORDS, notify_command
-from bot.own_data import export_command
-from bot.permissions_command import permissions_command
-from bot.plain_text import plain_line
-from bot.reload_command import reload_command
-from bot.roles_commands import ACCESS_WORDS, access_command, whoami_command
+from bot.commands.language import CHOICES, change_language
+from bot.commands.model import model_command, models_command
+from bot.commands.reload import reload_command
+from bot.commands.search import search_command
+from bot.commands.work import begin_in_mode, busy_answer, describe_waiting
+from bot.journey import questions
+from bot.memory.command import memory_command
+from bot.notifications.command import NOTIFY_WORDS, notify_command
+from bot.privacy.command import forget_command
+from bot.privacy.own_data import export_command
+from bot.rights import deeds
 from bot.schedules.command import SCHEDULE_WORDS, begins_work, schedule_command, zone_command
-from bot.search_command import search_command
+from bot.service.plain_text import plain_line
 from bot.skills.commands import SKILLS_WORDS, skills_command
 from bot.storage import conversations, inbox, runs, tasks
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
 from bot.tasks.command import TASK_WORDS, asks_retry, describe_background, end_background, task_command, tasks_command
-from bot.usage_command import usage_command
-from bot.work_commands import begin_in_mode, busy_answer, describe_waiting
+from bot.team.audit_command import AUDIT_WORDS, audit_command
+from bot.team.permissions_command import permissions_command
+from bot.team.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import CommandInfo, Health
 from channels.shared.texts import shorten

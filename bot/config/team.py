@@ -12,7 +12,7 @@ DEFAULT_AGENT = "default"
 
 
 class Right(StrEnum):
-    """What a role lets a person do. `RIGHT_NAMES` in bot/roles_commands.py says it for people."""
+    """What a role lets a person do. `RIGHT_NAMES` in bot/team/roles_commands.py says it for people."""
 
     TALK = "talk"  # have the agent work
     NETWORK = "network"  # have tools reach the internet

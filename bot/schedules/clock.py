@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.imports import import_in_thread
-from bot.background import run_forever
 from bot.current import Current
 from bot.schedules.firing import fire_due
+from bot.service.background import run_forever
 from bot.storage.database import Database
 from bot.storage.wake_ups import Written
 

@@ -7,18 +7,19 @@ from dataclasses import replace
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
-from bot import deeds, questions
 from bot.commands.call import CommandCall
+from bot.commands.work import busy_answer
+from bot.journey import questions
+from bot.rights import deeds
 from bot.schedules import proposals
 from bot.schedules.firing import enqueue_check, fire, record_change, withdraw_fire
 from bot.schedules.timing import next_time
 from bot.schedules.words import describe_line, describe_next, format_times
+from bot.service.times import TimingError, find_zone, local_time
 from bot.storage import conversations, inbox, languages, people, runs, schedules
 from bot.storage.rows import parse_row_id
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
-from bot.times import TimingError, find_zone, local_time
-from bot.work_commands import busy_answer
 from catalogue import N_, _, join_sentences
 
 SCHEDULE_WORDS = "REQUEST | pause N | resume N | run N | here N | delete N | history N"

@@ -15,13 +15,14 @@ from itertools import islice
 from agent.blocks import command_hint
 from agent.messages import Message, Origin, Quote
 from agent.schedules import MissedRule, ScheduleKind
-from bot import questions
-from bot.access import AccessPolicy
-from bot.budget_limits import Limit, record_used_up
+from bot.budgets.limits import Limit, record_used_up
 from bot.config.team import Right
-from bot.plain_text import without_formatting
+from bot.journey import questions
+from bot.rights.access import AccessPolicy
 from bot.schedules.timing import next_time, times_until
 from bot.schedules.words import format_times
+from bot.service.plain_text import without_formatting
+from bot.service.times import TimingError, local_time
 from bot.storage import audit, conversations, inbox, languages, outbox, schedules
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
@@ -29,7 +30,6 @@ from bot.storage.jobs import enqueue_job
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
 from bot.tasks.starting import add_fire
-from bot.times import TimingError, local_time
 from catalogue import N_, _
 from channels.shared.texts import shorten
 

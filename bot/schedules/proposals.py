@@ -14,17 +14,17 @@ from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingFor
 from bot.config.schema import Config
 from bot.config.team import Right
 from bot.current import Current
-from bot.deeds import Decision
-from bot.permissions import rules_in_force
+from bot.rights.deeds import Decision
+from bot.rights.permissions import rules_in_force
 from bot.schedules.firing import short_words
 from bot.schedules.timing import has_offset, next_time, parse_timing, shortest_interval
 from bot.schedules.words import confirmation_text
+from bot.service.times import TimingError, find_zone
 from bot.storage import languages, outbox, people, schedules
 from bot.storage.database import Execute
 from bot.storage.rows import requester_columns
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import ScheduleState
-from bot.times import TimingError, find_zone
 from catalogue import N_, _, every_translation
 from channels.base import Receipt
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import islice, pairwise
 
 from agent.schedules import ScheduleRequest, Timing, TimingForm
-from bot.times import TimingError, find_zone, local_time
+from bot.service.times import TimingError, find_zone, local_time
 
 CRON_FIELDS = 5
 MAX_EXPRESSION_CHARS = 100

@@ -8,10 +8,10 @@ from functools import partial
 from agent.blocks import View
 from agent.messages import Origin
 from agent.schedules import NOTHING_NEW, ScheduleRequest
-from bot.artifacts import Artifacts
-from bot.claimed_run import ClaimedRun
 from bot.current import Current
-from bot.exposure import inherit_exposure
+from bot.journey.artifacts import Artifacts
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.exposure import inherit_exposure
 from bot.schedules.proposals import (
     DECIDABLE,
     ProposalRefused,

@@ -7,10 +7,10 @@ from datetime import datetime
 from itertools import islice
 
 from agent.schedules import MissedRule, ScheduleKind, Timing, TimingForm
-from bot.plain_text import without_formatting
 from bot.schedules.timing import times_after
+from bot.service.plain_text import without_formatting
+from bot.service.times import local_time
 from bot.storage.schedules import ScheduleRow
-from bot.times import local_time
 from catalogue import N_, _, current_language, format_duration, join_sentences, list_items
 from channels.shared.texts import shorten
 

@@ -8,14 +8,14 @@ from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, SkillSet, SkillState
-from bot import deeds
 from bot.commands.call import CommandCall
+from bot.commands.work import describe_waiting, start_over_hint
 from bot.config.schema import Config
 from bot.config.team import RoleConfig
+from bot.rights import deeds
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
 from bot.storage.states import ConversationState
-from bot.work_commands import describe_waiting, start_over_hint
 from catalogue import N_, _, join_sentences, localized
 from channels.shared.texts import shorten
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from agent.blocks import Ask, command_hint
 from agent.messages import Author, Kind, Message, Thread
 from agent.skills.changes import SkillChange
-from bot.deeds import Decision
+from bot.rights.deeds import Decision
 from bot.storage import languages, outbox
 from bot.storage.database import Execute
 from catalogue import N_, _, every_translation

@@ -13,10 +13,10 @@ from agent.skills.changes import SkillChange, stage_files
 from agent.skills.git_source import CloneBounds
 from agent.skills.library import SkillFolders, SkillLibrary, TurnSkills
 from agent.web.addresses import AddressGuard
-from bot.claimed_run import ClaimedRun
 from bot.config.schema import Config
 from bot.current import Current
-from bot.deeds import CHANGE_SKILLS
+from bot.journey.claimed_run import ClaimedRun
+from bot.rights.deeds import CHANGE_SKILLS
 from bot.skills.commands import allowed_skills
 from bot.skills.decisions import enqueue_question
 from bot.storage import languages, outbox

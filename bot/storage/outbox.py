@@ -73,7 +73,7 @@ def enqueue_notice(
 
 
 def enqueue_files(execute: Execute, thread: Thread, payload: bytes, *, key: str, now: float) -> None:
-    """Enqueue files that no run made. `payload` is what `bot.outbox.files_payload` returns."""
+    """Enqueue files that no run made. `payload` is what `bot.journey.outbox.files_payload` returns."""
     values = {"kind": OutboxKind.FILE, "thread": str(thread), "payload": payload, "language": current_language()}
     insert_row(execute, "outbox", "key", {"key": key, "created": now} | values)
 

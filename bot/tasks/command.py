@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.blocks import command_hint
-from bot import deeds
 from bot.commands.call import CommandCall
-from bot.plain_text import plain_line
+from bot.rights import deeds
+from bot.service.plain_text import plain_line
+from bot.service.times import local_time
 from bot.storage import people, tasks
 from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState, TaskKind, TaskState
@@ -15,7 +16,6 @@ from bot.storage.tasks import TaskRow
 from bot.tasks.cancelling import cancel_task, end_follow_ups, stoppable_tasks
 from bot.tasks.runner import enqueue_tail
 from bot.tasks.starting import TaskRefused, retry_task
-from bot.times import local_time
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 
 MAX_NAMED = 10  # in an answer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.blocks import command_hint
 from bot.config.schema import Config
-from bot.notifications import Ping, route_ping
+from bot.notifications.routing import Ping, route_ping
 from bot.storage import audit, languages, outbox, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute

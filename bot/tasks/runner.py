@@ -17,11 +17,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bot.background import run_forever, until_stored
-from bot.budget_limits import record_used_up
+from bot.budgets.limits import record_used_up
 from bot.config.team import Right
 from bot.current import Current
-from bot.data_dir import conversation_folder
+from bot.service.background import run_forever, until_stored
+from bot.service.data_dir import conversation_folder
 from bot.storage import languages, outbox, tasks
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job

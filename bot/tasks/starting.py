@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from agent.messages import Message, Origin, Requester
 from agent.permissions.rules import Subject, ToolUse, Verdict
-from bot import allowance
-from bot.allowance import Lineage, UsedUp
 from bot.config.team import Right
 from bot.current import Current
-from bot.exposure import inherit_exposure
-from bot.permissions import judge_for_roles
-from bot.plain_text import without_formatting
+from bot.journey.exposure import inherit_exposure
+from bot.rights import allowance
+from bot.rights.allowance import Lineage, UsedUp
+from bot.rights.permissions import judge_for_roles
+from bot.service.plain_text import without_formatting
+from bot.service.times import local_time
 from bot.storage import agents, audit, conversations, inbox, people, runs, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.rows import requester_columns
 from bot.storage.states import TaskKind, TaskState
 from bot.storage.tasks import TaskRow
-from bot.times import local_time
 from catalogue import N_, _, localized
 from channels.shared.texts import shorten
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 
 from agent.messages import Origin
-from bot import allowance
-from bot.allowance import Lineage, UsedUp
-from bot.claimed_run import ClaimedRun
 from bot.current import Current
+from bot.journey.claimed_run import ClaimedRun
+from bot.rights import allowance
+from bot.rights.allowance import Lineage, UsedUp
 from bot.storage import languages, runs, tasks
 from bot.storage.database import Database, Execute
 from bot.storage.states import TaskKind

@@ -22,7 +22,7 @@ from agent.demo import model
 from agent.messages import Author, Message, Origin, Quote, Thread
 from agent.models import openai_events
 from agent.policies import loop_detection
-from bot.log import Redactor
+from bot.service.log import Redactor
 from channels import base
 from channels.discord import events as discord
 from channels.discord import markdown as discord_markdown

@@ -7,9 +7,9 @@ from typing import Any
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings, ContextConfig, ModelRoles, PromptConfig
-from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ServiceLimits
 from bot.current import Current
+from bot.rights.access import AccessPolicy
 
 OPEN_ACCESS = AccessPolicy(dict.fromkeys(("slack", "telegram", "wall"), AccessConfig(open=True)))
 SERVICES = ToolServices(runs_commands=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bot.inbox import Accepted
+from bot.journey.inbox import Accepted
 
 
 def ignore_arrivals(_accepted: Accepted) -> None:
-    """See `bot.inbox.Inbox`."""
+    """See `bot.journey.inbox.Inbox`."""

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from bot.jobs import Effect, JobWorker
+from bot.service.jobs import Effect, JobWorker
 from bot.storage.conversations import set_title
 from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob

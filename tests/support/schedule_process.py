@@ -10,8 +10,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig
+from bot.rights.access import AccessPolicy
 from bot.schedules.firing import fire_due
 from bot.storage.database import Database
 

@@ -11,11 +11,11 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.permissions.rules import RuleText
-from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig
 from bot.config.team import BUILTIN_ROLES, Right, RoleAssignment, RoleConfig, TeamConfig
-from bot.deeds import READ_AUDIT
-from bot.inherited_roles import combine_roles
+from bot.rights.access import AccessPolicy
+from bot.rights.deeds import READ_AUDIT
+from bot.rights.inherited_roles import combine_roles
 from bot.storage import people, person_roles, watermarks
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
-from bot import allowance
-from bot.allowance import Lineage
 from bot.config.schema import FollowUpLimits
+from bot.rights import allowance
+from bot.rights.allowance import Lineage
 from bot.storage.database import Database
 from bot.storage.follow_ups import DAY_SECONDS
 from bot.storage.migrate import migrate_database

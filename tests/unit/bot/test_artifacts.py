@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Approve, Ask, File
-from bot.artifacts import Artifacts, add_long_calls, collect_artifacts
+from bot.journey.artifacts import Artifacts, add_long_calls, collect_artifacts
 from sandbox.base import OUTPUTS
 
 LIMIT = 50 << 20

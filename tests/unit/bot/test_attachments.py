@@ -14,11 +14,11 @@ from PIL import Image
 from agent.context import UploadedFile
 from agent.sections import VoiceConfig
 from agent.setting import Secret
-from bot.attachments import Attachments, Patience
 from bot.config.schema import ServiceLimits
+from bot.journey.attachments import Attachments, Patience
+from bot.journey.upload_details import UploadInspector
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
-from bot.upload_details import UploadInspector
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.loop_images import LoopImageFolders

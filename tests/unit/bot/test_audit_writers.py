@@ -16,15 +16,15 @@ from agent.permissions.policy import PermissionPolicy
 from agent.policies import chains
 from agent.sections import AgentSettings
 from agent.user_message import MessageFormatter
-from bot import pairing
 from bot.__main__ import command_line_parser
 from bot.admin.cli import OPERATION_ARGUMENTS
 from bot.admin.skill_cli import ACTIONS, READING, changes_skills
-from bot.deeds import Decision
+from bot.rights.deeds import Decision
 from bot.skills.decisions import ACCEPT
 from bot.storage import audit
 from bot.storage.audit import AuditKind
 from bot.storage.database import Execute
+from bot.team import pairing
 from tests.unit.bot.test_deeds import BOSS, EVE, GROUP, OPERATIONS, Team, rows_of, team
 
 __all__ = ["team"]  # the fixture

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bot.background import run_forever
+from bot.service.background import run_forever
 from bot.storage.database import StorageError
 from channels.shared.background import BackgroundTasks
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bot.admin.operations import Answer, Operations
-from bot.spool import command_folder, copy_path
+from bot.service.spool import command_folder, copy_path
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from sandbox.disk.loop_images import LoopImageFolders

@@ -20,8 +20,8 @@ from agent.models.prices import price_call
 from agent.models.settings import ModelPrice, ModelSettings
 from agent.sections import VoiceConfig
 from agent.spending import ModelCall, PlannedCall, Refusal
-from bot.budget_limits import limits_of, period_bounds
-from bot.budgets import BudgetReservation, Budgets
+from bot.budgets.limits import limits_of, period_bounds
+from bot.budgets.reservations import BudgetReservation, Budgets
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig, Money, TokenCount
 from bot.current import Current

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from bot.channel_supervisor import ChannelSupervisor
+from bot.service.channel_supervisor import ChannelSupervisor
 from channels.base import NO_CATCH_UP, CatchUpSource, Receipt, Receive
 from tests.fakes.server import until
 from tests.unit.bot.test_outbox import RecordingChannel

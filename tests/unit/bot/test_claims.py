@@ -12,11 +12,11 @@ import pytest
 from agent.blocks import Approve, Ask, Final
 from agent.context import NO_ANSWER
 from agent.messages import Author, Kind, Message, Origin, Thread
-from bot import claims, questions
-from bot.claimed_run import ClaimedRun, RunEnding
-from bot.claims import ClaimLost
 from bot.config.schema import AccessConfig, ServiceLimits
-from bot.inbox import Inbox, longest_wait
+from bot.journey import claims, questions
+from bot.journey.claimed_run import ClaimedRun, RunEnding
+from bot.journey.claims import ClaimLost
+from bot.journey.inbox import Inbox, longest_wait
 from bot.storage import conversations
 from bot.storage import inbox as stored
 from bot.storage.database import Database, Execute

@@ -13,11 +13,11 @@ import pytest
 
 from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Origin, Thread
-from bot import claims
-from bot.command_runner import CommandRunner
 from bot.commands.call import CommandService
+from bot.commands.runner import CommandRunner
 from bot.config.schema import AccessConfig, ServiceLimits
-from bot.inbox import Inbox
+from bot.journey import claims
+from bot.journey.inbox import Inbox
 from bot.storage import conversations, runs, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.inbox import pending_commands

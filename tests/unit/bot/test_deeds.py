@@ -14,21 +14,22 @@ import pytest
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
-from bot import deeds, pairing
 from bot.admin.operations import Operations
-from bot.command_runner import CommandRunner
 from bot.commands.call import CommandService
 from bot.commands.registry import REGISTRY
+from bot.commands.runner import CommandRunner
 from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
-from bot.deeds import DEEDS, Decision, Deed
-from bot.inbox import Inbox
+from bot.journey.inbox import Inbox
+from bot.rights import deeds
+from bot.rights.deeds import DEEDS, Decision, Deed
 from bot.skills.decisions import ACCEPT
 from bot.storage import audit, conversations, grants, inbox, outbox, people, person_roles, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import EntryKind, OutboxState
 from bot.storage.transcripts import TranscriptEntry
+from bot.team import pairing
 from channels.base import Health
 from sandbox.disk.loop_images import LoopImageFolders
 from tests.support.current_config import current_of

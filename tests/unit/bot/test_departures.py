@@ -10,12 +10,12 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import AccessConfig
-from bot.departures import CONFIRM_SECONDS, DepartureJobs
 from bot.storage import audit, outbox, people, person_roles
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import migrate_database
 from bot.storage.states import ScheduleState
+from bot.team.departures import CONFIRM_SECONDS, DepartureJobs
 from channels.base import AccountChecker
 from tests.fakes.slack import JANE, OPS, TEAM
 from tests.support.current_config import current_of

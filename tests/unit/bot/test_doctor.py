@@ -21,7 +21,7 @@ from bot.admin.doctor import render_finding, run_checks
 from bot.admin.local_checks import Finding, check_machine
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, RoleConfig, TeamConfig
-from bot.model_discovery import name_models
+from bot.service.model_discovery import name_models
 from bot.storage.database import DataLock
 from bot.storage.migrate import prepare_databases
 from channels import telegram

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.exposure import Exposure
-from bot.exposure import inherit_exposure, open_exposure
+from bot.journey.exposure import inherit_exposure, open_exposure
 from bot.storage import exposures, forgetting
 from bot.storage.blanked import StillCounted
 from bot.storage.database import Database

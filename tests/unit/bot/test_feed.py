@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from agent.blocks import Block, Done, Step, Text, View
-from bot.feed import RING_BLOCKS, Ended, Feed, NumberedBlock
+from bot.journey.feed import RING_BLOCKS, Ended, Feed, NumberedBlock
 
 
 def words(count: int) -> list[Text]:

@@ -14,7 +14,7 @@ from agent.blocks import Final
 from agent.messages import ANYWHERE, Author, Kind, Message, Origin, Thread, Unreadable
 from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ServiceLimits
-from bot.inbox import Accepted, Inbox
+from bot.journey.inbox import Accepted, Inbox
 from bot.storage import conversations
 from bot.storage import people as stored_people
 from bot.storage.database import Database, Execute

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bot.jobs import INTERRUPTED, MAX_ATTEMPTS, MAX_RUNNING_JOBS, Effect, JobWorker
+from bot.service.jobs import INTERRUPTED, MAX_ATTEMPTS, MAX_RUNNING_JOBS, Effect, JobWorker
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, count_jobs, enqueue_job
 from bot.storage.migrate import migrate_database

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from bot.config.schema import LogConfig
-from bot.log import Redactor, run_var, set_up_logging, thread_var
+from bot.service.log import Redactor, run_var, set_up_logging, thread_var
 
 TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
 
@@ -178,7 +178,7 @@ def test_common_kinds_of_tokens_are_redacted(token: str) -> None:
 
 
 def test_ordinary_words_are_not_taken_for_tokens() -> None:
-    text = "turn.done run=12345678 from=bot.turn_runner skill=task-list basic configuration sha=" + HEX[:40]
+    text = "turn.done run=12345678 from=bot.journey.turn_runner skill=task-list basic configuration sha=" + HEX[:40]
     assert Redactor()(text) == text
 
 

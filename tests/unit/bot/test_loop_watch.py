@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from bot.loop_watch import LoopWatch
+from bot.service.loop_watch import LoopWatch
 from tests.fakes.server import until
 
 
@@ -33,7 +33,7 @@ def hold_in_a_call() -> None:
 @pytest.mark.parametrize("hold", [hold_in_python, hold_with_the_lock, hold_in_a_call])
 async def test_a_held_loop_is_logged_with_what_holds_it(hold: object, caplog: pytest.LogCaptureFixture) -> None:
     def lines() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.name == "bot.loop_watch"]
+        return [record.getMessage() for record in caplog.records if record.name == "bot.service.loop_watch"]
 
     assert callable(hold)
     with caplog.at_level(logging.WARNING), LoopWatch():

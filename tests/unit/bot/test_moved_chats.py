@@ -10,7 +10,7 @@ import pytest
 from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import MemoryKind, MemoryScope, Place
 from agent.messages import Author, Thread
-from bot.memory_facts import NewFact, store_fact
+from bot.memory.facts import NewFact, store_fact
 from bot.storage import agents, conversations, languages
 from bot.storage.database import Database, Execute
 from bot.storage.memory_search import search_memories

@@ -18,8 +18,8 @@ from agent.setting import Secret
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
 from bot.current import Current
-from bot.notifications import DigestJobs, Ping, held_until, redirect_answer, route_ping
-from bot.push import PushFailed, PushJobs
+from bot.notifications.push import PushFailed, PushJobs
+from bot.notifications.routing import DigestJobs, Ping, held_until, redirect_answer, route_ping
 from bot.storage import jobs, outbox, people
 from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob

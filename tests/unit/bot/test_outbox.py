@@ -13,9 +13,9 @@ import pytest
 
 from agent.blocks import Block, Final
 from agent.messages import Attachment, Author, Message, Origin, Thread
-from bot.claims import release_stale_claims
 from bot.config.schema import ServiceLimits
-from bot.outbox import RETRY_LIMIT, Outbox, files_payload
+from bot.journey.claims import release_stale_claims
+from bot.journey.outbox import RETRY_LIMIT, Outbox, files_payload
 from bot.storage import people
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import requeue_dead

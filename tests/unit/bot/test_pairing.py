@@ -13,15 +13,15 @@ import pytest
 
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Origin, Thread
-from bot import pairing
-from bot.access import AccessPolicy
 from bot.admin.cli import run_operation
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.team import RoleAssignment
-from bot.inbox import Inbox
+from bot.journey.inbox import Inbox
+from bot.rights.access import AccessPolicy
 from bot.storage import people, person_roles
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from bot.team import pairing
 from channels.base import Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_listener import ignore_arrivals

@@ -15,13 +15,13 @@ from agent.models.settings import ModelSettings
 from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import Grant, RuleText, ToolUse
 from agent.sections import PermissionConfig
-from bot import claims, questions
-from bot.approvals import question_columns
-from bot.claimed_run import ClaimedRun
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, Right, RoleAssignment, RoleConfig, TeamConfig
 from bot.current import Current
-from bot.permissions import TurnPermissions, rules_in_force
+from bot.journey import claims, questions
+from bot.journey.claimed_run import ClaimedRun
+from bot.rights.approvals import question_columns
+from bot.rights.permissions import TurnPermissions, rules_in_force
 from bot.storage import conversations, grants, inbox, runs
 from bot.storage.database import Execute
 from bot.storage.grants import GrantRow

@@ -11,11 +11,12 @@ import pytest
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Author, Message, Origin, Thread
 from agent.schedules import ScheduleRequest
-from bot import claims
-from bot.claimed_run import ClaimedRun
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.current import Current
-from bot.memory_facts import place_of
+from bot.journey import claims
+from bot.journey.claimed_run import ClaimedRun
+from bot.memory.facts import place_of
+from bot.memory.turn import TurnMemory
 from bot.schedules.turns import TurnSchedules
 from bot.storage import conversations, inbox, runs
 from bot.storage.database import Database, Execute
@@ -23,7 +24,6 @@ from bot.storage.migrate import migrate_database
 from bot.storage.schedules import find_schedule
 from bot.tasks.runner import CommandTasks
 from bot.tasks.turns import TurnTasks
-from bot.turn_memory import TurnMemory
 from sandbox.disk.folders import ConversationFolders
 from tests.support.rehearsed_database import RehearsedDatabase
 from tests.support.schedule_rows import add_schedule

@@ -11,7 +11,7 @@ import pytest
 
 from agent.messages import Author, Message, Origin
 from agent.spending import Refusal
-from bot.budgets import BudgetReservation, Budgets
+from bot.budgets.reservations import BudgetReservation, Budgets
 from bot.config.spending import BudgetConfig, Money, TokenCount
 from bot.storage import runs
 from bot.storage.database import Database, Execute

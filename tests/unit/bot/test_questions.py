@@ -10,8 +10,8 @@ import pytest
 
 from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Origin, Thread
-from bot import questions
-from bot.questions import Bound
+from bot.journey import questions
+from bot.journey.questions import Bound
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState
 

@@ -14,7 +14,7 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.config.schema import Config
 from bot.config.spending import RateLimitConfig
 from bot.current import Current
-from bot.rates import LAST_ROW, ToolAndMessageRates
+from bot.rights.rates import LAST_ROW, ToolAndMessageRates
 from bot.storage import audit, blanked, conversations, inbox
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.blanked import StillCounted

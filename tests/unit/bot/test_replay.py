@@ -22,13 +22,13 @@ from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.spending import BudgetConfig, Money, RateLimitConfig, TokenCount
 from bot.config.team import ApprovalRule, RoleAssignment, TeamConfig
 from bot.config.variant import load_variant
-from bot.replay import PRICE, RATE, REFUSED, ROLE, Replay
 from bot.storage import calls, forgetting, grants, usage
 from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.migrate import migrate_database
 from bot.storage.retention import delete_finished
 from bot.storage.usage import Payer, PricedCall
+from bot.team.replay import PRICE, RATE, REFUSED, ROLE, Replay
 from tests.support.rehearsed_database import RehearsedDatabase
 
 THREAD = Thread("slack", "T1", "C1", "7")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Author, Kind, Message
-from bot import claims
-from bot.claimed_run import ClaimedRun, RunEnding
+from bot.journey import claims
+from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.storage import inbox, runs
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database

@@ -12,13 +12,13 @@ import orjson
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
-from bot import claims
-from bot.claimed_run import RunEnding
 from bot.config.schema import AccessConfig, Config
 from bot.current import Current
-from bot.data_dir import conversation_folder
-from bot.inbox import Inbox
-from bot.retention import Retention
+from bot.journey import claims
+from bot.journey.claimed_run import RunEnding
+from bot.journey.inbox import Inbox
+from bot.privacy.retention import Retention
+from bot.service.data_dir import conversation_folder
 from bot.storage import conversations
 from bot.storage.database import Execute
 from bot.storage.migrate import migrate_database

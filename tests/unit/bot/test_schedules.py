@@ -18,15 +18,16 @@ import pytest
 from agent.messages import Author, Kind, Message, Origin, Requester, Thread
 from agent.schedules import ScheduleRequest, Timing
 from agent.spending import ModelCall
-from bot import allowance, claims
-from bot.access import AccessPolicy
-from bot.budget_limits import StandingBudgets
-from bot.claimed_run import RunEnding
+from bot.budgets.limits import StandingBudgets
 from bot.commands.registry import COMMANDS
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
 from bot.current import Current
+from bot.journey import claims
+from bot.journey.claimed_run import RunEnding
+from bot.rights import allowance
+from bot.rights.access import AccessPolicy
 from bot.schedules import proposals
 from bot.schedules.command import begins_work
 from bot.schedules.firing import MAX_MADE_UP, fire_due, pause_and_say
@@ -34,13 +35,13 @@ from bot.schedules.proposals import ProposalRefused, propose_schedule
 from bot.schedules.timing import next_time, parse_timing, times_after, times_until
 from bot.schedules.watches import describe_changes
 from bot.schedules.words import describe_next, describe_timing
+from bot.service.times import TimingError
 from bot.storage import audit, conversations, people, schedules
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.schedules import ScheduleRow, move_next
 from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall, record_calls
-from bot.times import TimingError
 from catalogue import use_language
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS

@@ -12,7 +12,7 @@ import pytest
 from agent.blocks import Block, Failed, Final, Notice, Text, command_hint
 from agent.messages import Thread
 from bot.commands.registry import REGISTRY
-from bot.spelled_reply import open_reply
+from bot.journey.spelled_reply import open_reply
 from channels.base import Reply, SentMessages
 from tests.fakes.slack import JANE, FakeSlack
 from tests.support.recording_inbox import Memory

@@ -12,7 +12,7 @@ import pytest
 
 import bot
 from agent.messages import Thread
-from bot import spool
+from bot.service import spool
 from bot.storage import outbox
 from bot.storage.database import Database
 from bot.storage.migrate import prepare_databases

@@ -10,7 +10,7 @@ import pytest
 
 from bot.config.loader import load_config
 from bot.config.schema import SystemdConfig
-from bot.systemd import SystemdNotifier
+from bot.service.systemd import SystemdNotifier
 
 
 @pytest.fixture(params=["path", "abstract"])

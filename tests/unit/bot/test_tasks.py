@@ -11,7 +11,7 @@ import pytest
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import AccessConfig
 from bot.current import Current
-from bot.questions import attribute_request
+from bot.journey.questions import attribute_request
 from bot.storage import audit, inbox, person_roles, runs, tasks
 from bot.storage.audit import AuditKind
 from bot.storage.database import Database, Execute

@@ -19,15 +19,15 @@ from agent.context import ToolServices
 from agent.factory import build_agent
 from agent.messages import Author, Message, Origin, Thread
 from agent.sections import AgentSettings
-from bot import claims
 from bot.config.schema import AccessConfig, ServiceLimits
-from bot.data_dir import conversation_folder
-from bot.inbox import Accepted, Inbox
-from bot.outbox import Outbox
-from bot.scheduler import Scheduler
+from bot.journey import claims
+from bot.journey.inbox import Accepted, Inbox
+from bot.journey.outbox import Outbox
+from bot.journey.scheduler import Scheduler
+from bot.journey.turn_runner import TurnRunner
+from bot.service.data_dir import conversation_folder
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
-from bot.turn_runner import TurnRunner
 from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders

@@ -19,16 +19,16 @@ from langgraph.types import interrupt
 from agent.factory import build_agent
 from agent.messages import Kind, Message, Thread
 from agent.models.settings import ModelSettings
-from bot import claims
 from bot.config.schema import AccessConfig, ServiceLimits
-from bot.inbox import Inbox
-from bot.jobs import JobWorker
-from bot.outbox import Outbox
-from bot.scheduler import Scheduler
+from bot.journey import claims
+from bot.journey.inbox import Inbox
+from bot.journey.outbox import Outbox
+from bot.journey.scheduler import Scheduler
+from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
+from bot.journey.turn_runner import TurnRunner
+from bot.service.jobs import JobWorker
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
-from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
-from bot.turn_runner import TurnRunner
 from channels.base import Receipt, Refused
 from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.docker.spec import DockerSettings

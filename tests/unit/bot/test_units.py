@@ -13,9 +13,10 @@ import bot
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.models.settings import ModelPrice, ModelSettings
 from agent.spending import ModelCall, PlannedCall
-from bot.budgets import BudgetReservation, Budgets
-from bot.command_runner import CommandRunner
+from bot.budgets.command import CHART_NAME, ChartJobs
+from bot.budgets.reservations import BudgetReservation, Budgets
 from bot.commands.call import CommandService
+from bot.commands.runner import CommandRunner
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.spending import BudgetConfig, Money
 from bot.current import Current
@@ -24,7 +25,6 @@ from bot.storage import inbox, jobs, outbox, usage
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.usage import Payer, PricedCall
-from bot.usage_command import CHART_NAME, ChartJobs
 from channels.base import Health
 from tests.support.rehearsed_database import MAX_UNIT_SECONDS, RehearsedDatabase, SlowUnit
 

@@ -1,0 +1,195 @@
+"""`/usage`: what the models have cost, of a person, a chat, or everybody; with a chart of the last 30 days."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from agent.blocks import command_hint
+from agent.messages import Thread
+from agent.spending import PlannedCall
+from bot.budgets.chart import BarChart, draw_bars
+from bot.budgets.limits import limits_of, period_bounds
+from bot.budgets.texts import describe_left, format_money
+from bot.commands.call import CommandCall
+from bot.current import Current
+from bot.journey.outbox import files_payload
+from bot.rights.deeds import SEE_TEAM_USAGE
+from bot.service.jobs import Effect
+from bot.service.plain_text import without_formatting
+from bot.service.spool import command_folder
+from bot.storage import outbox, people, usage
+from bot.storage.budgets import read_counter
+from bot.storage.database import Database
+from bot.storage.jobs import BackgroundJob, enqueue_job
+from bot.storage.usage import Payer, Spending
+from catalogue import N_, _, ngettext
+from channels.base import OutgoingFile
+
+CHART_JOB = "usage-chart"
+CHART_DAYS = 30
+CHART_NAME = "usage.png"
+MAX_LISTED = 8
+HEADINGS = {
+    "person": N_("**Your usage**"),
+    "chat": N_("**The usage of this chat**"),
+    "everything": N_("**The usage of everybody**"),
+}
+
+
+def usage_command(call: CommandCall) -> str:
+    """Show the usage of this person, of this chat (`chat`), or of everybody (`team`), which operators may see."""
+    payer = Payer(0, call.conversation, call.thread, call.message.author.id)
+    match call.words.lower():
+        case "":
+            return _describe(call, payer, "person", payer.person)
+        case "chat":
+            return _describe(call, payer, "chat", payer.chat)
+        case "team" if call.may(SEE_TEAM_USAGE):
+            return _describe(call, payer, "everything", "all")
+        case "team":
+            return call.refuse("usage team", SEE_TEAM_USAGE)
+    return _(
+        "Use `{own}`, `{chat}` or `{team}`.",
+        own=command_hint("usage"),
+        chat=command_hint("usage chat"),
+        team=command_hint("usage team"),
+    )
+
+
+def _describe(call: CommandCall, payer: Payer, scope: str, key: str) -> str:
+    name = call.current.config.time_zone
+    zone = ZoneInfo(name) if name else None
+    day, month = (period_bounds(period, call.now, zone)[0] for period in ("day", "month"))
+    this_month = usage.spent(call.execute, scope, key, month)
+    lines = [
+        _(HEADINGS[scope]),
+        _("- today: {spending}", spending=_format(usage.spent(call.execute, scope, key, day))),
+        _("- this month: {spending}", spending=_format(this_month)),
+        *_budgets(call, payer, scope, zone),
+    ]
+    if this_month.calls:
+        lines += _table(call, scope, key, month, "model", _("This month by model:"))
+        if scope == "everything":
+            lines += _table(call, scope, key, month, "person", _("This month by person:"))
+    _send_chart(call, scope, key)
+    return "\n".join(lines)
+
+
+def _format(spending: Spending) -> str:
+    tokens, calls = f"{spending.tokens:,}", spending.calls
+    if not calls:
+        return _("nothing")
+    if spending.unpriced == calls:
+        return ngettext(
+            "{tokens} tokens in {n} call, whose price is unknown",
+            "{tokens} tokens in {n} calls, whose price is unknown",
+            calls,
+            tokens=tokens,
+        )
+    money = format_money(spending.cost)
+    if spending.unpriced:
+        return ngettext(
+            "{money} and {unpriced} calls of unknown price; {tokens} tokens in {n} call",
+            "{money} and {unpriced} calls of unknown price; {tokens} tokens in {n} calls",
+            calls,
+            money=money,
+            unpriced=spending.unpriced,
+            tokens=tokens,
+        )
+    return ngettext(
+        "{money}, {tokens} tokens in {n} call",
+        "{money}, {tokens} tokens in {n} calls",
+        calls,
+        money=money,
+        tokens=tokens,
+    )
+
+
+def _budgets(call: CommandCall, payer: Payer, scope: str, zone: ZoneInfo | None) -> list[str]:
+    """Return a line for each budget of this scope: how much of it is left, and until when."""
+    config = call.current.config
+    limits = limits_of(config.budgets, payer, PlannedCall("", "", "", 0, 0), call.now, zone)
+    lines = []
+    for limit in limits:
+        if limit.key.scope == scope:
+            money, tokens, _held_money, _held_tokens = read_counter(call.execute, limit.key)
+            lines.append(describe_left(limit.config, limit.key.until, zone, money, tokens))
+    return lines
+
+
+def _table(call: CommandCall, scope: str, key: str, since: float, column: str, heading: str) -> list[str]:
+    rows = usage.spent_by(call.execute, column, scope, key, since, MAX_LISTED)
+    return ["", heading, *(f"- {_name(call, column, row.name)}: {_format(row)}" for row in rows)]
+
+
+def _name(call: CommandCall, column: str, name: str) -> str:
+    if column == "model":
+        return f"`{name}`"
+    channel, _colon, person = name.partition(":")
+    known = people.find_person(call.execute, channel, person)
+    return without_formatting(known.name) if known and known.name else f"`{name}`" if name else _("unknown")
+
+
+def _send_chart(call: CommandCall, scope: str, key: str) -> None:
+    """Have the chart drawn by a job: drawing takes too long for a transaction."""
+    payload = {"scope": scope, "of": key, "thread": str(call.thread), "message": call.message.key, "now": call.now}
+    enqueue_job(call.execute, key=f"{CHART_JOB}:{call.message.key}", kind=CHART_JOB, payload=payload)
+
+
+@dataclass(frozen=True, slots=True)
+class ChartJobs:
+    """Handles the jobs that draw charts."""
+
+    store: Database
+    current: Current
+
+    async def draw(self, job: BackgroundJob) -> Effect | None:
+        """Draw the cost of each day, the tokens where no price is known. Return what enqueues the picture.
+
+        The outbox deletes the copy.
+        """
+        given, config = job.arguments, self.current.config
+        zone = ZoneInfo(config.time_zone) if config.time_zone else None
+        since = given["now"] - (CHART_DAYS + 1) * 86400
+        read = partial(usage.spent_by_time, scope=given["scope"], key=given["of"], since=since)
+        chart = _chart_of(await self.store.run(read, durable=False), given["now"], zone)
+        if chart is None:
+            return None
+        path = command_folder(config.data_dir, "usage", given["message"]) / CHART_NAME
+        size = await asyncio.to_thread(_write_chart, path, chart)
+        payload = files_payload([OutgoingFile(path, CHART_NAME, size)])
+        thread, key = Thread.parse(given["thread"]), f"usage:{given['message']}"
+        return partial(outbox.enqueue_files, thread=thread, payload=payload, key=key, now=time.time())
+
+
+def _chart_of(spent: Sequence[tuple[float, Spending]], now: float, zone: ZoneInfo | None) -> BarChart | None:
+    """Return the chart of the last days; None if there is nothing to show."""
+    today = datetime.fromtimestamp(now, zone).date()
+    days = [today - timedelta(days=back) for back in range(CHART_DAYS - 1, -1, -1)]
+    cost: Counter[date] = Counter()
+    tokens: Counter[date] = Counter()
+    for at, row in spent:
+        day = datetime.fromtimestamp(at, zone).date()
+        cost[day] += row.cost
+        tokens[day] += row.tokens
+    if not any(tokens[day] for day in days):
+        return None
+    labels = [f"{day:%m-%d}" for day in days]
+    if any(cost[day] for day in days):
+        values = [cost[day] / 1e6 for day in days]
+        return BarChart(values, labels, format_money(round(1e6 * max(values))))
+    counts = [tokens[day] for day in days]
+    return BarChart(counts, labels, f"{max(counts):,} tokens")  # the picture's font has no Chinese
+
+
+def _write_chart(path: Path, chart: BarChart) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path.write_bytes(draw_bars(chart))

@@ -1,0 +1,118 @@
+"""Answer the commands of the inbox, each in its own transaction."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from agent.blocks import command_hint
+from agent.messages import Message
+from agent.stored_json import Damaged
+from bot.commands.call import CommandCall, CommandService
+from bot.commands.registry import REGISTRY
+from bot.journey import claims
+from bot.rights.work_rights import NOT_ALLOWED, record_refusal
+from bot.service.background import run_forever
+from bot.skills.commands import request_skill
+from bot.storage import audit, inbox, languages, outbox
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Database, Execute, StorageError
+from bot.storage.inbox import InboxRow
+from bot.storage.states import InboxState
+from bot.storage.wake_ups import Written
+from catalogue import _
+
+log = logging.getLogger(__name__)
+
+BATCH = 20  # commands read at once
+
+
+class CommandRunner:
+    """Answers the commands in the inbox."""
+
+    def __init__(self, store: Database, service: CommandService) -> None:
+        self._store = store
+        self._service = service
+        self._wake = store.listen(Written.COMMAND)
+
+    async def serve(self) -> None:
+        """Answer commands until cancelled."""
+        await run_forever("commands", self._answer_waiting)
+
+    async def _answer_waiting(self) -> None:
+        self._wake.clear()
+        rows = await self._store.run(lambda execute: inbox.pending_commands(execute, BATCH))
+        for row in rows:
+            await self._answer_command(row)
+        if len(rows) < BATCH:
+            await self._wake.wait()
+
+    async def _answer_command(self, row: InboxRow) -> None:
+        """Run a command in its own transaction: a failure undoes what it did."""
+        after: Sequence[Callable[[], None]] = ()
+        try:
+            message = row.message
+            after = await self._store.run(lambda execute: self._run(execute, row, message))
+        except StorageError:
+            raise
+        except Damaged as error:
+            await self._store.run(partial(claims.bury_messages, rows=[row], error=error, now=time.time()))
+        except Exception:  # the boundary of one command
+            name = message.text.partition(" ")[0]
+            log.exception("command.fault name=%s", name)
+            await self._store.run(lambda execute: _report_fault(execute, row, message, name))
+        for effect in after:
+            effect()
+
+    def _run(self, execute: Execute, row: InboxRow, message: Message) -> list[Callable[[], None]]:
+        """Run a command. Returns what to call after the commit."""
+        after: list[Callable[[], None]] = []
+        if not self._service.current.access.may_enter(execute, message):  # they lost their access while it waited
+            inbox.set_state(execute, row.id, InboxState.DONE, NOT_ALLOWED)
+            record_refusal(execute, message)
+            return after
+        name, _space, words = message.text.partition(" ")
+        log.info("command name=%s key=%s", name, message.key)
+        with languages.speak_to(execute, message.thread, message.author):
+            known = name
+            call = CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
+            if command := REGISTRY.get(name):
+                answer = command.answer(call)
+            elif (asked := request_skill(call, name)) is not None:
+                answer = asked
+            else:
+                answer, known = _unknown_command(name), ""
+            _finish_command(execute, row, message, answer, known, "done" if known else "unknown")
+        return after
+
+
+def _unknown_command(name: str) -> str:
+    if similar := difflib.get_close_matches(name, REGISTRY, 1):
+        return _(
+            "I don't know `{command}`. Did you mean `{similar}`?",
+            command=command_hint(name),
+            similar=command_hint(similar[0]),
+        )
+    return _(
+        "I don't know `{command}`. `{help}` lists what I know.", command=command_hint(name), help=command_hint("help")
+    )
+
+
+def _report_fault(execute: Execute, row: InboxRow, message: Message, name: str) -> None:
+    with languages.speak_to(execute, message.thread, message.author):
+        words = _("`{command}` failed on my side. It's logged.", command=command_hint(name))
+        _finish_command(execute, row, message, words, name if name in REGISTRY else "", "failed")
+
+
+def _finish_command(execute: Execute, row: InboxRow, message: Message, words: str, name: str, outcome: str) -> None:
+    """Mark the command as done and enqueue its answer. The audit gets its `name`, "" for one that may be anything."""
+    inbox.set_state(execute, row.id, InboxState.DONE)
+    what = {"name": name} if name else {}
+    event = AuditEvent(AuditKind.COMMAND, message.thread, message.author.id, what=what, result=outcome)
+    audit.record(execute, event)
+    if words:
+        key = f"in:{row.id}"
+        outbox.enqueue_notice(execute, message.thread, words, key=key, now=time.time(), reply_to=message.id)

@@ -1,0 +1,1 @@
+"""The way of a message: stored, claimed, worked on in a turn, answered."""

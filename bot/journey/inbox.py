@@ -1,0 +1,393 @@
+"""Persist each event once, in order, before it is acknowledged.
+
+`receive` returns after the commit. One transaction decides everything about an event: whether its author may talk,
+whether it is new, which conversation it belongs to, and when it is ready (the pieces of an album or a long paste wait
+for each other, a flood waits for its window).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
+from agent.skills.library import SkillLibrary
+from bot.commands.registry import REGISTRY
+from bot.config.schema import ServiceLimits
+from bot.config.team import Right
+from bot.current import Current
+from bot.journey import claims, questions
+from bot.journey.decisions import command_of, decision_of, may_decide
+from bot.journey.ignored import describe_ignored, refusal_reason
+from bot.rights.deeds import Decision
+from bot.rights.rates import ToolAndMessageRates
+from bot.rights.work_rights import NOT_ALLOWED, record_refusal, refuse_work
+from bot.storage import (
+    audit,
+    conversations,
+    feedback,
+    inbox,
+    languages,
+    outbox,
+    people,
+    runs,
+    sent_messages,
+    watermarks,
+)
+from bot.storage import questions as stored_questions
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Database, Execute, StorageError
+from bot.storage.moved_chats import move_chat
+from bot.storage.states import InboxState
+from bot.storage.uses import RATE_LIMIT
+from bot.team import pairing
+from catalogue import N_, _
+from channels.base import NotStored, Receipt
+
+log = logging.getLogger(__name__)
+
+GATHER_SECONDS = 1.0  # how long a piece waits for the next one: clients send them within a few hundred milliseconds
+UNSUPPORTED = N_("I can't read {what} yet. Text, photos, documents, voice messages and videos work.")
+FLOOD = N_(
+    "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
+)
+TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answers the others
+NOT_ADDRESSED = "not_addressed"  # why an event was ignored
+
+
+Accepted: TypeAlias = list[tuple[str, Message]]
+"""Messages with their conversations."""
+
+
+class Inbox:
+    """Where channels offer their events. `arrived` gets the messages for turns after their commit."""
+
+    def __init__(
+        self,
+        store: Database,
+        current: Current,
+        arrived: Callable[[Accepted], None],
+        console_open: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._store = store
+        self._current = current
+        self._arrived = arrived
+        self._console_open = console_open
+        self._rates = ToolAndMessageRates(current)
+        self._reasons: dict[str, str] = {}  # key → why its event is ignored, until that is logged
+
+    async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
+        """Store events; return one receipt each, in order, after the commit. Raises NotStored: nothing is stored."""
+        return await asyncio.shield(self._receive(events))  # stored events are processed also if the caller gives up
+
+    async def _receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
+        now = time.time()
+
+        def work(execute: Execute) -> tuple[list[Receipt], Accepted]:
+            accepted: Accepted = []
+            return [self._store_event_safely(execute, event, now, accepted) for event in events], accepted
+
+        try:
+            receipts, accepted = await self._store.run(work)
+        except StorageError as error:
+            log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
+            raise NotStored(str(error)) from error
+        for event, receipt in zip(events, receipts, strict=True):
+            reason = self._reasons.pop(event.key, "")
+            log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))
+            if isinstance(event, Message) and event.kind is Kind.MOVED:
+                self._current.languages.move(*_addresses_of_move(event))
+        self._arrived([each for each in accepted if each[1].kind in TURN_KINDS])
+        return receipts
+
+    # Everything below runs inside the transaction, on the database's thread.
+
+    def _store_event_safely(
+        self, execute: Execute, event: Message | Unreadable, now: float, accepted: Accepted
+    ) -> Receipt:
+        """Store an event. One that cannot be stored as it is does not block the others."""
+        try:
+            return self._store_event(execute, event, now, accepted)
+        except sqlite3.OperationalError:
+            raise  # a fault of the database: the channel offers all of them again
+        except Exception as error:  # the boundary of one event; it becomes a dead letter
+            log.exception("inbox.unreadable key=%s", event.key)
+            channel = event.channel if isinstance(event, Unreadable) else event.thread.channel
+            raw = repr(event).encode("utf-8", "backslashreplace")
+            return _store_unreadable(execute, Unreadable(channel, event.key, raw, repr(error)), now)
+
+    def _store_event(self, execute: Execute, event: Message | Unreadable, now: float, accepted: Accepted) -> Receipt:
+        if isinstance(event, Unreadable):
+            return _store_unreadable(execute, event, now)
+        watermarks.advance_watermark(execute, event)
+        if ANYWHERE in (event.thread.chat, event.thread.topic):
+            if (located := _resolve_thread(execute, event)) is None:
+                return Receipt.IGNORED
+            event = located
+        if event.kind is Kind.MOVED:
+            move_chat(execute, *_addresses_of_move(event))
+            return Receipt.IGNORED
+        if event.kind is Kind.TITLE:
+            return self._store_title(execute, event, now)
+        if event.kind in (Kind.FEEDBACK, Kind.FEEDBACK_REMOVED):
+            run = sent_messages.run_of_message(execute, event.thread, event.reply_to)
+            disliked = event.kind is Kind.FEEDBACK and event.text == "down"
+            if run is None or not disliked or not runs.is_open(execute, run):
+                return self._store_feedback(execute, event, run)
+            event = replace(event, kind=Kind.COMMAND, text="stop")  # the answer is still being written
+        if event.kind in (Kind.EDIT, Kind.DELETE):
+            return _apply_edit(execute, event)
+        if _was_ignored(execute, event):
+            return Receipt.IGNORED
+        if not _is_addressed(execute, event, self._current.skills):
+            self._reasons[event.key] = "not_addressed"
+            return _ignore_event(execute, event, NOT_ADDRESSED, now)
+        access = self._current.access
+        if decision := decision_of(event):
+            if not may_decide(execute, access, event, decision):
+                return Receipt.IGNORED
+            if decision is Decision.PAIRING:
+                return self._decide_pairing(execute, event, now, accepted)
+            decided = command_of(execute, event, decision)
+            if isinstance(decided, Receipt):
+                return decided
+            event = decided
+        if not access.may_enter(execute, event):
+            pairing.ask_pairing(execute, access, event, now, console=self._console_open())
+            self._reasons[event.key] = why = refusal_reason(execute, event, now)
+            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
+        if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
+            refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
+            self._reasons[event.key] = why = "may_not_talk"
+            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
+        if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
+            people.store_address(execute, event)
+        conversation = _find_conversation(execute, event, now)
+        if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, access, conversation, event, now)):
+            return refusal
+        receipt = self._store_message(execute, event, conversation, now)
+        if receipt is Receipt.ACCEPTED:
+            accepted.append((conversation, event))
+            if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
+                questions.record_answers(execute, access, conversation, [event], now)
+        return receipt
+
+    def _store_title(self, execute: Execute, event: Message, now: float) -> Receipt:
+        """Record the name that a person gave a thread, so that no title replaces it."""
+        if not self._current.access.may_enter(execute, event):
+            return Receipt.IGNORED
+        if event.private:  # the name of a new topic comes before its first message
+            conversations.current_conversation(execute, event.thread, now)
+        conversations.replace_title(execute, event.thread, event.text)
+        return Receipt.ACCEPTED
+
+    def _store_feedback(self, execute: Execute, event: Message, run: int | None) -> Receipt:
+        """Record what a person thinks of the answer of a run."""
+        if run is None or not self._current.access.may_enter(execute, event):
+            return Receipt.IGNORED
+        record = feedback.record_feedback if event.kind is Kind.FEEDBACK else feedback.remove_feedback
+        record(execute, run, event.author, event.text, event.time)
+        what = {"value": event.text if event.text in feedback.VALUES else ""}
+        result = "given" if event.kind is Kind.FEEDBACK else "taken back"
+        audit.record(
+            execute, AuditEvent(AuditKind.FEEDBACK, event.thread, event.author.id, run=run, what=what, result=result)
+        )
+        return Receipt.ACCEPTED
+
+    def _decide_pairing(self, execute: Execute, click: Message, now: float, accepted: Accepted) -> Receipt:
+        """Do what an operator pressed under the question about a stranger."""
+        decided = pairing.decide(execute, click, now)
+        if decided is None:
+            return Receipt.DUPLICATE
+        if isinstance(decided, pairing.Paired) and decided.waiting:
+            accepted.append(decided.waiting)
+        return Receipt.ACCEPTED
+
+    def _store_message(self, execute: Execute, message: Message, conversation: str, now: float) -> Receipt:
+        bundle = continues = ""
+        if message.kind is Kind.CHAT:
+            continues = _open_bundle(execute, message)
+            bundle = _album_bundle(message) or continues or (_paste_bundle(message) if message.long else "")
+        ready = now + GATHER_SECONDS if bundle else now
+        received = min(now, message.time)  # messages that a catch-up reads all at once are not a flood
+        row = inbox.store_message(execute, message, conversation, ready=ready, received=received, bundle=bundle)
+        if row is None:
+            return Receipt.DUPLICATE
+        if message.kind is not Kind.COMMAND:  # a command has its row when it is done
+            what = {"id": row, "kind": message.kind, "files": len(message.attachments)}
+            audit.record(execute, AuditEvent(AuditKind.MESSAGE, message.thread, message.author.id, what=what))
+        if message.kind is Kind.UNSUPPORTED:
+            _notify_author(execute, message, lambda: _(UNSUPPORTED, what=_(message.text)), f"in:{row}", now)
+            inbox.set_state(execute, row, InboxState.DONE)
+        elif message.kind in TURN_KINDS:
+            if bundle:  # every piece waits for the last one
+                inbox.delay_bundle(execute, conversation, bundle, ready)
+            if message.kind is Kind.CHAT and not continues and self._refuse(execute, message, row, received):
+                return Receipt.IGNORED
+            self._limit_flood(execute, message, row, now)
+            conversations.refresh_pending(execute, conversation)
+        elif self._begins_work(message) and self._refuse(execute, message, row, received):
+            return Receipt.IGNORED
+        return Receipt.ACCEPTED
+
+    def _begins_work(self, message: Message) -> bool:
+        return begins_work(self._current.skills, message)
+
+    def _refuse(self, execute: Execute, message: Message, row: int, received: float) -> bool:
+        """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
+        self._rates.read_messages(execute, row, received, self._begins_work)
+        refused = self._rates.take_message(message, received)
+        if refused is None:
+            return False
+        inbox.set_state(execute, row, InboxState.DONE, RATE_LIMIT)
+        self._reasons[message.key] = "rate_limit"
+        what = {"id": row, "rate": refused.limit.scope}
+        audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, message.thread, message.author.id, what=what))
+        notice = partial(refused.sentence, self._current.config.time_zone)
+        _notify_author(execute, message, notice, f"rate:{refused.key}:{refused.until:.0f}", received)
+        return True
+
+    def _limit_flood(self, execute: Execute, message: Message, row: int, now: float) -> None:
+        """Delay messages above the limit of a person, and enqueue one notice about it."""
+        limits = self._current.limits
+        window, allowed = limits.flood_seconds, limits.flood_messages
+        if message.time < now - window or inbox.count_recent(execute, message, now - window) <= allowed:
+            return
+        key = f"flood:{message.thread.channel}:{message.author.id}:"  # of every such notice to this person
+        until = min(outbox.latest_notice(execute, key) + window, now + window)  # less where the clock was set back
+        if until < now:
+            until = now + window
+            notice = partial(_, FLOOD, count=allowed, seconds=f"{window:g}")
+            _notify_author(execute, message, notice, f"{key}{row}", now)
+        inbox.delay_row(execute, row, until)
+
+
+def _addresses_of_move(event: Message) -> tuple[Thread, Thread]:
+    """Return the old and the new address of a chat."""
+    return event.thread.without_topic, replace(event.thread, chat=event.text, topic="")
+
+
+def _notify_author(execute: Execute, message: Message, notice: Callable[[], str], key: str, now: float) -> None:
+    """Answer a message with the notice that `notice` makes in its author's language."""
+    with languages.speak_to(execute, message.thread, message.author):
+        outbox.enqueue_notice(execute, message.thread, notice(), key=key, now=now, reply_to=message.id)
+
+
+def longest_wait(limits: ServiceLimits) -> float:
+    """Return the longest time (seconds) that a message may have to wait until it is ready."""
+    return max(2 * GATHER_SECONDS, limits.flood_seconds)
+
+
+def extend_bundle_wait(execute: Execute, now: float) -> None:
+    """After a start, let bundles wait longer: their other pieces may still be on the way."""
+    for conversation in inbox.delay_all_bundles(execute, now + 2 * GATHER_SECONDS):
+        conversations.refresh_pending(execute, conversation)
+
+
+def _is_addressed(execute: Execute, message: Message, skills: SkillLibrary | None) -> bool:
+    """Return whether the message is for the bot: by its address, by its thread, or as a piece of a bundle."""
+    if message.addressed:
+        return True
+    if message.kind is Kind.COMMAND:  # "!important" is none, "/roll" is another bot's
+        name = message.text.partition(" ")[0]
+        return name in REGISTRY or _is_skill(skills, name)
+    if message.follow_up and conversations.has_conversation(execute, message.thread):
+        return True
+    return message.kind is Kind.CHAT and bool(_open_bundle(execute, message))
+
+
+def begins_work(skills: SkillLibrary | None, command: Message) -> bool:
+    """Return whether a command has the agent work: by itself, or as the name of a skill."""
+    name, _space, words = command.text.partition(" ")
+    known = REGISTRY.get(name)
+    return known.begins_work(words.strip()) if known else _is_skill(skills, name)
+
+
+def _is_skill(skills: SkillLibrary | None, name: str) -> bool:
+    return bool(skills and skills.current.find(name))
+
+
+def _ignore_event(execute: Execute, event: Message, reason: str, now: float, why: str = "") -> Receipt:
+    """Record that an event is ignored, so that a later catch-up ignores it, too: by then the bot may take part in that
+    thread, or its author may be allowed."""
+    if event.follow_up or event.addressed:
+        inbox.store_ignored(execute, event.key, reason, now)
+        if reason == NOT_ALLOWED:
+            record_refusal(execute, event, why)
+    return Receipt.IGNORED
+
+
+def _was_ignored(execute: Execute, event: Message) -> bool:
+    """Return whether the event was ignored before. An edit that adds a mention makes it count as new."""
+    row = inbox.find_ignored(execute, event.key)
+    if row and event.addressed and row.error == NOT_ADDRESSED:
+        inbox.delete_row(execute, row.id)
+        return False
+    return row is not None
+
+
+def _store_unreadable(execute: Execute, event: Unreadable, now: float) -> Receipt:
+    if (row := inbox.store_unreadable(execute, event, now)) is None:
+        return Receipt.DUPLICATE
+    audit.record(execute, AuditEvent(AuditKind.DEAD_LETTER, what={"id": f"in{row}", "kind": "unreadable"}))
+    return Receipt.IGNORED
+
+
+def _apply_edit(execute: Execute, event: Message) -> Receipt:
+    """Apply an edit or a deletion, unless a turn has begun with the message. A queued run has not begun."""
+    row = inbox.find_editable(execute, event.target)
+    if row is None:
+        return Receipt.IGNORED
+    if event.kind is Kind.DELETE and row.run:  # its place in the queue is visible: that reply needs an end
+        runs.request_stop(execute, row.run, "withdrawn")
+    elif event.kind is Kind.DELETE:
+        inbox.set_state(execute, row.id, InboxState.WITHDRAWN)
+    else:
+        old = row.message
+        inbox.replace_message(execute, row.id, replace(old, text=event.text, quotes=event.quotes or old.quotes))
+    audit.record(
+        execute, AuditEvent(AuditKind.MESSAGE, event.thread, event.author.id, what={"id": row.id, "kind": event.kind})
+    )
+    conversations.refresh_pending(execute, row.conversation)
+    return Receipt.IGNORED
+
+
+def _find_conversation(execute: Execute, message: Message, now: float) -> str:
+    """Return the conversation of the bot's message that this one answers, else the current one of the address."""
+    pressed, chat = message.kind is Kind.CLICK, str(message.thread.without_topic)
+    found = stored_questions.conversation_of_asked(execute, message.target, chat) if pressed else ""
+    if not found and (pressed or (message.reply_to and message.to_bot)):
+        answered = message.reply_to or message.id
+        found = sent_messages.conversation_of_message(execute, message.thread, answered)
+    if not found and pressed:  # a message that is visible, but whose post is not confirmed yet
+        found = stored_questions.conversation_of_open(execute, message.target, chat)
+    return found or conversations.current_conversation(execute, message.thread, now)
+
+
+def _resolve_thread(execute: Execute, event: Message) -> Message | None:
+    """Find the thread of an event that names only a message of the bot; None when the bot has not sent it."""
+    named = event.thread
+    for thread in sent_messages.threads_of_message(execute, event.reply_to or event.target):
+        same = (thread.channel, thread.workspace) == (named.channel, named.workspace)
+        if same and named.chat in (thread.chat, ANYWHERE):
+            return replace(event, thread=thread)
+    return None
+
+
+def _open_bundle(execute: Execute, message: Message) -> str:
+    """Return the bundle that this message continues: its album, or a pending long paste of its author."""
+    return inbox.find_bundle(execute, message.thread, (_album_bundle(message) or "-", _paste_bundle(message)))
+
+
+def _album_bundle(message: Message) -> str:
+    return f"album:{message.group}" if message.group else ""
+
+
+def _paste_bundle(message: Message) -> str:
+    return f"paste:{message.author.id}"

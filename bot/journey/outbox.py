@@ -1,0 +1,378 @@
+"""Deliver outbox rows: one lane per thread, in order, each row once.
+
+Rows are written in the transaction that ends a run. The lane delivers them through the reply that already streams (an
+edit), or through a new reply over the stored messages. The type of an error decides about retries. A refused row, and
+one that has failed too often for too long, becomes a dead letter. Later rows overtake a row that has failed for a
+minute; it is still tried before them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from agent.backoff import backoff_seconds
+from agent.blocks import Final
+from agent.messages import Thread
+from bot.current import Current
+from bot.journey.spelled_reply import open_reply
+from bot.notifications.routing import redirect_answer
+from bot.rights import approvals
+from bot.service.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
+from bot.service.spool import copy_path, row_folder
+from bot.storage import audit, outbox, sent_messages
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Database, Execute, StorageError
+from bot.storage.outbox import OutboxItem
+from bot.storage.states import OutboxKind, OutboxState
+from bot.storage.wake_ups import Written
+from catalogue import _, list_items, ngettext, use_language
+from channels.base import (
+    Channel,
+    ChannelError,
+    ChatGone,
+    FilesRefused,
+    OutcomeUnknown,
+    OutgoingFile,
+    Refused,
+    Reply,
+    TryLater,
+    Unattended,
+    Unconfirmed,
+)
+from channels.shared.background import BackgroundTasks
+
+log = logging.getLogger(__name__)
+
+RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
+CLAIM_BATCH = 500  # rows claimed at once
+LOOK_SECONDS = 2.0  # between looks for rows that came without a wake-up
+
+
+@dataclass(slots=True)
+class Pending:
+    """A row in its lane. Times are monotonic."""
+
+    item: OutboxItem
+    attempts: int  # in all processes
+    failures: int = 0
+    failed: float = 0.0  # for the first time
+    due: float = 0.0  # the next attempt
+    unattended: bool = False  # since the last attempt
+
+
+@dataclass(slots=True)
+class Lane:
+    """The rows of one thread, in order."""
+
+    rows: list[Pending] = field(default_factory=list)
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Outbox:
+    """All lanes. `channel` finds a connected channel by name (None while it is away)."""
+
+    OVERTAKE_SECONDS = 60.0  # a row that fails for longer holds back no other
+    UNKNOWN_SECONDS = 5.0  # before a post of unknown outcome is repeated: few repeats are allowed
+
+    def __init__(self, store: Database, channel: Callable[[str], Channel | None], current: Current) -> None:
+        self._store = store
+        self._channel = channel
+        self._current = current
+        self._lanes: dict[Thread, Lane] = {}
+        self._live: dict[int, Reply] = {}  # run → the reply that streams it
+        self._wake = store.listen(Written.OUTBOX)
+        self._claiming = False
+        self._tasks = BackgroundTasks()
+
+    def adopt_reply(self, run: int, reply: Reply) -> None:
+        """Deliver the end of `run` through this reply."""
+        self._live[run] = reply
+
+    def offer(self, items: Sequence[OutboxItem]) -> None:
+        """Put rows that were committed as claimed into their lanes."""
+        for item in items:
+            self._offer(item)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until every row that can be delivered now is."""
+        self._wake.set()
+        while self._wake.is_set() or self._claiming or self._has_attended_lane():  # noqa: ASYNC110 — at the end of the process only
+            await asyncio.sleep(0.01)
+
+    def _has_attended_lane(self) -> bool:
+        return any(lane.rows and not lane.rows[0].unattended for lane in self._lanes.values())
+
+    async def serve(self) -> None:
+        """Hand rows to their lanes until cancelled."""
+        try:
+            await run_forever("outbox", self._round)
+        finally:
+            await self._tasks.cancel()
+
+    async def _round(self) -> None:
+        self._claiming = True
+        self._wake.clear()  # before the look: what is written during it is looked at again
+        try:
+            items = await self._store.run(lambda execute: outbox.claim_rows(execute, CLAIM_BATCH))
+            self.offer(items)
+        finally:
+            self._claiming = False
+        if len(items) == CLAIM_BATCH:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._wake.wait()
+
+    def _offer(self, item: OutboxItem) -> None:
+        lane = self._lanes.get(item.thread)
+        if lane is None:
+            lane = self._lanes[item.thread] = Lane()
+            self._tasks.start(self._run_lane(item.thread, lane), name=f"lane {item.thread}")
+        lane.rows.append(Pending(item, item.attempts))
+        lane.more.set()
+
+    async def _run_lane(self, thread: Thread, lane: Lane) -> None:
+        """Deliver a lane's rows in order. The lane ends in the same step that finds it empty."""
+        try:
+            while lane.rows:
+                lane.more.clear()
+                now, open_ = time.monotonic(), self._open(lane)
+                due = [number for number, row in enumerate(open_, 1) if row.due <= now]
+                for row in open_[: due[-1]] if due else ():  # the first goes first, so that an outage changes no order
+                    if await self._try(row):
+                        lane.rows.remove(row)
+                if lane.rows:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(max(0.0, self._due(lane) - time.monotonic())):
+                            await lane.more.wait()
+        finally:
+            del self._lanes[thread]
+
+    def _open(self, lane: Lane) -> list[Pending]:
+        """Return the rows that only rows which have failed for long precede."""
+        late = time.monotonic() - self.OVERTAKE_SECONDS
+        failing = list(itertools.takewhile(lambda row: row.failures and row.failed <= late, lane.rows))
+        return lane.rows[: len(failing) + 1]
+
+    def _due(self, lane: Lane) -> float:
+        """Return the monotonic time of the next attempt."""
+        open_ = self._open(lane)
+        due = min(row.due for row in open_)
+        return due if len(open_) == len(lane.rows) else min(due, open_[-1].failed + self.OVERTAKE_SECONDS)
+
+    async def _try(self, row: Pending) -> bool:
+        """Try once. Returns whether the row left the outbox, delivered or not."""
+        with use_language(row.item.language):
+            try:
+                return await self._deliver(row)
+            except Exception as error:  # the boundary of one row, also of its burial
+                log.exception("outbox.fault row=%d", row.item.id)
+                await self._end_item(row.item, OutboxState.DEAD, repr(error))
+                return True
+
+    async def _deliver(self, row: Pending) -> bool:
+        item = row.item
+        try:
+            await self._show_item(item)
+        except Refused as error:
+            await self._bury_item(item, error)
+        except (ChannelError, StorageError) as error:
+            await self._drop_live(item)
+            return await self._put_off(row, error)
+        except Exception as error:  # the boundary of one row: a fault must not stop the lane
+            log.exception("outbox.fault row=%d", item.id)
+            await self._bury_item(item, error)
+        else:
+            await self._drop_live(item)
+            await self._end_item(item, OutboxState.SENT, "")
+        return True
+
+    async def _show_item(self, item: OutboxItem) -> None:
+        channel = self._channel(item.thread.channel)
+        if channel is None:
+            raise Unattended("the channel is not connected", 0.5)
+        if item.kind == OutboxKind.FILE:
+            await self._send_files(channel, item)
+            return
+        reply = self._live.get(item.run) if item.run is not None and item.kind == OutboxKind.REPLY else None
+        if reply is None:
+            to = item.reply_to
+            if item.kind == OutboxKind.PING:
+                to = await self._store.run(lambda execute: _answer_message_id(execute, item))
+            posts = await self._sent_messages(item)
+            reply = open_reply(channel, item.thread, posts, to=to, asker=item.person)
+            if item.run is not None and item.kind == OutboxKind.REPLY:
+                self._live[item.run] = reply
+        final = Final.load(item.payload)
+        await reply.finish(final if item.kind == OutboxKind.PING else self._with_age_note(final, item))
+
+    async def _send_files(self, channel: Channel, item: OutboxItem) -> None:
+        files, texts = self._outgoing_files(item), _texts_of_files(item)
+        await asyncio.to_thread(_write_texts, files, texts)
+        try:
+            await channel.send_files(item.thread, files, await self._sent_messages(item))
+        finally:
+            if texts:
+                await asyncio.to_thread(_discard_copies, files)
+
+    def _outgoing_files(self, item: OutboxItem) -> list[OutgoingFile]:
+        data_dir = self._current.config.data_dir
+        texts = row_folder(data_dir, item.id)
+        return [
+            OutgoingFile(
+                copy_path(data_dir, file["path"]) if file["path"] else texts / file["name"],
+                file["name"],
+                file["size"],
+                file["caption"],
+            )
+            for file in _file_entries(item)
+        ]
+
+    async def _sent_messages(self, item: OutboxItem) -> sent_messages.StoredSentMessages:
+        known = await self._store.run(lambda execute: sent_messages.known_messages(execute, item.reply_key))
+        return sent_messages.StoredSentMessages(self._store, item.reply_key, item.thread, item.conversation, known)
+
+    def _with_age_note(self, final: Final, item: OutboxItem) -> Final:
+        """Note in a late reply that it is late."""
+        age = time.time() - item.created
+        if age < self._current.limits.reply_hours * 3600:
+            return final
+        note = ngettext(
+            "_(Late by {n} hour: I couldn't reach this chat.)_",
+            "_(Late by {n} hours: I couldn't reach this chat.)_",
+            round(age / 3600),
+        )
+        return replace(final, text=f"{note}\n\n{final.text}")
+
+    async def _drop_live(self, item: OutboxItem) -> None:
+        if item.kind == OutboxKind.REPLY and item.run is not None and (reply := self._live.pop(item.run, None)):
+            await reply.close()
+
+    async def _put_off(self, row: Pending, error: Exception) -> bool:
+        """Schedule the next attempt. Returns whether the row failed too often for too long and is given up."""
+        item, now = row.item, time.monotonic()
+        first, row.unattended = not row.unattended, isinstance(error, Unattended)
+        if isinstance(error, ChannelError) and not row.unattended:
+            row.attempts += 1
+            if row.attempts >= RETRY_LIMIT and time.time() - item.created >= RETRY_LIMIT_SECONDS:
+                await self._bury_item(item, error)
+                return True
+            await self._count(row, error)
+        row.failed = row.failed if row.failures else now
+        row.failures += 1
+        wait = backoff_seconds(row.failures, MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS)
+        if isinstance(error, TryLater):
+            wait = max(error.after, min(wait, 5.0) if error.after else wait)
+        if isinstance(error, OutcomeUnknown):
+            wait = max(wait, self.UNKNOWN_SECONDS)
+        row.due = now + wait
+        level = logging.WARNING if first or not row.unattended else logging.DEBUG
+        log.log(level, "outbox.later row=%d attempt=%d wait=%.1f reason=%s", item.id, row.failures, wait, error)
+        return False
+
+    async def _count(self, row: Pending, error: ChannelError) -> None:
+        try:
+            await self._store.run(lambda execute: outbox.record_attempt(execute, row.item.id, row.attempts, str(error)))
+        except StorageError as fault:  # the next failure records it, unless the process ends before
+            log.error("outbox.uncounted row=%d reason=%s", row.item.id, fault)  # noqa: TRY400 — the reason is enough
+
+    async def _bury_item(self, item: OutboxItem, error: Exception) -> None:
+        """Give a row up: it becomes a dead letter, and its chat is notified once, unless the chat is gone."""
+        await self._drop_live(item)
+        log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, error)
+        reason = str(error) or type(error).__name__
+        if isinstance(error, ChatGone):
+            await self._end_item(item, OutboxState.DROPPED, reason)
+        else:
+            await self._end_item(item, OutboxState.DEAD, reason, _notice(item, error))
+
+    async def _end_item(self, item: OutboxItem, state: OutboxState, error: str, words: str = "") -> None:
+        now = time.time()
+
+        def work(execute: Execute) -> None:
+            outbox.end_row(execute, item.id, state, error)
+            if item.kind in (OutboxKind.REPLY, OutboxKind.FILE) or state is OutboxState.DEAD:
+                kind = AuditKind.DEAD_LETTER if state is OutboxState.DEAD else AuditKind.DELIVERY
+                what: dict[str, int | str] = {"id": item.id, "kind": item.kind}
+                audit.record(execute, AuditEvent(kind, item.thread, run=item.run, what=what, result=state.name.lower()))
+            if state is OutboxState.DROPPED and item.kind != OutboxKind.FILE:
+                final = Final.load(item.payload)
+                reader = item.person or final.mention
+                redirect_answer(execute, reader, item.thread, final.text, f"gone:{item.id}", now)
+            if item.kind == OutboxKind.SAY and item.run is not None and state is not OutboxState.SENT:
+                approvals.report_unreached(execute, item.thread, item.run, now)
+            if words:
+                outbox.enqueue_notice(
+                    execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
+                )
+
+        # Unrecorded, it would be delivered again. A power failure may undo the end of a reply: its posts are recorded,
+        # so they would be edited only.
+        durable = state is not OutboxState.SENT or item.kind != OutboxKind.REPLY
+        await until_stored("outbox", lambda: self._store.run(work, durable=durable))
+        if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
+            await asyncio.to_thread(_discard_copies, self._outgoing_files(item))
+
+
+def _notice(item: OutboxItem, error: Exception) -> str:
+    """Return the notice about a dead letter; "" for a notice or a ping."""
+    if item.kind not in (OutboxKind.REPLY, OutboxKind.FILE):
+        return ""
+    if item.kind == OutboxKind.FILE:
+        if isinstance(error, FilesRefused):
+            sentences = (_("I could not send {name}: {reason}", name=n, reason=r) for n, r in error.reasons.items())
+            return "\n".join(sentences)
+        name = list_items(file["name"] for file in _file_entries(item))
+        if isinstance(error, Unconfirmed):
+            return _("I sent {name}, but got no confirmation. If you can't see it, ask me for it again.", name=name)
+        return _("I could not send {name}: {reason}", name=name, reason=error)
+    if isinstance(error, Unconfirmed):
+        return _("I sent my answer, but got no confirmation. If you can't see it, ask me for it again.")
+    return _("I have an answer but can't post it here. Whoever runs me can still deliver it (`fawn dead list`).")
+
+
+def _answer_message_id(execute: Execute, item: OutboxItem) -> str:
+    """Return the message with the end of the run's answer, to which a ping refers."""
+    shown = [post.id for post in sent_messages.known_messages(execute, f"r{item.run}") if post.id]
+    return shown[-1] if shown else item.reply_to
+
+
+def _discard_copies(files: Sequence[OutgoingFile]) -> None:
+    """Remove the private copies of files, and their folder with the last copy. Retention removes what remains."""
+    for file in files:
+        try:
+            file.path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("outbox.not_removed file=%s reason=%s", file.path, error)
+    with contextlib.suppress(OSError):  # it holds other copies, or it is gone
+        files[0].path.parent.rmdir()
+
+
+def _file_entries(item: OutboxItem) -> list[dict[str, Any]]:
+    raw = orjson.loads(item.payload)
+    return raw if isinstance(raw, list) else [raw]  # an older version wrote a row for each file
+
+
+def _texts_of_files(item: OutboxItem) -> list[str]:
+    return [file["text"] for file in _file_entries(item) if "text" in file]
+
+
+def _write_texts(files: Sequence[OutgoingFile], texts: Sequence[str]) -> None:
+    """Write the texts of a row whose files were not copied when it was enqueued."""
+    for file, text in zip(files, texts, strict=False):
+        file.path.parent.mkdir(parents=True, exist_ok=True)
+        file.path.write_text(text, "utf-8")
+
+
+def files_payload(files: Sequence[OutgoingFile]) -> bytes:
+    """Return the payload of the files of a run: where their private copies are."""
+    return orjson.dumps([{**asdict(file), "path": str(file.path)} for file in files])

@@ -1,0 +1,351 @@
+"""Questions: who may answer, which message answers which question, and what ends a question without an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVAL_OPTIONS, Approve, Ask
+from agent.context import NO_ANSWER, Answer
+from agent.messages import Author, Kind, Message, Origin, Thread
+from agent.permissions.rules import Grant
+from bot.rights.access import AccessPolicy
+from bot.rights.approvals import ask_elsewhere, may_answer, question_columns
+from bot.storage import audit, conversations, grants, inbox, languages, outbox, runs, sent_messages
+from bot.storage import questions as stored
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Execute
+from bot.storage.questions import QuestionRow
+from bot.storage.states import QuestionKind, QuestionState, RunState
+from catalogue import N_, _, every_translation, list_items
+
+EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
+REFUSED = N_(
+    "This question can only be answered with one of: {options}. Press a button, or send me one of these words."
+    " I have not read your message; send it again after that."
+)
+AMBIGUOUS = N_(
+    "Press a button under the question that you mean, or reply to its message with one of its options."
+    " I have not read your message; send it again after that."
+)
+NOT_ASKED = N_(
+    "I'm waiting for an answer that only the person I asked can give."
+    " I have not read your message; send it again after that."
+)
+CLOSED = N_(
+    "That question is closed, and another one is open: please answer that one."
+    " I have not read your message; send it again after that."
+)
+CHOSEN = N_("{name} chose **{option}**: {question}")
+_NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2})[ \t]*[:.)]")
+
+
+@dataclass(slots=True)
+class Bound:
+    """New answers; keys of all messages that answer; messages that are refused, with the notice; keys of messages
+    without an open question. Clicks on closed questions are dropped."""
+
+    answers: list[tuple[QuestionRow, str, Message]] = field(default_factory=list)
+    answering: set[str] = field(default_factory=set)
+    refused: list[tuple[Message, Callable[[], str]]] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)
+
+
+def bind(
+    questions: Sequence[QuestionRow],
+    messages: Iterable[Message],
+    replies: Mapping[str, str],
+    may_answer: Callable[[QuestionRow, Message], bool],
+) -> Bound:
+    """Bind the messages to the open ones of these questions, in order.
+
+    `may_answer` says whether the author of a message may answer a question. `replies` are the keys of messages that
+    reply to a message with a question, and the question's id.
+    """
+    bound = Bound()
+    unanswered = {question.id: question for question in questions if question.state == QuestionState.OPEN}
+    known = {question.answer_key for question in questions}
+    for message in messages:
+        click = message.kind is Kind.CLICK
+        if message.key in known:
+            bound.answering.add(message.key)
+        elif not click and not (unanswered and message.is_by_author):
+            bound.rest.append(message.key)
+        else:
+            target = message.target if click else replies.get(message.key, "")
+            allowed = [question for question in unanswered.values() if may_answer(question, message)]
+            given = _match_message(allowed, message, target)
+            if callable(given):
+                bound.refused += [] if click else [(message, given)]
+                continue
+            bound.answering.add(message.key)
+            for question, text in given:
+                bound.answers.append((question, text, message))
+                del unanswered[question.id]
+    return bound
+
+
+def _match_message(
+    allowed: list[QuestionRow], message: Message, target: str
+) -> list[tuple[QuestionRow, str]] | Callable[[], str]:
+    """Return the questions that a message answers, with the answers, or what says why it answers none.
+
+    `allowed` are the open questions that its author may answer.
+    """
+    if not allowed:
+        return partial(_, NOT_ASKED)
+    if target:
+        meant = [(question, message.text) for question in allowed if question.id == target]
+        if not meant:
+            return partial(_, CLOSED)
+    else:
+        meant = _numbered_answers(allowed, message.text) or _match_text(allowed, message.text)
+        if not meant:
+            return partial(_, AMBIGUOUS)
+    given = [(question, answer) for question, text in meant if (answer := question.accept(text)) is not None]
+    if len(given) < len(meant):
+        refusing = next(question for question, text in meant if question.accept(text) is None)
+        return lambda: _(REFUSED, options=list_items(f"**{option}**" for option in refusing.options))
+    return given
+
+
+def _match_text(allowed: list[QuestionRow], text: str) -> list[tuple[QuestionRow, str]]:
+    """Return the only question, one with such an option, or the first that takes any text. A question without free text
+    is never chosen among several that have the same option."""
+    named = [each for each in allowed if text.strip().casefold() in map(str.casefold, each.options)]
+    open_to_text = [each for each in allowed if each.accept(text) == text and each not in named]
+    if len(allowed) == 1 or len(named) == 1:
+        return [((named or allowed)[0], text)]
+    if not all(each.free_text for each in named):
+        return []
+    return [(each, text) for each in (named or open_to_text)[:1]]
+
+
+def _numbered_answers(questions: list[QuestionRow], text: str) -> list[tuple[QuestionRow, str]]:
+    """Split numbered answers, such as "2: yes", one a line. Empty when the text is anything else."""
+    by_number = {question.number: question for question in questions if question.number}
+    before, *parts = _NUMBERED.split(text)
+    numbers = [int(number) for number in parts[::2]]
+    if before.strip() or len({*numbers}) < len(numbers) or not by_number.keys() >= {*numbers}:
+        return []
+    return [(by_number[number], words.strip()) for number, words in zip(numbers, parts[1::2], strict=True)]
+
+
+# ------------------------------------------------------------ inside a transaction
+
+
+def record_answers(
+    execute: Execute, access: AccessPolicy, conversation: str, messages: Collection[Message], now: float
+) -> Bound:
+    """Bind messages to the open questions of a conversation and record the answers. Raises Damaged."""
+    questions = stored.unresolved_questions(execute, conversation)
+    replies = _replies(execute, messages) if questions else {}
+    bound = bind(questions, messages, replies, _rights(execute, access))
+    for question, text, message in bound.answers:
+        stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
+        if question.kind == QuestionKind.APPROVE:
+            _record_decision(execute, question, text, message)
+            _store_grant(execute, question, text, message, now)
+            _announce_decision(execute, question, text, message, now)
+    return bound
+
+
+def _rights(execute: Execute, access: AccessPolicy) -> Callable[[QuestionRow, Message], bool]:
+    return lambda question, message: may_answer(execute, access, question, message.thread, message.author.id)
+
+
+def _announce_decision(execute: Execute, question: QuestionRow, text: str, message: Message, now: float) -> None:
+    """Say who decided: where they did, unless the message with the buttons shows it, and in the other chat if two were
+    asked."""
+    key, name = f"answered:{question.id}:{message.key}", message.author.name or message.author.id
+    if message.kind is not Kind.CLICK:
+        with languages.speak_to(execute, message.thread, message.author):
+            words = _(CHOSEN, name=name, option=text, question=question.text)
+            outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+    row, run = conversations.find_conversation(execute, question.conversation), runs.find_run(execute, question.run)
+    if not (question.asked_in and row and run):
+        return
+    other, reader, reply_to = Thread.parse(question.asked_in), Author("", ""), ""
+    if other == message.thread.without_topic:
+        other, reader = Thread.parse(row.thread), run.author
+        reply_to = run.reply_to
+    with languages.speak_to(execute, other, reader):
+        option = next((each for each in APPROVAL_OPTIONS if text in every_translation(each)), text)
+        words = _(CHOSEN, name=name, option=_(option), question=question.text)
+        outbox.enqueue_notice(execute, other, words, key=f"{key}:other", now=now, reply_to=reply_to)
+
+
+def _store_grant(execute: Execute, question: QuestionRow, answer: str, message: Message, now: float) -> None:
+    """Store what a person allows for the future, if that is the answer."""
+    scopes = {ALLOW_HERE: question.conversation, ALWAYS_ALLOW: grants.EVERYWHERE}
+    scope = scopes.get(_agent_answer(question, answer))
+    if scope is not None and question.grant_tool:
+        grant = Grant(question.grant_tool, question.grant_subject)
+        grants.store_grant(execute, scope, grant, message.thread, message.author, now)
+        what = describe_grant(grant.tool, grant.subject) | {"scope": "conversation" if scope else "everywhere"}
+        audit.record(execute, AuditEvent(AuditKind.GRANT_GIVEN, message.thread, message.author.id, what=what))
+
+
+def describe_grant(tool: str, subject: str) -> dict[str, str]:
+    """Return what the audit holds of a grant: a subject may contain anything, so its digest."""
+    return {"tool": tool} | ({"subject": audit.digest(subject)} if subject else {})
+
+
+def record_asked(execute: Execute, ask: Ask | Approve, conversation: str, run: int, who: str) -> None:
+    """Note in the audit that an approval was asked. Its digest is that of the exact call."""
+    row = conversations.find_conversation(execute, conversation) if isinstance(ask, Approve) else None
+    if row and isinstance(ask, Approve):
+        thread = Thread.parse(row.thread)
+        subject = audit.person_name(thread.channel, who) if who else ""
+        event = AuditEvent(AuditKind.APPROVAL_ASKED, thread, subject=subject, run=run, what={"call": ask.call_hash})
+        audit.record(execute, event)
+
+
+def _record_decision(execute: Execute, question: QuestionRow, answer: str, message: Message) -> None:
+    decision = _agent_answer(question, answer)
+    event = AuditEvent(
+        AuditKind.APPROVAL_ANSWERED,
+        message.thread,
+        message.author.id,
+        run=question.run,
+        what={"call": audit.digest(question.call)},
+        result=decision.lower() if decision in APPROVAL_OPTIONS else "other",
+    )
+    audit.record(execute, event)
+
+
+def can_click(
+    execute: Execute, access: AccessPolicy, conversation: str, click: Message, pending: Collection[Message]
+) -> bool | None:
+    """Return whether a click answers an open question: False if this person may not, None if nobody can any more.
+
+    `pending` are messages that no run has taken yet: one of them may answer the question.
+    """
+    questions = stored.unresolved_questions(execute, conversation)
+    may = _rights(execute, access)
+    bound = bind(questions, pending, _replies(execute, pending), may)
+    answered = {question.id for question, *_rest in bound.answers}
+    for question in questions:
+        if question.id == click.target and question.state == QuestionState.OPEN and question.id not in answered:
+            return may(question, click)
+    return None
+
+
+def _replies(execute: Execute, messages: Iterable[Message]) -> dict[str, str]:
+    """Return the keys of messages that reply to a question's own message, with the id of that question."""
+    return {
+        message.key: question
+        for message in messages
+        if message.reply_to
+        and message.kind is Kind.CHAT
+        and (question := sent_messages.question_of_message(execute, message.thread, message.reply_to))
+    }
+
+
+def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
+    """Return the answers with which the next turn resumes. Raises Damaged."""
+    return tuple(
+        Answer(question.id, _agent_answer(question, question.answer), question.answer_key)
+        for question in stored.unresolved_questions(execute, conversation)
+        if question.state == QuestionState.ANSWERED
+    )
+
+
+def has_open_question(execute: Execute, conversation: str) -> bool:
+    """Return whether a conversation waits for somebody's answer."""
+    unresolved = stored.unresolved_questions(execute, conversation)
+    return any(question.state == QuestionState.OPEN for question in unresolved)
+
+
+def attribute_request(
+    execute: Execute, conversation: str, messages: Sequence[Message]
+) -> tuple[Message, Collection[str]]:
+    """Return the message that a run of these messages replies to, and the people whose rights bound the run.
+
+    A run that takes answers also works for the people of the run that asked. Who decides about a call of another
+    person's request requests nothing: the run still belongs to that person.
+    """
+    first, authors = messages[0], {message.key: message.author.id for message in messages}
+    for question in stored.unresolved_questions(execute, conversation):
+        if question.answer_key in authors and (asking := runs.find_run(execute, question.run)):
+            if question.kind == QuestionKind.APPROVE and asking.requester != authors[question.answer_key]:
+                del authors[question.answer_key]
+                if first.key == question.answer_key:
+                    requester = asking.author
+                    first = replace(first, id=asking.reply_to, author=requester)
+            authors |= {person: person for person in runs.people_of(asking)}
+    others = filter(None, (person for message in messages for person in (message.resent_by, *message.bound_by)))
+    return first, [*authors.values(), *others]
+
+
+def _agent_answer(question: QuestionRow, answer: str) -> str:
+    """Return the answer as the agent knows it: the options of an approval were shown in a person's language."""
+    known = APPROVAL_OPTIONS if question.kind == QuestionKind.APPROVE else ()
+    return next((option for option in known if answer in every_translation(option)), answer)
+
+
+def replace_questions(
+    execute: Execute,
+    conversation: str,
+    asks: Sequence[Ask | Approve],
+    resumed: Collection[str],
+    *,
+    run: int,
+    home: Thread,
+    requester: Author,
+    now: float,
+) -> None:
+    """Store what a run asks at its end and close the rest. `resumed` are the ids that were answered before the run: if
+    it asks one of them again, that answer was not taken. What was answered during the run stays answered."""
+    known = {question.id: question for question in stored.unresolved_questions(execute, conversation)}
+    for id in known.keys() - {ask.id for ask in asks}:
+        stored.close_questions(execute, conversation, id)
+    for number, ask in enumerate(asks, 1):
+        old = known.get(ask.id)
+        if old and old.state == QuestionState.ANSWERED and ask.id not in resumed:
+            continue
+        shown = number if len(asks) > 1 else old.number if old else 0
+        columns = question_columns(ask, requester.id)
+        answerers = {name: getattr(old, name) for name in columns} if old else columns
+        stored.store_question(execute, ask, conversation, run=run, number=shown, answerers=answerers, now=now)
+        ask_elsewhere(execute, ask, home, old.run if old else run, requester, now)
+        if not old:
+            record_asked(execute, ask, conversation, run, columns["who"])
+
+
+def close_open_questions(execute: Execute, conversation: str, now: float) -> bool:
+    """Close what a conversation waits for; its next turn begins afresh. Returns whether it waited.
+
+    Nothing is closed while a turn works on an answer: the end of that turn decides.
+    """
+    if not conversations.stop_waiting(execute, conversation):
+        return False
+    stored.close_questions(execute, conversation)
+    if run := runs.latest_run(execute, conversation):
+        runs.finish_run(execute, run.id, RunState.STOPPED, now)
+    return True
+
+
+def close_expired_questions(execute: Execute, conversation: str, now: float) -> None:
+    """Answer the expired questions of a conversation with NO_ANSWER, say so, and let a turn resume. Raises Damaged."""
+    row, run = conversations.find_conversation(execute, conversation), runs.latest_run(execute, conversation)
+    for question in stored.unresolved_questions(execute, conversation):
+        if question.state != QuestionState.OPEN or question.until is None or question.until > now:
+            continue
+        key = f"expired:{question.id}:{question.run}"
+        stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now)
+        if row and question.kind == QuestionKind.APPROVE:
+            what = {"call": audit.digest(question.call)}
+            thread = Thread.parse(row.thread)
+            audit.record(execute, AuditEvent(AuditKind.APPROVAL_EXPIRED, thread, run=question.run, what=what))
+        if row and run:
+            nobody = run.author
+            thread = Thread.parse(row.thread)
+            click = Message(
+                thread, key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id, origin=Origin.SYSTEM
+            )
+            inbox.store_message(execute, click, conversation, ready=now, received=now)
+            with languages.speak_to(execute, thread, nobody):
+                outbox.enqueue_notice(execute, thread, _(EXPIRED, text=question.text), key=key, now=now)

@@ -1,0 +1,219 @@
+"""A running turn and its store-backed services: steering and tool ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from agent.blocks import NOTED_STEP, Failed, Step, command_hint
+from agent.context import CallNote, JudgedCall, LedgerEntry, Meter, T, Turn, UserInput
+from agent.messages import Kind, Message
+from bot.budgets.reservations import Budgets
+from bot.current import Current
+from bot.journey import claims
+from bot.journey.attachments import Attachments
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.feed import RunFeed
+from bot.journey.inbox import longest_wait
+from bot.storage import audit, tool_calls, usage
+from bot.storage import calls as judged_calls
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Database, Execute
+from bot.storage.usage import Payer
+from catalogue import _, ngettext, use_language
+from channels.base import Channel, Reply
+
+
+@dataclass(slots=True)
+class RunningTurn:
+    """A turn in progress. `stopped_by` and `suspending` say why its work was cancelled."""
+
+    job: ClaimedRun
+    reply: Reply
+    feed: RunFeed
+    started: float = field(default_factory=time.monotonic)
+    meter: Meter = field(default_factory=Meter)
+    work: asyncio.Task[None] | None = None
+    working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
+    has_unread: bool = False  # there may be messages that it has not read
+    stopped_by: str = ""
+    suspending: bool = False
+    _news: asyncio.Future[None] | None = None  # done when the next message arrives
+
+    def message_arrived(self, message: Message) -> None:
+        """Note a new message or click, and show at once that a message was received."""
+        if message.kind is Kind.CHAT:
+            self.has_unread = True
+            with use_language(self.job.language):
+                self.feed.publish(_noted_step(message, taken=False))
+        if self._news and not self._news.done():
+            self._news.set_result(None)
+
+    def next_message(self) -> asyncio.Future[None]:
+        """Return a future that is done when the next message or click arrives."""
+        if self._news is None or self._news.done():
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
+
+    def stop(self, by: str) -> None:
+        """Cancel the work for a person; its text so far stays."""
+        if not self.stopped_by and not self.suspending:
+            self.stopped_by = by
+            self._cancel()
+
+    def suspend(self) -> None:
+        """Cancel the work for a shutdown; a later process resumes it."""
+        if not self.stopped_by and not self.suspending:
+            self.suspending = True
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self.working and self.work is not None:
+            self.work.cancel()
+
+
+def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_seconds: float) -> Turn:
+    """Return what the agent must do for a run."""
+    return Turn(
+        conversation=job.conversation,
+        inputs=inputs,
+        model=job.model,
+        may_use_model=job.may_use_model,
+        effort=job.effort,
+        agent=job.agent,
+        worker=next((each.worker for each in job.messages if each.worker), ""),
+        answers=job.answers,
+        fresh=job.fresh,
+        merge_window_seconds=merge_window_seconds,
+    )
+
+
+class Account:
+    """The database as a running turn uses it: each commit also records usage and tool calls since the last one."""
+
+    def __init__(self, store: Database, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
+        self._store = store
+        self._budgets = budgets
+        self.payer = Payer(job.run, job.conversation, job.thread, job.payer)
+        self.meter = meter
+        self.notes: list[CallNote] = []  # for the audit
+        self.judged: list[JudgedCall] = []
+        meter.gate = budgets.gate(self.payer)
+
+    async def commit(self, work: Callable[[Execute], T]) -> T:
+        """Run `work` and record usage and tool calls since the last commit, in one transaction."""
+        await self._budgets.load_prices(self.meter.unrecorded)
+        calls, notes, judged = self.meter.take_unrecorded(), [*self.notes], [*self.judged]
+        self.notes.clear()
+        self.judged.clear()
+
+        def both(execute: Execute) -> T:
+            usage.record_calls(execute, self.payer, map(self._budgets.price, calls))
+            for note in notes:
+                audit.record(execute, self._event_of(note))
+            for call in judged:
+                judged_calls.add_call(execute, self.payer, call)
+            return work(execute)
+
+        try:
+            return await self._store.run(both)
+        except Exception:  # whatever the error: the next commit records them
+            self.meter.put_back(calls)
+            self.notes[:0] = notes
+            self.judged[:0] = judged
+            raise
+
+    def drop_unrecorded(self) -> None:
+        """Forget what the end of a run could not record; the log has it."""
+        self.meter.take_unrecorded()
+        self.notes.clear()
+        self.judged.clear()
+
+    def _event_of(self, note: CallNote) -> AuditEvent:
+        kind = AuditKind.TOOL_CALL if note.kind == "call" else AuditKind.TOOL_RESULT
+        what = {"tool": note.tool, "arguments": note.arguments, "approval": note.approval, "by": note.by}
+        what = {name: value for name, value in what.items() if value}
+        payer = self.payer
+        return AuditEvent(kind, payer.thread, payer.requester, run=payer.run, what=what, result=note.outcome)
+
+
+class StoredSteering:
+    """`agent.context.SteeringQueue` of one turn."""
+
+    def __init__(
+        self, account: Account, live: RunningTurn, uploads: Attachments, channel: Channel | None, current: Current
+    ) -> None:
+        self._account = account
+        self._current = current
+        self._live = live
+        self._uploads = uploads
+        self._channel = channel
+        self._longest_wait = longest_wait(current.limits)
+        self._inputs: dict[str, UserInput] = {}
+
+    async def take_unread(self) -> tuple[UserInput, ...]:
+        """Take new messages of the conversation into this run. Without any, the database is not read."""
+        if not self._live.has_unread:
+            return ()
+        self._live.has_unread = False
+        messages, waiting = await self._account.commit(
+            lambda execute: claims.take_steering(
+                execute, self._current.access, self._live.job, time.time(), self._longest_wait
+            )
+        )
+        self._live.has_unread = self._live.has_unread or waiting
+        for message in messages:
+            self._live.feed.publish(_noted_step(message, taken=True))
+        return tuple([await self._input(message) for message in messages])
+
+    async def note_taken(self, message: Message) -> UserInput:
+        """Show that a message was read, and return it with its files."""
+        self._live.feed.publish(_noted_step(message, taken=True))
+        return await self._input(message)
+
+    async def taken(self) -> tuple[UserInput, ...]:
+        """Return all that was taken into this run, also by an earlier attempt."""
+        messages = await self._account.commit(lambda execute: claims.steered_messages(execute, self._live.job))
+        return tuple([await self._input(message) for message in messages])
+
+    async def _input(self, message: Message) -> UserInput:
+        if message.key not in self._inputs:
+            self._inputs[message.key] = await self._uploads.make_input(self._channel, message)
+        return self._inputs[message.key]
+
+
+class StoredLedger:
+    """`agent.context.ToolLedger` of one conversation."""
+
+    def __init__(self, account: Account, conversation: str) -> None:
+        self._account = account
+        self._conversation = conversation
+
+    async def begin(self, call: str) -> LedgerEntry | None:
+        """Record that the call starts, unless it has started before."""
+        return await self._account.commit(partial(tool_calls.begin_call, conversation=self._conversation, call=call))
+
+    async def end(self, call: str, result: str) -> None:
+        """Record its result."""
+        await self._account.commit(
+            partial(tool_calls.record_result, conversation=self._conversation, call=call, result=result)
+        )
+
+
+def _noted_step(message: Message, *, taken: bool) -> Step:
+    words = " ".join(message.text.split()) or _("a file")
+    short = words if len(words) <= 60 else f"{words[:57]}…"
+    return Step(f"{NOTED_STEP}{message.key}", _("got it: {text}", text=short), "done" if taken else "running")
+
+
+def interrupted_failure(attempts: int) -> Failed:
+    """Return the failure of a run that interruptions ended so many times."""
+    what = ngettext(
+        "I was interrupted {n} time while I worked on this and gave up.",
+        "I was interrupted {n} times while I worked on this and gave up.",
+        attempts,
+    )
+    return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))

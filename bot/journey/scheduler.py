@@ -1,0 +1,182 @@
+"""Claim conversations that have work and run their turns, up to the limit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import Sequence
+
+from agent.blocks import Notice
+from agent.messages import Message, Thread
+from bot.current import Current
+from bot.journey import claims
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.inbox import longest_wait
+from bot.journey.running_turn import RunningTurn
+from bot.journey.turn_runner import TurnRunner
+from bot.service.background import run_forever
+from bot.storage import conversations, inbox
+from bot.storage.database import Database, Execute
+from bot.storage.wake_ups import Written
+from catalogue import ngettext, use_language
+from channels.base import Reply
+from channels.shared.background import BackgroundTasks
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0  # between looks without a wake-up
+QUEUE_NOTICE_SECONDS = 1.5  # how long a message waits for a free place before its reply says so
+
+
+class Scheduler:
+    """Claims conversations that have work and runs their turns."""
+
+    def __init__(self, store: Database, current: Current) -> None:
+        self._store = store
+        self._turns: TurnRunner
+        self._current = current
+        self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._live: dict[str, RunningTurn] = {}  # conversation → its latest turn
+        self._queued: dict[str, Reply] = {}  # queued conversation → the reply that says so
+        self._wake = store.listen(Written.MESSAGE)
+        self._closing = False
+        self._tasks = BackgroundTasks()
+        self._ready: float | None = None  # when the next unclaimed conversation is ready
+
+    # ------------------------------------------------------------ what others see
+
+    @property
+    def running_turns(self) -> Sequence[RunningTurn]:
+        """The turns in progress."""
+        return tuple(self._live.values())
+
+    def at(self, thread: Thread) -> list[RunningTurn]:
+        """Return the turns at an address (also of its older conversations)."""
+        return [live for live in self._live.values() if live.job.thread == thread]
+
+    @property
+    def _live_limit(self) -> int:
+        return self._current.limits.live_turns
+
+    @property
+    def _longest_wait(self) -> float:
+        return longest_wait(self._current.limits)
+
+    def arrived(self, accepted: Sequence[tuple[str, Message]]) -> None:
+        """Show messages that were stored to the running turn of their conversation."""
+        for conversation, message in accepted:
+            if live := self._live.get(conversation):
+                live.message_arrived(message)
+
+    def stop_run(self, run: int, by: str) -> None:
+        """Cancel the work of a run. The caller has recorded the stop."""
+        for live in self._live.values():
+            if live.job.run == run:
+                live.stop(by)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until no turn runs and no message is pending."""
+        while True:
+            if works := self._turn_tasks():
+                await asyncio.wait(works)
+            elif await self._store.run(_has_open_work):
+                await asyncio.sleep(0.02)  # it is claimed as soon as it is ready
+            else:
+                return
+
+    def _turn_tasks(self) -> list[asyncio.Task[None]]:
+        return [live.work for live in self._live.values() if live.work]
+
+    # ------------------------------------------------------------ the loop
+
+    async def serve(self, turns: TurnRunner) -> None:
+        """Claim and run until cancelled; the running turns are then suspended."""
+        self._turns = turns
+        try:
+            await run_forever("threads", self._claim_and_start)
+        finally:
+            self._closing = True
+            await self._tasks.cancel()
+
+    async def _claim_and_start(self) -> None:
+        self._wake.clear()
+        now = time.time()
+        free = 0 if self._closing else max(0, self._live_limit - len(self._live))
+        # A claim that a power failure undoes is made again. Whatever the turn records later also makes it durable.
+        jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free), durable=False)
+        for job in jobs:
+            self._start_turn(job)
+        if len(self._live) >= self._live_limit:
+            await self._tell_waiting(now)
+        await self._wait()
+
+    def _look(self, execute: Execute, now: float, free: int) -> tuple[list[ClaimedRun], float | None]:
+        """Claim up to `free` conversations; also return when the next unclaimed one is ready."""
+        jobs = claims.claim_conversations(execute, self._current.access, self._owner, now, self._longest_wait, free)
+        return jobs, conversations.earliest_ready(execute)
+
+    async def _wait(self) -> None:
+        """Wait for a wake-up, until the next message is ready, or for a while."""
+        seconds = LOOK_SECONDS if self._live else 5 * LOOK_SECONDS
+        if self._ready is not None and len(self._live) < self._live_limit:
+            seconds = min(seconds, max(0.0, self._ready - time.time()) + 0.002)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+
+    def _start_turn(self, job: ClaimedRun) -> None:
+        queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None
+        reply = queued or self._turns.make_reply(job)
+        live = RunningTurn(job, reply, self._turns.feed.begin_run(job.run, reply.show), has_unread=job.resumed)
+        self._live[job.conversation] = live
+        live.work = self._tasks.start(self._turns.run_turn(live), name=f"turn {job.run}")
+        live.work.add_done_callback(lambda task: self._turn_ended(live))
+
+    def _turn_ended(self, live: RunningTurn) -> None:
+        full = len(self._live) >= self._live_limit
+        if self._live.get(live.job.conversation) is live:  # else the next turn of its conversation has begun
+            del self._live[live.job.conversation]
+        if full:
+            self._wake.set()
+
+    async def _tell_waiting(self, now: float) -> None:
+        """Show the requesters who wait for a free place their position in the queue."""
+        jobs = await self._store.run(
+            lambda execute: claims.queue_conversations(
+                execute, self._current.access, now, self._longest_wait, QUEUE_NOTICE_SECONDS
+            )
+        )
+        for job in jobs:
+            reply = self._queued[job.conversation] = self._turns.make_reply(job)
+            with use_language(job.language):
+                sentence = ngettext(
+                    "I'm busy with {n} other conversation. You're number {place}; I'll start by myself.",
+                    "I'm busy with {n} other conversations. You're number {place}; I'll start by myself.",
+                    self._live_limit,
+                    place=len(self._queued),
+                )
+                reply.show(Notice("queue", sentence))
+
+    # ------------------------------------------------------------ the end
+
+    async def close(self, grace: float) -> None:
+        """Claim nothing new; let turns end for `grace` seconds, then suspend the rest (a restart resumes them)."""
+        self._closing = True
+        if works := self._turn_tasks():
+            await asyncio.wait(works, timeout=grace)
+        suspended = len(self._live)
+        for live in self._live.values():
+            live.suspend()
+        if works := self._turn_tasks():
+            await asyncio.wait(works, timeout=5.0)
+        for reply in self._queued.values():
+            await reply.close()
+        log.info("threads.closed suspended=%d", suspended)
+
+
+def _has_open_work(execute: Execute) -> bool:
+    return conversations.has_pending(execute) or bool(inbox.pending_commands(execute, 1))

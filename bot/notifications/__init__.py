@@ -1,0 +1,1 @@
+"""Pings outside of the answer: to a thread, a private chat, or a device."""

@@ -1,0 +1,65 @@
+"""The notification at the end of a run: an edit of the reply does not notify its requester."""
+
+from __future__ import annotations
+
+from agent.blocks import Final
+from bot.config.push import PushEvent
+from bot.current import Current
+from bot.journey.artifacts import Artifacts
+from bot.journey.claimed_run import ClaimedRun
+from bot.notifications.routing import Ping, route_ping
+from bot.rights import access
+from bot.schedules.turns import is_scheduled
+from bot.storage import people
+from bot.storage.database import Execute
+from bot.storage.states import RunState
+from catalogue import N_, _, format_duration, list_items
+from channels.base import Channel
+
+PING_TEXTS: dict[RunState, tuple[str, PushEvent]] = {
+    RunState.DONE: (N_("Done after {time}."), "done"),
+    RunState.WAITING: (N_("I need your answer to continue, after {time}."), "waiting"),
+    RunState.FAILED: (N_("This failed after {time}."), "failed"),
+}
+
+
+def make_ping(
+    execute: Execute,
+    current: Current,
+    channel: Channel | None,
+    job: ClaimedRun,
+    state: RunState,
+    collected: Artifacts,
+    now: float,
+) -> Final | None:
+    """After a long run, make a short new message for the requester, unless they want it elsewhere: then send it there.
+
+    The result of a scheduled run is a new message itself; it is a notification elsewhere only.
+    """
+    seconds, scheduled = now - job.started, is_scheduled(job)
+    after = access.notify_after(execute, job.thread.channel, job.requester, current.limits.notify_seconds)
+    if state is RunState.STOPPED or after is None or (seconds < after and not scheduled):
+        return None
+    took = format_duration(seconds)
+    text, event = PING_TEXTS[state]
+    without_words = _(text, time=took) if any(message.private for message in job.messages) else ""
+    if collected.files:
+        took = _("{time} ({files})", time=took, files=list_items(file.name for file in collected.files))
+    words = _(text, time=took)
+    elsewhere = _("“{title}”: {text}", title=job.title, text=words) if job.title else words
+    ping = Ping(
+        job.requester, job.thread, elsewhere, f"run:{job.run}", "schedule" if scheduled else event, without_words
+    )
+    if not route_ping(execute, current.config, ping, now) or scheduled or (channel and channel.limits.edits_notify):
+        return None
+    return Final(words, mention=job.requester)
+
+
+def remember_private_chat(execute: Execute, job: ClaimedRun) -> None:
+    """Store the private chat of a requester, where notifications and answers find them later."""
+    for message in job.messages:
+        if message.private and message.author.id == job.requester and message.is_by_person:
+            known = people.find_person(execute, job.thread.channel, job.requester)
+            if known is None or known.private_chat != job.thread.without_topic:
+                people.store_address(execute, message)
+            return

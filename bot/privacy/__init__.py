@@ -1,0 +1,1 @@
+"""What ends: retention, forgetting a person, exports of what is stored of them."""

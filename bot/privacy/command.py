@@ -1,0 +1,93 @@
+"""`/forget me`: asks the person, then enqueues the job that deletes what is stored of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.blocks import Ask, command_hint
+from agent.messages import Kind, Message, Thread
+from bot.commands.call import CommandCall
+from bot.rights.deeds import Decision
+from bot.storage import outbox
+from bot.storage.database import Execute
+from bot.storage.forgetting import PersonKey
+from bot.storage.jobs import enqueue_job, has_job
+from catalogue import N_, _, every_translation
+
+FORGET_PERSON_JOB = "forget_person"
+YES, NO = N_("Forget me"), N_("Keep everything")
+USAGE = N_("`{forget}` deletes what I have stored of you. I ask before I do it.")
+QUESTION = N_(
+    "Shall I forget you? I stop your work and delete your messages, our direct chats with their files, what I remember"
+    " of you, your schedules, your choices and what you allowed. In chats with others I delete your messages, my"
+    " answers to them and the files you sent, and I lose the thread of those conversations. Not deleted: what is on"
+    " this platform, what I said to others, files I made in chats with others, your role here, and the costs, whose"
+    " link to you ends within 32 days. The audit keeps a pseudonym. This cannot be undone."
+)
+KEPT = N_("I keep everything as it is.")
+BEGUN = N_("I'm forgetting you. I'll tell you when it's done.")
+UNDER_WAY = N_("I'm forgetting you already. I'll tell you when it's done.")
+LATELY = N_(
+    "I forgot you within the last 24 hours, and I do that once a day. Please ask me again tomorrow; until then I keep"
+    " what you wrote since."
+)
+LATELY_JOB = "forgotten"
+AGAIN_SECONDS = 86400.0
+
+
+def forget_command(call: CommandCall) -> str:
+    """Ask the person whether to forget them, or begin to."""
+    person = call.message.author
+    if refusal := _refuse_again(call, PersonKey(call.thread.channel, person.id)):
+        return refusal
+    match call.words.lower().split():
+        case ["me"]:
+            ask = Ask(f"{Decision.FORGETTING}{person.id}", _(QUESTION), (_(YES), _(NO)), free_text=False)
+            key = f"forget:{call.message.key}"
+            outbox.enqueue_notice(call.execute, call.thread, ask.question, key=key, now=call.now, asks=(ask,))
+            return ""
+        case ["me", "confirm"]:
+            chats = [call.thread] if call.message.private else []
+            enqueue_forgetting(call.execute, PersonKey(call.thread.channel, person.id), chats, call.thread, person.id)
+            return _(BEGUN)
+        case ["me", "keep"]:
+            return _(KEPT)
+    return _(USAGE, forget=command_hint("forget me"))
+
+
+def lately_key(person: PersonKey) -> str:
+    """Return the key of the job that remembers for a day that a person was forgotten, without their id."""
+    return f"{LATELY_JOB}:{hashlib.sha256(person.key.encode()).hexdigest()[:24]}"
+
+
+def _refuse_again(call: CommandCall, person: PersonKey) -> str:
+    """Return why not now, "" if nothing speaks against it: it is much work, once for each person and day."""
+    if not call.words.lower().startswith("me"):
+        return ""
+    if has_job(call.execute, f"{FORGET_PERSON_JOB}:{person.key}"):
+        return _(UNDER_WAY)
+    return _(LATELY) if has_job(call.execute, lately_key(person)) else ""
+
+
+def decision_command(click: Message) -> Message | None:
+    """Return the command that a press of the person themselves stands for; None for another's press."""
+    if click.target.removeprefix(Decision.FORGETTING) != click.author.id:
+        return None
+    verb = "confirm" if click.text in every_translation(YES) else "keep"
+    return replace(click, kind=Kind.COMMAND, text=f"forget me {verb}", target="")
+
+
+def enqueue_forgetting(
+    execute: Execute, person: PersonKey, chats: Sequence[Thread] = (), tell: Thread | None = None, by: str = ""
+) -> None:
+    """Enqueue the job. `chats` are direct chats of the person, `tell` is where its end is said, `by` who asked."""
+    payload = {
+        "channel": person.channel,
+        "person": person.id,
+        "chats": [*map(str, chats)],
+        "tell": str(tell) if tell else "",
+        "by": by,
+    }
+    enqueue_job(execute, key=f"{FORGET_PERSON_JOB}:{person.key}", kind=FORGET_PERSON_JOB, payload=payload)

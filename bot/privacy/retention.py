@@ -1,0 +1,84 @@
+"""Delete what is older than `keep_days`: finished rows, idle conversations, their checkpoints and folders.
+
+It works in small transactions, so that nothing waits for it. Open work is never deleted, however old.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from bot.current import Current
+from bot.rights.rates import counted_since
+from bot.service.data_dir import conversation_folder
+from bot.service.spool import sweep_spool
+from bot.storage import blanked, follow_ups, forgotten_accounts, retention
+from bot.storage.database import Database, StorageError
+from bot.storage.jobs import BackgroundJob
+from bot.storage.migrate import remove_upgrade_backups
+from bot.tasks.sandboxes import remove_task_folders
+from sandbox.disk.file_threads import run_file_work
+from sandbox.disk.folders import ConversationFolders
+
+log = logging.getLogger(__name__)
+
+RETENTION_JOB = "retention"
+ROUND_SECONDS = 3600.0  # between two rounds
+
+
+class Retention:
+    """Deletes what is too old. `forget` deletes the checkpoints of a conversation."""
+
+    def __init__(
+        self,
+        store: Database,
+        current: Current,
+        folders: ConversationFolders,
+        forget: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._folders = folders
+        self._current = current
+        self._data_dir = current.config.data_dir
+        self._forget = forget
+
+    async def run_job(self, _: BackgroundJob) -> None:
+        """Handle the recurring job."""
+        await self.round(time.time() - self._current.config.keep_days * 86400)
+
+    async def round(self, before: float) -> None:
+        """Delete everything that was finished before this unix time."""
+        rows = 0
+        for table in retention.FINISHED:
+            delete = partial(retention.delete_finished, table=table, before=before)
+            rows += await self._store.run_steps(delete)
+        unused = time.time() - retention.USAGE_SECONDS
+        await self._store.run(lambda execute: forgotten_accounts.end_forgotten_usage(execute, unused))
+        names = await self._store.run(partial(retention.end_names, before=before))
+        counted = counted_since(self._current, time.time())
+        await self._store.run(lambda execute: blanked.end_counts(execute, counted))
+        await self._store.run(lambda execute: follow_ups.end_forgotten(execute, time.time()))
+        await sweep_spool(self._store, self._data_dir)
+        await run_file_work(remove_upgrade_backups, self._data_dir, before)
+        conversations = failed = 0
+        while keys := await self._store.run(partial(retention.idle_conversations, before=before, skip=failed)):
+            for key in keys:
+                try:
+                    await self._forget(key)
+                    folder = conversation_folder(self._data_dir, key)
+                    await remove_task_folders(self._folders, folder)
+                    gone = await self._folders.remove_folder(folder)
+                except StorageError:
+                    raise
+                except Exception:  # the boundary of one conversation: the next round tries again
+                    log.exception("retention.kept conversation=%s", key)
+                    gone = False
+                if not gone:  # its row stays, so that the next round tries again
+                    failed += 1
+                    continue
+                await self._store.run(partial(retention.delete_conversation, key=key))
+                conversations += 1
+        if rows or conversations or names:
+            log.info("retention rows=%d conversations=%d names=%d", rows, conversations, names)

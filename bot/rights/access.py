@@ -1,0 +1,234 @@
+"""Access rules: who may talk, which role a person has where, and what that role lets them do.
+
+A role is looked up where something happens, in its transaction, so that a change holds from the next message, press and
+tool call on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from agent.messages import Message, Thread
+from bot.budgets.limits import StandingBudgets
+from bot.config.schema import AccessConfig, FollowUpLimits
+from bot.config.team import NOBODY, OPERATOR, OWNER, Right, RoleConfig, TeamConfig
+from bot.rights.deeds import Deed
+from bot.rights.inherited_roles import DIRECT_WORKSPACES, combine_roles
+from bot.storage import people, person_roles
+from bot.storage.database import Execute
+from bot.storage.people import PersonRow
+from bot.storage.person_roles import PersonRoleRow, chat_subject, person_subject
+from bot.storage.states import PairingState
+from bot.storage.watermarks import is_chat, is_workspace
+from catalogue import N_
+
+LOCAL_CHANNEL = "console"  # its person started the service
+
+CONFIGURED = N_("It comes from the configuration (`{setting}`).")
+GIVEN = N_("{by} gave it with `{command}`.")
+PAIRED = N_("It comes from pairing.")
+INHERITED = N_("In direct chats, it comes from your roles on all servers.")
+INHERITED_BY_ALL = N_("In direct chats, it comes from a role that everybody has on a server.")
+STARTED = N_("You have it because you use the terminal of the service.")
+BY_DEFAULT = N_("Everybody here has it.")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The role of a person in a place. `source` is the sentence that says where it comes from: the `setting`, or the
+    person `by` whom it was given. `personal` is False for a person who is let in because everybody there is."""
+
+    role: RoleConfig
+    source: str = ""
+    setting: str = ""
+    by: str = ""
+    personal: bool = True
+
+
+STRANGER = Standing(NOBODY)
+
+
+class AccessPolicy:
+    """The access rules of every channel, the roles, and the people whom pairing allowed."""
+
+    def __init__(
+        self,
+        rules: Mapping[str, AccessConfig],
+        team: TeamConfig | None = None,
+        budgets: StandingBudgets | None = None,
+        follow_ups: FollowUpLimits | None = None,
+    ) -> None:
+        self.follow_ups = follow_ups or FollowUpLimits()
+        self._rules = rules
+        self.budgets = budgets or StandingBudgets()
+        self.team = team or TeamConfig()
+        self.roles = self.team.all_roles()
+
+    def rules_for(self, channel: str) -> AccessConfig:
+        """Return the rules of one channel; the strictest where none are configured."""
+        return self._rules.get(channel, AccessConfig(pairing=False))
+
+    def may(self, execute: Execute, place: Thread, person: str, right: Right) -> bool:
+        """Return whether this person has the right in this place now."""
+        return right in self.role_of(execute, place, person).rights
+
+    def may_do(self, execute: Execute, place: Thread, person: str, deed: Deed) -> bool:
+        """Return whether this person has the right for a deed now: in this place, or where it reaches further."""
+        find = self.workspace_role_of if deed.is_beyond_chat else self.role_of
+        return deed.right is None or deed.right in find(execute, place, person).rights
+
+    def role_of(self, execute: Execute, place: Thread, person: str) -> RoleConfig:
+        """Return the role of a person in this place now; NOBODY for one who is not let in."""
+        return self.standing_of(execute, place, person).role
+
+    def workspace_role_of(self, execute: Execute, place: Thread, person: str) -> RoleConfig:
+        """Return the role of a person in the whole workspace: a role in one chat does not count."""
+        return self.role_of(execute, replace(place, chat="", topic=""), person)
+
+    def standing_of(self, execute: Execute, place: Thread, person: str) -> Standing:
+        """Return the role of a person in this place, and where it comes from. An assignment of the person decides
+        before one of the chat, and that before one of the workspace; of equal ones that of the configuration."""
+        if not person:
+            return STRANGER
+        rule, known = self.rules_for(place.channel), people.find_person(execute, place.channel, person)
+        mine, around = person_roles.subjects_of(place, person)
+        of_person, of_chat = person_subject(place.workspace, person), chat_subject(place.chat)
+        given = person_roles.find_roles(execute, place.channel, (of_person, of_chat))
+        configured = [self._configured(place.channel, subject) for subject in mine]
+        if own := next(filter(None, [*configured, self._given(given.get(of_person))]), None):
+            return own
+        if inherited := self._inherited(execute, place, person, known):
+            return inherited
+        if place.channel == LOCAL_CHANNEL and rule.open:
+            return Standing(OWNER, STARTED)
+        if known and known.operator:
+            return Standing(self.find_role(OPERATOR.name), PAIRED)
+        personal = person in rule.allow or bool(known and known.allowed == PairingState.ALLOWED)
+        if not (personal or rule.open or {place.chat, place.workspace} & {*rule.allow}):
+            return STRANGER
+        shared = [self._configured(place.channel, subject, personal=False) for subject in around]
+        shared.insert(1, self._given(given.get(of_chat)))
+        shared.append(self._inherited_by_all(execute, place))
+        standing = next(filter(None, shared), Standing(self._default, BY_DEFAULT))
+        return replace(standing, personal=personal)
+
+    def _inherited(self, execute: Execute, place: Thread, person: str, known: PersonRow | None) -> Standing | None:
+        """Return what a person's roles in all workspaces give them in a direct chat that belongs to none of them."""
+        if place.workspace != DIRECT_WORKSPACES.get(place.channel):
+            return None
+        roles = [role for _workspace, role in self._roles_elsewhere(execute, place.channel, person)]
+        if not roles:
+            return None
+        if known and known.operator:
+            roles.append(self.find_role(OPERATOR.name))
+        return Standing(combine_roles(roles, self._default), INHERITED)
+
+    def _inherited_by_all(self, execute: Execute, place: Thread) -> Standing | None:
+        """Return the strictest role that everybody has in some workspace, if it may less than the default role.
+
+        In a direct chat that belongs to no workspace, it holds for everybody: Fawn does not know who is in which one.
+        """
+        if place.workspace != DIRECT_WORKSPACES.get(place.channel):
+            return None
+        entries = self.rules_for(place.channel).roles
+        named = [(who, self.find_role(entry.role)) for entry in entries for who in entry.who]
+        roles = [
+            role for who, role in named if not role.covers(self._default) and is_workspace(execute, place.channel, who)
+        ]
+        return Standing(combine_roles(roles, self._default), INHERITED_BY_ALL) if roles else None
+
+    @property
+    def _default(self) -> RoleConfig:
+        return self.find_role(self.team.default_role)
+
+    def _roles_elsewhere(self, execute: Execute, channel: str, person: str) -> list[tuple[str, RoleConfig]]:
+        """Return a person's own roles by workspace; what the configuration says of one comes before `/access`."""
+        rows = person_roles.roles_of_person(execute, channel, person)
+        found = {row.workspace: self.find_role(row.role) for row in rows}
+        for entry in reversed(self.rules_for(channel).roles):
+            for who in entry.who:
+                workspace, slash, named = who.rpartition("/")
+                if slash and named == person and self._counts(execute, channel, workspace, entry.role):
+                    found[workspace] = self.find_role(entry.role)
+        return [*found.items()]
+
+    def _counts(self, execute: Execute, channel: str, id: str, role: str) -> bool:
+        """Return whether a role of a person is one in a workspace, and not in a chat. While nothing was heard of it, a
+        role that may less than the default one counts."""
+        if is_workspace(execute, channel, id):
+            return True
+        return not self.find_role(role).covers(self._default) and not is_chat(execute, channel, id)
+
+    def workspaces_where(self, execute: Execute, place: Thread, person: str, deed: Deed) -> list[str]:
+        """Return the workspaces in which a person may do this: that of the place; for a direct chat that belongs to
+        none, those in which they have such a role."""
+        if place.workspace != DIRECT_WORKSPACES.get(place.channel):
+            return [place.workspace] if self.may_do(execute, place, person, deed) else []
+        roles = self._roles_elsewhere(execute, place.channel, person)
+        found = [workspace for workspace, role in roles if deed.right in role.rights]
+        standing = self.standing_of(execute, replace(place, chat="", topic=""), person)
+        own = standing.source != INHERITED and deed.right in standing.role.rights
+        return [place.workspace, *found] if own else found
+
+    def configured_role(self, channel: str, subject: str) -> str:
+        """Return the name of the role that the configuration gives to exactly this subject; "" for none."""
+        found = self._configured(channel, subject)
+        return found.role.name if found else ""
+
+    def has_configured_owner(self) -> bool:
+        """Return whether the configuration names an owner."""
+        return any(entry.role == OWNER.name for rule in self._rules.values() for entry in rule.roles if entry.who)
+
+    def _configured(self, channel: str, subject: str, *, personal: bool = True) -> Standing | None:
+        rule, setting = self.rules_for(channel), f"channels.{channel}.access"
+        if name := next((entry.role for entry in rule.roles if subject in entry.who), ""):
+            return Standing(self.find_role(name), CONFIGURED, setting=f"{setting}.roles")
+        if personal and subject in rule.operators:
+            return Standing(self.find_role(OPERATOR.name), CONFIGURED, setting=f"{setting}.operators")
+        return None
+
+    def _given(self, row: PersonRoleRow | None) -> Standing | None:
+        return Standing(self.find_role(row.role), GIVEN, by=row.giver_name or row.giver) if row else None
+
+    def find_role(self, name: str) -> RoleConfig:
+        """Return the role of this name. One that does not exist any more has no rights."""
+        return self.roles.get(name) or RoleConfig(name)
+
+    def reachable_operators(self, execute: Execute, *, console: bool) -> list[PersonRow]:
+        """Return the operators whose private chat with the bot is known; the terminal's while its `console` is open."""
+        named = [(channel, id) for channel, rule in self._rules.items() for id in _people_in(rule)]
+        named += [(row.channel, row.person) for row in person_roles.list_roles(execute) if row.person]
+        found = [people.find_person(execute, *each) for each in named] + people.list_operators(execute)
+        if console and self.rules_for(LOCAL_CHANNEL).open:
+            found += people.list_people(execute, LOCAL_CHANNEL)
+        rows = {(row.channel, row.person): row for row in found if row}
+        return [
+            row
+            for row in rows.values()
+            if (chat := row.private_chat) and self.may(execute, chat, row.person, Right.OPERATE)
+        ]
+
+    def may_enter(self, execute: Execute, message: Message) -> bool:
+        """Return whether the author is let in here, with whatever role.
+
+        `allow` and roles name people; `allow` also chats and workspaces. A guest must be named, or the chat; a bot must
+        be named.
+        """
+        place, author = message.thread, message.author
+        standing, rule = self.standing_of(execute, place, author.id), self.rules_for(place.channel)
+        if standing is STRANGER or standing.personal:
+            return standing is not STRANGER
+        return not author.bot and (not author.guest or place.chat in rule.allow)
+
+
+def _people_in(rule: AccessConfig) -> list[str]:
+    """Return the ids of the people whom the rules of a channel name."""
+    return [*rule.operators, *(each.rpartition("/")[2] for entry in rule.roles for each in entry.who)]
+
+
+def notify_after(execute: Execute, channel: str, person: str, default: float) -> float | None:
+    """Return after how many seconds the end of a turn pings this person; None: never."""
+    known = people.find_person(execute, channel, person)
+    seconds = default if known is None or known.notify is None else known.notify
+    return seconds if seconds > 0 else None

@@ -1,0 +1,85 @@
+"""Build the agent of a configuration, with the services that its tools use."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.context import MakePreviewLink, ToolServices
+from agent.parsing.child import ParserProcess
+from agent.sections import AgentSettings
+from agent.skills.library import SkillLibrary
+from agent.web.addresses import AddressGuard
+from agent.web.fetcher import WebFetcher
+from agent.web.search import make_search
+from agent.web.settings import WebConfig
+from bot.config.schema import Config
+from bot.memory.service import is_enabled
+from bot.service.tool_names import check_tool_names
+from bot.skills.turns import open_library
+from bot.storage.database import Database
+
+if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
+    from agent.turn import Agent
+
+
+class AgentBuilder:
+    """Builds agents over one store of checkpoints and one kind of sandbox."""
+
+    def __init__(
+        self, checkpoints: Database, skills: SkillLibrary, preview: MakePreviewLink | None, *, runs_commands: bool
+    ) -> None:
+        self.parser = ParserProcess()  # of all agents and uploads
+        self._checkpoints = checkpoints
+        self._skills = skills
+        self._preview = preview
+        self._runs_commands = runs_commands
+
+    def _make_fetcher(self, web: WebConfig) -> WebFetcher:
+        guard = AddressGuard(hosts=web.hosts)
+        return WebFetcher(obeys_robots=web.robots, guard=guard, parser=self.parser, proxy=web.proxy)
+
+    async def build(self, config: Config) -> tuple[Agent, WebFetcher | None]:
+        """Return the agent, and what reads web pages if the configuration allows that. Raises AgentConfigError."""
+        from agent.factory import build_agent
+
+        await asyncio.to_thread(check_tool_names, config)
+        fetcher = self._make_fetcher(config.web) if config.web.fetch else None
+        services = ToolServices(
+            self._runs_commands,
+            self._preview,
+            self._skills,
+            config.skills.evolution,
+            is_enabled(config),
+            fetcher,
+            make_search(config.web.search, config.web.proxy),
+            config.schedules.per_person > 0,
+            config.tasks.per_thread > 0 and self._runs_commands,
+            self.parser,
+        )
+        settings = AgentSettings(
+            config.roles,
+            config.prompt,
+            config.context,
+            config.goal,
+            config.time_zone,
+            policies=config.policies,
+            subagents=config.subagents,
+            agents=config.agents,
+            external_agents=config.external_agents,
+            mcp=config.mcp,
+            data_dir=config.data_dir,
+            calls=config.limits.of_calls,
+        )
+        return await build_agent(config.models, settings, self._checkpoints, services), fetcher
+
+
+async def try_agent(config: Config, *, runs_commands: bool = True) -> None:
+    """Build the agent as the service does, without its data, and close it again. Raises AgentConfigError."""
+    with tempfile.TemporaryDirectory(prefix="fawn-check-") as folder:
+        async with Database(Path(folder) / "checkpoints.db") as checkpoints:
+            builder = AgentBuilder(checkpoints, open_library(config), None, runs_commands=runs_commands)
+            agent, _fetcher = await builder.build(config)
+            await agent.close()

@@ -1,0 +1,78 @@
+"""Run the channels: restart each one that fails, and isolate the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
+from bot.commands.registry import listed_commands
+from bot.service.background import run_forever
+from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receive
+
+log = logging.getLogger(__name__)
+
+Connect = Callable[[], AbstractAsyncContextManager[Channel]]
+
+
+class ChannelSupervisor:
+    """Connects every channel and listens. `channels` holds those that are connected."""
+
+    def __init__(
+        self,
+        connects: Mapping[str, Connect],
+        on_console_end: Callable[[], Awaitable[None]],
+        list_commands: Callable[[], Sequence[CommandInfo]] = listed_commands,
+    ) -> None:
+        self.channels: dict[str, Channel] = {}
+        self.names = tuple(connects)
+        self._connects = connects
+        self._on_console_end = on_console_end
+        self._list_commands = list_commands
+        self._listening: dict[str, asyncio.Task[None]] = {}
+        self._stopped = False
+
+    async def serve(self, receive: Receive, catch_up: CatchUpSource) -> None:
+        """Run until cancelled; the channels then disconnect."""
+        async with asyncio.TaskGroup() as group:
+            for name, connect in self._connects.items():
+                step = partial(self._run_channel, name, connect, receive, catch_up)
+                group.create_task(run_forever(f"channel {name}", step), name=f"channel {name}")
+
+    def stop_listening(self) -> None:
+        """Accept no more events. The channels stay connected, so that the last replies are delivered."""
+        self._stopped = True
+        for listening in self._listening.values():
+            listening.cancel()
+
+    async def _run_channel(self, name: str, connect: Connect, receive: Receive, catch_up: CatchUpSource) -> None:
+        async with connect() as channel:
+            listening = asyncio.create_task(channel.listen(receive, catch_up), name=f"listen {name}")
+            announcing = asyncio.create_task(self._announce(channel), name=f"announce {name}")
+            self.channels[name], self._listening[name] = channel, listening
+            if self._stopped:
+                listening.cancel()
+            try:
+                await asyncio.wait({listening})
+                if not self._stopped:
+                    await self._check_listening(name, listening)
+                await asyncio.Event().wait()  # stay connected until cancelled
+            finally:
+                del self.channels[name], self._listening[name]
+                listening.cancel()
+                announcing.cancel()
+
+    async def _announce(self, channel: Channel) -> None:
+        try:
+            await channel.announce(self._list_commands())
+        except ChannelError as error:  # the channel works without its list of commands
+            log.warning("channel.announce name=%s reason=%s", channel.name, error)
+
+    async def _check_listening(self, name: str, listening: asyncio.Task[None]) -> None:
+        """Raise the error that ended the channel. Only a console may end without one."""
+        if listening.cancelled() or (name != "console" and not listening.exception()):
+            raise ChannelError("the channel stopped listening")
+        listening.result()
+        await self._on_console_end()

@@ -96,6 +96,9 @@ async def test_two_keys_do_not_see_each_other(provider: SandboxProvider, tmp_pat
         await one.write(f"{WORKSPACE}/mine.txt", b"mine")
         with pytest.raises(SandboxFileError):
             await other.read(f"{WORKSPACE}/mine.txt")
+        if provider.runs_commands:
+            found = await other.run(ShellCommand("find / -name mine.txt 2>/dev/null; true"))
+            assert found.output == "", "nor anywhere else"
 
 
 async def test_the_key_may_be_any_text(provider: SandboxProvider, tmp_path: Path) -> None:

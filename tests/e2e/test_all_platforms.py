@@ -125,6 +125,24 @@ async def test_separately_sent_files_are_one_turn_despite_a_kill(service: AllPla
     ]
 
 
+async def test_a_search_quotes_its_chat_on_every_platform_and_on_discord_its_thread_only(service: AllPlatforms) -> None:
+    """On Discord a thread can be closed to members of its channel."""
+
+    async def visit(name: str) -> None:
+        rig = service.rigs[name]
+        rig.mutter(ask(text=f"the otter of {name} alone", id=f"p-{name}"))
+        await service.shows(name, f"the otter of {name} alone")
+        rig.mutter(ask(text=f"the otter of {name} in seven", id=f"s-{name}"), 7, mention=True)
+        await service.shows(name, f"the otter of {name} in seven", 7)
+        rig.mutter("!search otter", 9, mention=True)
+        shown = "\n".join(await service.shows(name, "otter", 9))
+        assert "alone" not in shown, name
+        if name == "discord":
+            assert "I found nothing in this thread" in shown
+
+    await asyncio.gather(*(visit(name) for name in service.rigs))
+
+
 # Case 61 of docs/cases.md
 async def test_a_failing_platform_does_not_affect_the_others(service: AllPlatforms) -> None:
     service.rigs["slack"].wire.fault("flood", "any", seconds=60, times=-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.e2e.conftest import Start
+from tests.e2e.test_audit import rows_of
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
@@ -166,6 +167,12 @@ async def test_a_used_up_budget_refuses_in_words_and_usage_shows_it(
     telegram.send("/usage team")
     await telegram.wait(JANE, "doesn't let you use /usage team")
     await service.quiet()
+    rows = await rows_of(service)
+    [refused] = [row for row in rows if row["kind"] == "budget.refused"]
+    assert (refused["who"], refused["result"]) == (f"telegram:{JANE}", "refused")
+    assert (refused["what"]["scope"], refused["what"]["period"]) == ("person", "day")
+    ended = {row["who"]: row["cost"] for row in rows if row["kind"] == "turn.ended" and row.get("cost")}
+    assert ended[f"telegram:{JANE}"] == first, "what the turn cost stands in the row of its end"
 
 
 async def test_the_team_s_usage_is_for_operators(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:

@@ -183,3 +183,19 @@ async def test_a_crash_keeps_the_order_and_captions_of_files(telegram: FakeTeleg
     await service.quiet()
     assert files(telegram) == ["b.csv", "a.csv"]
     assert [shown.text for shown in telegram.visible(JANE) if shown.by_bot and shown.file] == ["second", "first"]
+
+
+async def test_without_a_sandbox_nothing_is_run_and_no_document_is_parsed(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Documents are parsed in the sandbox only: without one the model gets the bytes of a table, and no command."""
+    service = await start(sandbox={"provider": "none"})
+    read = {"calls": [{"name": "read_file", "args": {"path": "/mnt/user-data/uploads/notes.ods"}}]}
+    telegram.send_document("notes.ods", b"PK\x03\x04 nothing", caption=ask(steps=[read], text="read it"))
+    await telegram.wait(JANE, "read it", seconds=15)
+    await service.quiet()
+    request = model.requests()[-1]
+    offered = {tool["function"]["name"] for tool in request.tools}
+    assert not offered & {"bash", "run_skill", "expose"}
+    [result] = [str(m["content"]) for m in request.messages if m["role"] == "tool"]
+    assert "its text is in" not in result, "no program has read it"

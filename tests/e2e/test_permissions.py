@@ -150,6 +150,8 @@ async def test_an_approval_expires_as_denied(telegram: FakeTelegram, model: Fake
     assert "did not approve this call: no answer in time" in results(model)[0]
     assert "answered or closed" in await toast(telegram, press(telegram, question, "Approve"))
     assert written(service) == []
+    code, text = await service.fawn("audit", "export", "--kind", "approval.expired")
+    assert (code, len(text.splitlines())) == (0, 1), text
 
 
 async def test_several_approvals_are_decided_one_by_one(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tarfile
+from collections import Counter
 from pathlib import Path
 
 from tests.e2e.conftest import Start
+from tests.e2e.test_audit import rows_of
 from tests.fakes.model import FakeModel
 from tests.fakes.push import serve_push
 from tests.fakes.server import until
@@ -120,6 +122,12 @@ async def test_pings_go_to_the_private_chat_to_bark_and_to_webhooks_and_wait_for
         await until(lambda: len(servers.hooks) > len(known), 10, "the webhook")
         [text] = [hook["data"]["text"] for id, hook in servers.hooks.items() if id not in known]
         assert re.fullmatch(r"Done after \d s\.", text), "no title of a direct chat"
+        await service.quiet()
+        pushed = await rows_of(service, "--kind", "push")
+        assert {(row["subject"], row["what"]["event"], row["result"]) for row in pushed} == {
+            (f"telegram:{JANE}", "done", "sent")
+        }
+        assert Counter(row["what"]["to"] for row in pushed) == {"own": 1, "target": len(servers.hooks)}
 
 
 async def test_the_key_of_a_bark_device_is_in_no_message_export_or_backup(

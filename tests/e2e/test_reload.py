@@ -94,6 +94,8 @@ async def test_sections_take_effect_with_the_next_turn(
     telegram.send("/agents poet")
     await telegram.wait(JANE, "the agent poet answers")
     assert service.log().splitlines()[-1].startswith('{"time')
+    [changed] = await rows_of(service, "--kind", "budget.changed")
+    assert changed["what"]["budgets"], "a digest of the new budgets"
     for section in ("models", "roles", "prompt", "permissions", "team", "web", "voice", "agents", "skills", "access"):
         assert section in outcome["changed"]
 

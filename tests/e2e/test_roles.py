@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.e2e.conftest import Start
+from tests.e2e.test_audit import rows_of
 from tests.e2e.test_permissions import asking, labels, press, results, toast, write, written
 from tests.fakes.model import Answer, FakeModel
 from tests.fakes.server import until
@@ -49,6 +50,10 @@ async def test_a_viewer_has_nobody_work_until_an_operator_gives_a_role(
     telegram.send("/access revoke 78")
     await telegram.wait(JANE, "Revoked. User78 (78) is viewer here from now on.")
     await service.quiet()
+    changed = await rows_of(service, "--kind", "access.changed")
+    assert [row["what"]["role"] for row in changed][:1] == ["member"]
+    assert {(row["who"], row["subject"]) for row in changed} == {(f"telegram:{JANE}", f"telegram:{EVE}")}
+    assert len(changed) == 2
     assert len([r for r in model.requests() if r.tools]) == 1
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.e2e.conftest import Start
+from tests.e2e.test_audit import rows_of
 from tests.e2e.test_console import Terminals, shows
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.model_script import text_of
@@ -72,6 +73,11 @@ async def test_work_is_proposed_in_words_confirmed_by_a_button_and_done_at_its_t
     assert service.rows("SELECT requester, conversation FROM runs ORDER BY id DESC LIMIT 1") == [
         (str(JANE), "schedule:1")
     ]
+    changed = await rows_of(service, "--kind", "schedule.changed")
+    assert {(row["what"]["schedule"], row["subject"]) for row in changed} == {(1, f"telegram:{JANE}")}
+    assert len({row["what"]["action"] for row in changed}) == len(changed) == 2, "proposed and confirmed"
+    [fired] = await rows_of(service, "--kind", "schedule.fired")
+    assert (fired["who"], fired["what"]["schedule"]) == (f"telegram:{JANE}", 1)
     telegram.send("/schedule history 1")
     await telegram.wait(JANE, "I don't know a schedule 1 here.")  # it has ended
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Start
+from tests.e2e.test_audit import rows_of
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
@@ -270,3 +271,18 @@ async def test_the_command_line_manages_skills_without_a_service(
     assert "fawn skills accept add-numbers" in words
     assert await service.fawn("skills", "accept", "add-numbers") == (0, "Installed add-numbers.\n")
     assert (await service.fawn("skills", "rollback", "add-numbers"))[0] == 0
+
+
+async def test_what_the_command_line_does_to_skills_has_rows_in_the_audit(start: Start) -> None:
+    service = await start(sandbox={"provider": "none"})
+    (service.folder / "add.skill").write_bytes(packed())
+    assert (await service.fawn("skills", "install", "add.skill"))[0] == 0
+    assert (await service.fawn("skills", "list"))[0] == 0
+    assert (await service.fawn("skills", "enable", "nothing"))[0] == 1
+    await service.stop()
+    assert (await service.fawn("skills", "disable", "add-numbers"))[0] == 0
+    rows = await rows_of(service, "--kind", "skill")
+    done = [("install", "done"), ("enable", "failed"), ("disable", "done")]
+    assert [(row["what"]["action"], row["result"]) for row in rows] == done
+    assert {row["what"]["via"] for row in rows} == {"command line"}
+    assert rows[2]["what"]["skill"] == "add-numbers"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Start
+from tests.e2e.test_audit import rows_of
 from tests.fakes.model import Answer, FakeModel, Request, ToolCall
 from tests.fakes.model_script import text_of
 from tests.fakes.server import until
@@ -55,6 +56,11 @@ async def test_a_command_outlives_its_turn_and_its_end_is_reported_with_its_outp
     await telegram.wait(JANE, "Trying again as task 2.")
     await telegram.wait(JANE, "❌ Background task 2 failed")
     assert states(service) == ["failed", "failed"]
+    await service.quiet()
+    changed = await rows_of(service, "--kind", "task.changed")
+    assert [(row["what"]["task"], row["result"]) for row in changed] == [
+        (1, "started"), (1, "failed"), (2, "started"), (2, "failed"),
+    ]  # fmt: skip
 
 
 async def test_a_killed_service_reports_a_lost_command_once_and_starts_a_queued_one_again(

@@ -49,6 +49,43 @@ ROWS = {  # a command that changes something → the kind of its row, and where 
         if action not in READING
     },
 }
+KINDS = {  # where a test drives what makes a row of the kind, and reads the row
+    AuditKind.SERVICE_STARTED: "tests/e2e/test_audit.py",
+    AuditKind.CONFIG_CHANGED: "tests/e2e/test_reload.py",
+    AuditKind.MESSAGE: "tests/e2e/test_audit.py",
+    AuditKind.TURN_ENDED: "tests/e2e/test_budgets.py",
+    AuditKind.TOOL_CALL: "tests/e2e/test_audit.py",
+    AuditKind.TOOL_RESULT: "tests/e2e/test_audit.py",
+    AuditKind.APPROVAL_ASKED: "tests/e2e/test_audit.py",
+    AuditKind.APPROVAL_ANSWERED: "tests/e2e/test_audit.py",
+    AuditKind.APPROVAL_EXPIRED: "tests/e2e/test_permissions.py",
+    AuditKind.GRANT_GIVEN: "tests/e2e/test_audit.py",
+    AuditKind.GRANT_REVOKED: "tests/e2e/test_audit.py",
+    AuditKind.COMMAND: "tests/e2e/test_audit.py",
+    AuditKind.CHOICE: "tests/e2e/test_audit.py",
+    AuditKind.SKILL: "tests/e2e/test_skills.py",
+    AuditKind.PAIRING_ASKED: "tests/e2e/test_audit.py",
+    AuditKind.PAIRING_ACCEPTED: "tests/unit/bot/test_deeds.py",
+    AuditKind.PAIRING_DECLINED: "tests/unit/bot/test_deeds.py",
+    AuditKind.PAIRING_REVOKED: "tests/unit/bot/test_deeds.py",
+    AuditKind.ACCESS_CHANGED: "tests/e2e/test_roles.py",
+    AuditKind.ACCESS_DENIED: "tests/e2e/test_audit.py",
+    AuditKind.BUDGET_REFUSED: "tests/e2e/test_budgets.py",
+    AuditKind.BUDGET_CHANGED: "tests/e2e/test_reload.py",
+    AuditKind.SCHEDULE_CHANGED: "tests/e2e/test_schedules.py",
+    AuditKind.SCHEDULE_FIRED: "tests/e2e/test_schedules.py",
+    AuditKind.TASK_CHANGED: "tests/e2e/test_tasks.py",
+    AuditKind.DELIVERY: "tests/e2e/test_audit.py",
+    AuditKind.DEAD_LETTER: "tests/unit/bot/test_inbox.py",
+    AuditKind.DEAD_REQUEUED: "tests/unit/bot/test_deeds.py",
+    AuditKind.DEAD_DROPPED: "tests/unit/bot/test_deeds.py",
+    AuditKind.PERSON_FORGOTTEN: "tests/unit/bot/test_audit_writers.py",
+    AuditKind.FEEDBACK: "tests/unit/bot/test_deeds.py",
+    AuditKind.PUSH: "tests/e2e/test_push.py",
+    AuditKind.BACKUP: "tests/unit/bot/test_deeds.py",
+    AuditKind.PERSON_OFFBOARDED: "tests/unit/bot/test_deeds.py",
+    AuditKind.PRUNED: "tests/unit/bot/test_audit_check.py",
+}
 READS = {
     "check", "status", "dead list", "pair list", "skills list", "skills diff", "mcp list", "export", "audit verify",
     "audit export", "audit head", "permissions try", "why", "help", "version", "completion", "slack manifest",
@@ -86,6 +123,14 @@ def test_a_test_reads_the_row_of_each_command(command: str) -> None:
     kind, path = ROWS[command]
     text = (ROOT / path).read_text("utf-8")
     assert str(kind) in text or kind.name in text
+
+
+@pytest.mark.parametrize("kind", AuditKind)
+def test_a_test_reads_a_row_of_each_kind(kind: AuditKind) -> None:
+    text = (ROOT / KINDS[kind]).read_text("utf-8")
+    family, _dot, _rest = kind.partition(".")
+    found = (f'"{kind}"', f"AuditKind.{kind.name}", f'f"{family}.{{', f'"kind":"{kind}"')
+    assert any(words in text for words in found), KINDS[kind]
 
 
 def test_the_operations_of_the_command_line_are_those_that_are_driven() -> None:

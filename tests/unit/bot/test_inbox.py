@@ -15,7 +15,7 @@ from agent.messages import ANYWHERE, Author, Kind, Message, Origin, Thread, Unre
 from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey.inbox import Accepted, Inbox
-from bot.storage import conversations
+from bot.storage import audit, conversations
 from bot.storage import people as stored_people
 from bot.storage.database import Database, Execute
 from bot.storage.feedback import FeedbackCounts, count_feedback
@@ -60,6 +60,8 @@ async def test_an_event_that_cannot_be_stored_does_not_block_others(store: Datab
 async def test_an_unreadable_event_becomes_one_dead_letter(store: Database) -> None:
     event = Unreadable("telegram", "u1", b"{}", "no date")
     assert await inbox(store).receive([event, event]) == [Receipt.IGNORED, Receipt.DUPLICATE]
+    rows = await store.run(lambda execute: audit.read_newest(execute, 9))
+    assert [b'"kind":"dead.letter"' in row.body for row in rows] == [True]
 
 
 async def test_unknown_people_get_one_code_and_groups_none(store: Database) -> None:

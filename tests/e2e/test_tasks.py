@@ -58,7 +58,7 @@ async def test_a_command_outlives_its_turn_and_its_end_is_reported_with_its_outp
     assert states(service) == ["failed", "failed"]
     await service.quiet()
     changed = await rows_of(service, "--kind", "task.changed")
-    assert [(row["what"]["task"], row["result"]) for row in changed] == [
+    assert [(row["what"]["id"], row["result"]) for row in changed] == [
         (1, "started"), (1, "failed"), (2, "started"), (2, "failed"),
     ]  # fmt: skip
 

@@ -1,4 +1,8 @@
-"""Log each tool call with its arguments: what the agent did, for the operator. Note its outcome for the audit."""
+"""Log each tool call: what the agent did, for the operator. Note its outcome for the audit.
+
+Arguments are people's words in the model's mouth, so only the level `debug` shows them: the log is not searched when
+somebody is forgotten. `fawn export` shows what was called with which arguments.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +32,19 @@ class ToolLogPolicy:
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the tool between two lines of the log."""
         name, began = request.tool_call["name"], time.monotonic()
-        log.info("tool.begin tool=%s arguments=%s", name, loggable_arguments(request.tool_call["args"]))
+        arguments = request.tool_call["args"]
+        log.info("tool.begin tool=%s characters=%d", name, sum(map(_size, arguments.values())))
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("tool.arguments tool=%s arguments=%s", name, loggable_arguments(arguments))
         result = await handler(request)
         status = result.status if isinstance(result, ToolMessage) else "success"
         log.info("tool.end tool=%s status=%s seconds=%.1f", name, status, time.monotonic() - began)
         turn_context_of(request).notes.append(CallNote("result", name if request.tool else "", status))
         return result
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str) else len(orjson.dumps(value, default=str))
 
 
 def loggable_arguments(arguments: dict[str, Any]) -> str:

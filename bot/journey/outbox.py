@@ -288,7 +288,8 @@ class Outbox:
     async def _bury_item(self, item: OutboxItem, error: Exception) -> None:
         """Give a row up: it becomes a dead letter, and its chat is notified once, unless the chat is gone."""
         await self._drop_live(item)
-        log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, error)
+        reason = "; ".join(error.reasons.values()) if isinstance(error, FilesRefused) else error  # no names of files
+        log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, reason)
         reason = str(error) or type(error).__name__
         if isinstance(error, ChatGone):
             await self._end_item(item, OutboxState.DROPPED, reason)

@@ -40,6 +40,10 @@ def found_in(data: Path, words: tuple[str, ...]) -> dict[str, list[str]]:
     return found
 
 
+def lines_with(word: str, text: str) -> list[str]:
+    return [line for line in text.lower().splitlines() if word in line]
+
+
 def picture() -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (60, 40), "red").save(file, "PNG")
@@ -129,6 +133,7 @@ async def test_thirty_marks_of_a_person_by_every_path_are_gone_from_every_file(
     await forget(telegram, service)
     await service.stop()
     assert found_in(service.data, MARKS) == {}
+    assert {mark: lines for mark in MARKS if (lines := lines_with(mark, service.log()))} == {}, "nor were they logged"
     assert not [path for path in service.data.glob("spool/*") if path.name.startswith("export")]
     assert not [*service.data.glob("threads/*/workspace/.pictures/*")]
     kept = str(service.rows("SELECT payload FROM inbox"))

@@ -31,13 +31,15 @@ from tests.unit.agent.test_resume import call, end, script
 # ---------------------------------------------------------------- the log
 
 
-async def test_each_tool_call_is_logged_with_its_arguments(
-    bench: Bench, model: FakeModel, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+async def test_each_tool_call_is_logged_and_its_arguments_for_debugging_only(
+    bench: Bench, model: FakeModel, caplog: pytest.LogCaptureFixture, level: int
 ) -> None:
-    caplog.set_level(logging.INFO, "agent")
+    caplog.set_level(level, "agent")
     await bench.run(say(script([call("look", text="a"), call("broken", kind="sandbox")])))
     lines = [record.getMessage() for record in caplog.records if record.name == "agent.policies.tool_log"]
-    assert 'tool.begin tool=look arguments={"text":"a"}' in lines
+    assert "tool.begin tool=look characters=1" in lines
+    assert ('tool.arguments tool=look arguments={"text":"a"}' in lines) == (level == logging.DEBUG)
     ends = {line.partition(" seconds=")[0] for line in lines if line.startswith("tool.end")}
     assert ends == {"tool.end tool=look status=success", "tool.end tool=broken status=error"}
 

@@ -19,6 +19,7 @@ from agent.expected_cost import CostHistory
 from agent.exposure import Exposure
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.messages import Message
+from agent.outcomes import CallOutcome
 from agent.parsing.child import ParserProcess
 from agent.permissions.reach import Reach
 from agent.permissions.rules import GRANTED, Judgement, PermissionGate, RulePermissions, ToolUse
@@ -170,13 +171,16 @@ class ToolLedger(Protocol):
 class Meter:
     """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`.
 
-    `gate` are the budgets that apply; None: no budget is configured. The root knows the `conversation` of its turn.
+    `gate` are the budgets that apply; None: no budget is configured. The root knows the `conversation` of its turn, the
+    calls that were `made`, and the `outcomes` of all calls of tools and skills and of the failed ones of models.
     """
 
     total: Usage = field(default_factory=Usage)
     whole: Meter | None = None
     gate: SpendingGate | None = None
     conversation: str = ""
+    made: list[ModelCall] = field(default_factory=list)
+    outcomes: list[CallOutcome] = field(default_factory=list)
     _unrecorded: list[ModelCall] = field(default_factory=list, init=False)
 
     @property
@@ -191,13 +195,19 @@ class Meter:
         self.total = Usage(**sums, calls=self.total.calls + 1)
         if self.whole:
             self.whole.add(call, recorded=recorded)
-        elif not recorded:
+            return
+        self.made.append(call)
+        if not recorded:
             self._unrecorded.append(call)
 
     @property
     def unrecorded(self) -> Sequence[ModelCall]:
         """The calls that `take_unrecorded` would return."""
         return tuple(self._unrecorded)
+
+    def note(self, outcome: CallOutcome) -> None:
+        """Keep how a call ended."""
+        self.root.outcomes.append(outcome)
 
     def take_unrecorded(self) -> list[ModelCall]:
         """Return the calls since the last call of this method; the caller records them."""

@@ -14,13 +14,21 @@ from langchain_core.messages.ai import UsageMetadata
 from langgraph.constants import TAG_NOSTREAM
 
 from agent.context import Meter
-from agent.models.errors import BudgetExceeded, ModelFailure, UnreadableAnswer, classify_error, is_charged
+from agent.models.errors import (
+    BudgetExceeded,
+    ModelFailure,
+    UnreadableAnswer,
+    classify_error,
+    error_class,
+    is_charged,
+)
 from agent.models.loader import LoadedModel
 from agent.models.reasoning import ThinkingOpenAI
 from agent.models.received import ReceivedOutput, count_into
 from agent.models.traffic import model_call
 from agent.models.whole_calls import show_refusal
-from agent.spending import LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
+from agent.outcomes import CallOutcome, Used
+from agent.spending import LEAD, TURN, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
 from agent.text_cleaning import clean_message
 
 log = logging.getLogger(__name__)
@@ -37,7 +45,7 @@ async def call_model(
     answer_of: Callable[[R], AIMessage],
     input_tokens: Callable[[], int],
     *,
-    kind: str = "turn",
+    kind: str = TURN,
     agent: str = LEAD,
 ) -> R:
     """Return what `ask` returns; its answer is cleaned in place and counted. `input_tokens` makes an estimate.
@@ -52,8 +60,13 @@ async def call_model(
     began, received = time.monotonic(), ReceivedOutput()
 
     async def answer() -> tuple[R, ModelCall]:
-        with count_into(received):
-            result = await _read_answer(ask)
+        try:
+            with count_into(received):
+                result = await _read_answer(ask)
+        except Exception as error:  # one that was stopped did not fail
+            seconds, role = time.monotonic() - began, agent if kind == TURN else kind
+            meter.note(CallOutcome(Used.MODEL, planned.model, role, error_class(error), seconds, is_charged(error)))
+            raise
         message = answer_of(result)
         call = _record_answer(message, model, began, kind, agent)
         if held and not (call.input or call.output):  # the provider does not count

@@ -19,6 +19,7 @@ from langchain_core.exceptions import ContextOverflowError, ModelConnectionError
 from agent.blocks import Failed, command_hint
 from agent.models.http_transport import StreamBroke
 from agent.models.openai_events import BrokenStream, ErrorBody, StrangeBody
+from agent.outcomes import CallError
 from agent.spending import Refusal
 from catalogue import N_, _, join_sentences
 
@@ -126,6 +127,24 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
             return ErrorVerdict("retry", _("My model reported an error."), _try_later())
         return ErrorVerdict("fail", _("My model reported an error."), _tell_operator())
     return None
+
+
+def error_class(error: Exception) -> CallError:
+    """Return why a model call failed, in one of a few words."""
+    verdict, status = classify_error(error), _http_status(error)
+    if verdict is None:
+        return CallError.FAULT
+    if verdict.action == "shorten":
+        return CallError.TOO_LONG
+    if isinstance(error, UnreadableAnswer | StrangeBody):
+        return CallError.UNREADABLE
+    if isinstance(error, (*TIMEOUT_ERRORS, ModelTimeoutError)):
+        return CallError.TIMEOUT
+    if verdict.action == "fail":
+        return CallError.REFUSED
+    if status is not None and status >= 400:
+        return CallError.RATE if status in BUSY_STATUSES else CallError.SERVER
+    return CallError.NETWORK if isinstance(error, (*NETWORK_ERRORS, ModelConnectionError)) else CallError.SERVER
 
 
 def is_charged(error: BaseException) -> bool:

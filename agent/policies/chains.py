@@ -19,6 +19,7 @@ from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
 from agent.policies.mcp import McpPolicy
 from agent.policies.memory import MemoryPolicy
+from agent.policies.outcomes import OutcomePolicy
 from agent.policies.pictures import PicturePolicy
 from agent.policies.plan_mode import PlanModePolicy
 from agent.policies.rate_limit import RateLimitPolicy
@@ -100,6 +101,7 @@ def worker_policies(
             RateLimitPolicy(),  # a call that is refused again and again is a loop
             ToolLogPolicy(),
             ToolErrorPolicy(),
+            OutcomePolicy(),  # sees the exceptions
         ),
     )
     return place_policies(chain, settings.policies)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bot.admin.local_checks import judge_disk
 from bot.current import Current
 from bot.journey.scheduler import Scheduler
+from bot.outcomes.proposals import model_proposals
 from bot.service.version import VERSION
 from bot.storage import conversations, outbox, people
 from bot.storage.database import Database, Execute
@@ -132,6 +133,9 @@ class ServiceStatus:
             "sandbox": _(SANDBOX, description=self.sandbox),
             "channels": channels,
             "live": len(self._scheduler.running_turns),
+            "proposals": await self._store.run(
+                lambda execute: model_proposals(execute, self._current.config, time.time()), durable=False
+            ),
             **counts,
         }
 

@@ -8,6 +8,7 @@ from agent.blocks import command_hint
 from agent.models.presets import effort_names
 from agent.near_misses import closest_name, split_name
 from bot.commands.call import CommandCall
+from bot.outcomes.texts import describe_models
 from bot.storage import agents, conversations
 from bot.storage.audit import AuditKind
 from catalogue import _, join_sentences, list_items
@@ -19,7 +20,7 @@ def model_command(call: CommandCall) -> str:
     """Show which model answers here, or choose it: `NAME`, `NAME EFFORT`, `EFFORT` or `default`."""
     words, models = call.words.split(), call.current.models
     if not words:
-        return f"{_describe_choice(call)}\n\n{models_command(call)}"
+        return f"{_describe_choice(call)}\n\n{_list_models(call)}"
     if words == [DEFAULT] and DEFAULT not in models:
         conversations.choose_model(call.execute, call.conversation, "", "")
         call.record(AuditKind.CHOICE, {"model": DEFAULT})
@@ -51,7 +52,11 @@ def model_command(call: CommandCall) -> str:
 
 
 def models_command(call: CommandCall) -> str:
-    """List the models and their efforts."""
+    """List the models and their efforts, and say how they did."""
+    return "\n\n".join(filter(None, [_list_models(call), describe_models(call)]))
+
+
+def _list_models(call: CommandCall) -> str:
     chosen = _model_here(call)
     lines = [
         _("`{name}` ({label}, in use here)", name=name, label=label) if name == chosen else f"`{name}` ({label})"
@@ -88,7 +93,7 @@ def _unknown_model(call: CommandCall, name: str) -> str:
     unknown = _("I have no model `{name}`.", name=name)
     if close := closest_name(name, call.current.models):
         unknown = join_sentences(unknown, _("Did you mean `{name}`?", name=close))
-    return f"{unknown}\n\n{models_command(call)}"
+    return f"{unknown}\n\n{_list_models(call)}"
 
 
 def _unknown_effort(call: CommandCall, name: str, effort: str) -> str:

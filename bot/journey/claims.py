@@ -33,13 +33,13 @@ from bot.storage import (
     runs,
     sent_messages,
     tool_calls,
-    usage,
 )
 from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
+from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
 from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
 from catalogue import N_, _
@@ -315,8 +315,8 @@ def steered_messages(execute: Execute, job: ClaimedRun) -> list[Message]:
     return list(merge_bundles([row for row in rows if row.steered and row.state in kept]).values())
 
 
-def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float) -> None:
-    """Record the end of a run and release its conversation.
+def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float) -> Sequence[RequestPart]:
+    """Record the end of a run and release its conversation; return the model calls of its request.
 
     Raises ClaimLost, which undoes the transaction, when another worker has claimed the conversation.
     """
@@ -334,12 +334,14 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
             execute, job.conversation, ending.asks, answered, run=job.run, home=home, requester=requester, now=now
         )
     runs.finish_run(execute, job.run, ending.state, now)
-    used = usage.usage_of_run(execute, job.run)
+    parts = request_parts(execute, job.run, job.conversation)
+    used = usage_of_run(parts)
     what = {"attempt": job.attempt, "input": used.input, "output": used.output, "calls": used.calls}
     event = AuditEvent(AuditKind.TURN_ENDED, job.thread, job.requester, run=job.run, what=what, result=ending.state)
-    event = replace(event, cost=usage.spent(execute, "turn", str(job.run), 0.0).cost)
+    event = replace(event, cost=sum(part.cost for part in parts if part.this))
     audit.record(execute, event)
     tool_calls.forget_calls(execute, job.conversation)
+    return parts
 
 
 def suspend_run(execute: Execute, job: ClaimedRun) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from agent.messages import Thread
 from bot.budgets.reservations import Budgets
+from bot.outcomes.recording import record_job
 from bot.service.jobs import Effect
 from bot.storage import conversations, runs, usage
 from bot.storage.conversations import ConversationRow
@@ -44,6 +46,7 @@ async def make_title(budgets: Budgets, job: BackgroundJob) -> Effect:
 
     def record(execute: Execute) -> None:
         usage.record_calls(execute, payer, map(budgets.price, calls))
+        record_job(execute, map(budgets.price, meter.made), meter.outcomes, time.time())
         if conversations.set_title(execute, conversation, title) and conversations.is_first_conversation(conversation):
             payload = {"conversation": conversation, "title": title}
             enqueue_job(execute, key=f"{SHOW_TITLE_JOB}:{conversation}", kind=SHOW_TITLE_JOB, payload=payload)

@@ -38,6 +38,7 @@ from bot.journey.turn_state import RunResult, TurnState
 from bot.journey.upload_details import UploadInspector
 from bot.memory.service import MemoryService
 from bot.notifications.run_pings import make_ping, remember_private_chat
+from bot.outcomes.recording import record_part, record_run
 from bot.rights.permissions import TurnPermissions
 from bot.rights.rates import ToolAndMessageRates
 from bot.schedules.turns import TurnSchedules, is_scheduled, is_silent
@@ -46,10 +47,11 @@ from bot.service.data_dir import conversation_folder
 from bot.service.log import run_var, thread_var
 from bot.service.spool import run_folder
 from bot.skills.turns import add_skills
-from bot.storage import conversations, outbox, outputs, usage
+from bot.storage import conversations, outbox, outputs
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.plan_holds import release_ended
+from bot.storage.request_costs import usage_of_run
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.tasks.runner import CommandTasks
@@ -225,8 +227,14 @@ class TurnRunner:
                 await work.task_sandboxes.remove(leftovers=live.job.resumed)
 
     async def _suspend(self, job: ClaimedRun, work: TurnState) -> None:
+        noted = [*work.account.meter.outcomes]
+
+        def suspend(execute: Execute) -> None:
+            claims.suspend_run(execute, job)
+            record_part(execute, noted, time.time())
+
         try:
-            await work.account.commit(lambda execute: claims.suspend_run(execute, job))
+            await work.account.commit(suspend)
         except StorageError as error:  # a restart then counts this attempt; nothing else is lost
             log.warning("turn.not_suspended reason=%s", error)
         log.info("turn.suspended")
@@ -297,14 +305,15 @@ class TurnRunner:
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
+        noted, named = [*live.meter.outcomes], {each.skill for each in job.messages if each.skill}
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
-            claims.finish_run(execute, job, ending, now)
+            parts = claims.finish_run(execute, job, ending, now)
+            used = usage_of_run(parts)
             release_ended(execute)
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
-            used = usage.usage_of_run(execute, job.run)
             final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
             rows = [] if is_silent(job, work.view, collected) else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
@@ -318,6 +327,7 @@ class TurnRunner:
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
             self._memory.record_turn(execute, job, work.memory, end.final.text, now)
+            record_run(execute, job.run, parts, ending.state, noted, named, now)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
             return items, used
 

@@ -23,6 +23,7 @@ from bot.journey import claims
 from bot.journey.claimed_run import ClaimedRun
 from bot.memory.facts import NewFact, place_of, statement_of, store_fact
 from bot.memory.turn import TurnMemory
+from bot.outcomes.recording import record_job
 from bot.service.jobs import Effect
 from bot.storage import inbox, people, transcripts, usage
 from bot.storage import memory as stored
@@ -142,6 +143,7 @@ class MemoryService:
         def record(execute: Execute) -> None:
             still_queued = [stored.remove_queued(execute, each) for each in reading.queued]
             usage.record_calls(execute, payer, map(self._budgets.price, calls))
+            record_job(execute, map(self._budgets.price, meter.made), meter.outcomes, time.time())
             if all(still_queued) and people.allows_memory(execute, reading.place.thread.channel, owner):
                 store_facts(execute, reading, facts)
             if rest := stored.queued_runs(execute, account, owner, 1):
@@ -197,6 +199,7 @@ class MemoryService:
 
         def record(execute: Execute) -> None:
             usage.record_calls(execute, payer, map(self._budgets.price, calls))
+            record_job(execute, map(self._budgets.price, meter.made), meter.outcomes, time.time())
             store_vectors(execute, model, rows)
 
         await self._store.run(record)

@@ -12,6 +12,7 @@ from bot.commands.call import CommandCall
 from bot.commands.work import describe_waiting, start_over_hint
 from bot.config.schema import Config
 from bot.config.team import RoleConfig
+from bot.outcomes.texts import describe_skills
 from bot.rights import deeds
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
@@ -26,7 +27,7 @@ LINES = {
     SkillState.DISABLED: N_("- `{name}` (installed but disabled): {description}"),
     SkillState.CHANGED: N_("- `{name}` (disabled, because its files changed): {description}"),
 }
-SKILLS_WORDS = "enable | disable | diff | accept | rollback NAME, install URL"
+SKILLS_WORDS = "stats | enable | disable | diff | accept | rollback NAME, install URL"
 
 
 def allowed_skills(config: Config, agent: str, role: RoleConfig) -> tuple[str, ...]:
@@ -42,6 +43,8 @@ def skills_command(call: CommandCall) -> str:
     action, *words = call.words.split()[:3] or [""]
     if not action:
         return _describe_skills(call)
+    if action == "stats":
+        return describe_skills(call, _shown_skills(call))
     if not call.may(deeds.CHANGE_SKILLS):
         return call.refuse("skills", deeds.CHANGE_SKILLS)
     if action == "install" and (words or call.message.attachments):
@@ -52,20 +55,27 @@ def skills_command(call: CommandCall) -> str:
         return ""
     return _(
         "Use `{install}`, or send it with an archive. `{enable}`, `{disable}`, `{diff}`, `{accept}` and `{rollback}`"
-        " change an installed skill.",
+        " change an installed skill. `{stats}` says how they did.",
         install=command_hint("skills install https://host/repository"),
         enable=command_hint("skills enable NAME"),
         disable=command_hint("skills disable NAME"),
         diff=command_hint("skills diff NAME"),
         accept=command_hint("skills accept NAME"),
         rollback=command_hint("skills rollback NAME"),
+        stats=command_hint("skills stats"),
     )
+
+
+def _shown_skills(call: CommandCall) -> dict[str, InstalledSkill]:
+    """Return the skills that the person may use here, by name."""
+    current = call.current.skills.current if call.current.skills else SkillSet()
+    allow = allowed_skills(call.current.config, call.here.agent, call.role)
+    return {name: each for name, each in current.skills.items() if not allow or name in allow}
 
 
 def _describe_skills(call: CommandCall) -> str:
     current = call.current.skills.current if call.current.skills else SkillSet()
-    allow = allowed_skills(call.current.config, call.here.agent, call.role)
-    shown = [each for name, each in current.skills.items() if not allow or name in allow]
+    shown = [*_shown_skills(call).values()]
     if not shown and not current.faults:
         return _("I have no skills.")
     lines = [_("Skills:"), *(_describe_skill(each) for each in shown)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.messages import Author
+from bot.storage import outcomes
 from bot.storage.database import Execute
 from bot.storage.rows import read_row, read_rows
 from catalogue import _
@@ -37,20 +38,36 @@ class FeedbackCounts:
 
 def record_feedback(execute: Execute, run: int, author: Author, value: str, at: float) -> None:
     """Record what a person thinks of a run's answer, unless they have said something later."""
+    before = _value_of(execute, run, author)
     execute(
         "INSERT INTO feedback(run, person, name, value, at) VALUES (:run, :person, :name, :value, :at)"
         " ON CONFLICT(run, person) DO UPDATE SET name=excluded.name, value=excluded.value, at=excluded.at"
         " WHERE excluded.at>=feedback.at",
         {"run": run, "person": author.id, "name": author.name, "value": VALUES[value], "at": at},
     )
+    _count_change(execute, run, before, _value_of(execute, run, author))
 
 
 def remove_feedback(execute: Execute, run: int, author: Author, value: str, at: float) -> None:
     """Record that a person took this feedback back. The row stays, so that a repeated event does not restore it."""
+    before = _value_of(execute, run, author)
     execute(
         "UPDATE feedback SET value=0, at=:at WHERE run=:run AND person=:person AND value=:value AND at<=:at",
         {"run": run, "person": author.id, "value": VALUES[value], "at": at},
     )
+    _count_change(execute, run, before, _value_of(execute, run, author))
+
+
+def _value_of(execute: Execute, run: int, author: Author) -> int:
+    sql = "SELECT value FROM feedback WHERE run=:run AND person=:person"
+    rows = execute(sql, {"run": run, "person": author.id})
+    return int(rows[0]["value"]) if rows else 0
+
+
+def _count_change(execute: Execute, run: int, before: int, after: int) -> None:
+    """Count the thumb, or its end, for the models, tools and skills of the run."""
+    if before != after:
+        outcomes.count_thumbs(execute, run, (after > 0) - (before > 0), (after < 0) - (before < 0))
 
 
 def feedback_of_run(execute: Execute, run: int) -> list[FeedbackRow]:

@@ -6,12 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent.blocks import Usage
 from bot.storage.database import Execute
-from bot.storage.rows import read_row
+from bot.storage.rows import read_row, read_rows
 from bot.storage.states import RunState
 from bot.storage.usage import Payer, Spending
 
 MAX_RUNS = 2000  # the newest ones are read
+_RUNS_OF_REQUEST = (
+    "SELECT id FROM runs WHERE conversation=:conversation AND id<=:run AND id>coalesce((SELECT max(id) FROM runs"
+    f" WHERE conversation=:conversation AND id<:run AND state<>'{RunState.WAITING}'), 0)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,42 @@ def finished_requests(execute: Execute, payer: Payer, since: float, *, own: bool
     return _join_runs(reversed(execute(sql, values)))
 
 
+@dataclass(frozen=True, slots=True)
+class RequestPart:
+    """The model calls of one agent, or of one kind, with one model in a request: those of `this` run, or before it."""
+
+    agent: str
+    kind: str
+    model: str
+    this: int
+    calls: int
+    seconds: float = 0.0
+    cost: int = 0
+    unpriced: int = 0
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+
+def usage_of_run(parts: Iterable[RequestPart]) -> Usage:
+    """Return the sum of the recorded calls of `this` run, over all its attempts."""
+    own = [each for each in parts if each.this]
+    names = ("input", "output", "cached", "reasoning", "calls")
+    return Usage(**{name: sum(getattr(each, name) for each in own) for name in names})
+
+
+def request_parts(execute: Execute, run: int, conversation: str) -> list[RequestPart]:
+    """Return the model calls of the request of this run."""
+    sql = (
+        "SELECT agent, kind, model, run=:run AS this, count(*) AS calls, sum(seconds) AS seconds,"
+        " coalesce(sum(cost), 0) AS cost, sum(CASE WHEN cost IS NULL THEN 1 ELSE 0 END) AS unpriced,"
+        " sum(input) AS input, sum(output) AS output, sum(cached) AS cached, sum(reasoning) AS reasoning"
+        f" FROM usage WHERE run IN ({_RUNS_OF_REQUEST}) GROUP BY agent, kind, model, run=:run"
+    )
+    return read_rows(execute, RequestPart, sql, run=run, conversation=conversation)
+
+
 def _join_runs(rows: Iterable[Mapping[str, Any]]) -> list[RequestCost]:
     """Add what runs that ended with a question have cost to the run that follows in their conversation."""
     waiting: dict[str, RequestCost] = {}
@@ -64,8 +105,7 @@ def spent_by_request(execute: Execute, run: int, conversation: str) -> Spending:
     """Return what the request of this run has cost so far, as far as it is recorded."""
     sql = (
         "SELECT coalesce(sum(cost), 0) AS cost, coalesce(sum(input+output), 0) AS tokens, count(*) AS calls,"
-        " coalesce(sum(CASE WHEN cost IS NULL THEN 1 ELSE 0 END), 0) AS unpriced FROM usage WHERE run IN"
-        " (SELECT id FROM runs WHERE conversation=:conversation AND id<=:run AND id>coalesce((SELECT max(id) FROM runs"
-        f" WHERE conversation=:conversation AND id<:run AND state<>'{RunState.WAITING}'), 0))"
+        " coalesce(sum(CASE WHEN cost IS NULL THEN 1 ELSE 0 END), 0) AS unpriced"
+        f" FROM usage WHERE run IN ({_RUNS_OF_REQUEST})"
     )
     return read_row(execute, Spending, sql, run=run, conversation=conversation) or Spending()

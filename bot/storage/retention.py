@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bot.storage.database import Execute
 from bot.storage.dialect import ROLE_PERSON, ROW_ID
+from bot.storage.outcomes import OUTCOME_DAYS, day_of
 from bot.storage.states import (
     OPEN_RUN,
     InboxState,
@@ -41,6 +42,8 @@ FINISHED = {
     "tasks": f"created<:before AND state NOT IN ('{TaskState.QUEUED}', '{TaskState.RUNNING}')",
     "memory_queue": "at<:before",
     "follow_ups": "at<:before",
+    "outcomes": "day<:oldest_day",
+    "outcome_errors": "day<:oldest_day",
 }
 """Table → the rows of it that may be deleted."""
 
@@ -55,6 +58,7 @@ def delete_finished(execute: Execute, table: str, before: float, limit: int) -> 
     """Delete some rows of a table that were finished before this unix time; return how many."""
     now = time.time()
     values = {"before": before, "now": now, "month_ago": now - USAGE_SECONDS, "limit": limit}
+    values["oldest_day"] = day_of(now) - OUTCOME_DAYS + 1
     return len(execute(_DELETE[table], values))
 
 

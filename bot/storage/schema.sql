@@ -81,6 +81,7 @@ CREATE TABLE runs (
     finished FLOAT,
     language TEXT DEFAULT '' NOT NULL,
     people TEXT DEFAULT '' NOT NULL,
+    parts TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX runs_conversation ON runs (conversation, id);
@@ -576,9 +577,36 @@ CREATE TABLE plan_holds (
     PRIMARY KEY (conversation, scope, period)
 );
 
+CREATE TABLE outcome_errors (
+    day INTEGER NOT NULL,
+    used TEXT NOT NULL,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL,
+    error TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (day, used, name, role, error)
+);
+
+CREATE TABLE outcomes (
+    day INTEGER NOT NULL,
+    used TEXT NOT NULL,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL,
+    requests INTEGER DEFAULT '0' NOT NULL,
+    calls INTEGER DEFAULT '0' NOT NULL,
+    failed INTEGER DEFAULT '0' NOT NULL,
+    cost INTEGER DEFAULT '0' NOT NULL,
+    unpriced INTEGER DEFAULT '0' NOT NULL,
+    up INTEGER DEFAULT '0' NOT NULL,
+    down INTEGER DEFAULT '0' NOT NULL,
+    seconds FLOAT DEFAULT '0' NOT NULL,
+    squares FLOAT DEFAULT '0' NOT NULL,
+    PRIMARY KEY (day, used, name, role)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0035');
+INSERT INTO alembic_version VALUES ('0036');
 COMMIT;

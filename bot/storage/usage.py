@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from agent.blocks import Usage
 from agent.messages import Thread
 from agent.spending import ModelCall
 from bot.storage.database import Execute
@@ -121,15 +120,6 @@ def _columns(payer: Payer, each: PricedCall) -> dict[str, object]:
         name: value for name, value in asdict(each.call).items() if name not in ("audio_seconds", "reported_cost")
     }
     return {**mine, **stored, "cost": each.cost, "price": each.price}
-
-
-def usage_of_run(execute: Execute, run: int) -> Usage:
-    """Return the sum of the recorded calls of a run, over all its attempts."""
-    sql = (
-        "SELECT sum(input) AS input, sum(output) AS output, sum(cached) AS cached, sum(reasoning) AS reasoning,"
-        " count(*) AS calls FROM usage WHERE run=:run GROUP BY run"
-    )
-    return read_row(execute, Usage, sql, run=run) or Usage()
 
 
 def spent(execute: Execute, scope: str, key: str, since: float, *, ended: bool = False) -> Spending:

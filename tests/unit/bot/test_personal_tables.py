@@ -68,6 +68,8 @@ EXEMPT = {
     "questions.grant_subject": "the same",
     "calls.subject": "the call, which goes with its person",
     "memory.superseded_by": "another memory",
+    "outcomes.name": "a model, tool or skill",
+    "outcome_errors.name": "the same",
 }
 
 

@@ -1,0 +1,74 @@
+"""Note how each call of a tool ended, and which skill it used: people are told which ones work."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langgraph.errors import GraphBubbleUp
+
+from agent.outcomes import CallError, CallOutcome, Used
+from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
+from sandbox.base import SKILLS, SandboxError
+
+RUN_SKILL, BASH = "run_skill", "bash"
+MAX_NAME_CHARS = 100  # of a tool: a server may call its tools what it likes
+MAX_SEARCHED_CHARS = 8000  # of an argument
+_SKILL_PATH = re.compile(rf"{SKILLS}/([a-z0-9-]{{1,64}})/")
+_EXIT = re.compile(r"\[(?:exit code [1-9]\d{0,2}|(stopped after) [^\[\]]{1,80})\]$")
+
+
+class OutcomePolicy:
+    """Innermost of the tool policies: it sees the calls that really run, and their exceptions."""
+
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        """Run the tool. One that asks a person, or is stopped, has not ended."""
+        began = time.monotonic()
+        try:
+            result = await handler(request)
+        except GraphBubbleUp:
+            raise
+        except Exception as error:
+            _note(request, _class_of(error), time.monotonic() - began)
+            raise
+        failed = isinstance(result, ToolMessage) and result.status == "error"
+        _note(request, CallError.REPORTED if failed else None, time.monotonic() - began, result)
+        return result
+
+
+def _class_of(error: Exception) -> CallError:
+    if isinstance(error, TimeoutError):
+        return CallError.TIMEOUT
+    return CallError.SANDBOX if isinstance(error, SandboxError) else CallError.FAULT
+
+
+def _note(
+    request: ToolCallRequest, error: CallError | None, seconds: float, result: ToolCallResult | None = None
+) -> None:
+    """Note a call of a tool that exists, and of each skill that it used; a model can invent names."""
+    context, name = turn_context_of(request), request.tool_call["name"]
+    if request.tool is None:
+        return
+    context.meter.note(CallOutcome(Used.TOOL, name[:MAX_NAME_CHARS], error=error, seconds=seconds))
+    known = context.skills.current.skills if context.skills else {}
+    for skill in sorted(_skills_of(request) & {*known}):
+        ended = error or (_exit_error(result) if name == BASH else None)
+        context.meter.note(CallOutcome(Used.SKILL, skill, error=ended, seconds=seconds))
+
+
+def _skills_of(request: ToolCallRequest) -> set[str]:
+    """Return the names in the arguments of what runs or reads files of skills."""
+    call = request.tool_call
+    if call["name"] == RUN_SKILL:
+        return {str(call["args"].get("name"))}
+    texts = [value[:MAX_SEARCHED_CHARS] for value in call["args"].values() if isinstance(value, str)]
+    return {name for text in texts for name in _SKILL_PATH.findall(text)}
+
+
+def _exit_error(result: ToolCallResult | None) -> CallError | None:
+    """Return how a command failed, by the line that ends its output."""
+    text = str(result.content)[-200:] if isinstance(result, ToolMessage) else ""
+    found = _EXIT.search(text.rstrip())
+    return (CallError.TIMEOUT if found[1] else CallError.EXIT_CODE) if found else None

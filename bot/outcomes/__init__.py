@@ -1,0 +1,1 @@
+"""How models, tools and skills did, and what follows from it for an operator."""

@@ -41,6 +41,14 @@ class AcpError(LocalizedError):
     """The program did not do its work. The text says why, in a part of a sentence."""
 
 
+class AcpRefused(AcpError):
+    """The program answered a request with an error."""
+
+    def __init__(self, code: object, words: str) -> None:
+        super().__init__(N_("it answered: {words}"), words=words)
+        self.code = code
+
+
 class UnknownMethod(AcpError):
     """The program calls a method that we do not have."""
 
@@ -166,7 +174,8 @@ class AcpConnection:
                 why = error.get("message") if isinstance(error, dict) else error
                 detail = error.get("data") if isinstance(error, dict) else None
                 words = str(why)[:MAX_NOISE_CHARS] + (f" ({detail!s:.500})" if detail else "")
-                _settle(self._waiting.pop(id), AcpError(N_("it answered: {words}"), words=words))
+                code = error.get("code") if isinstance(error, dict) else None
+                _settle(self._waiting.pop(id), AcpRefused(code, words))
             case _:
                 self._note_noise(line)
 

@@ -17,6 +17,7 @@ from langgraph.types import Interrupt
 
 from agent.acp.connection import AcpConnection, AcpError, Json, UnknownMethod
 from agent.acp.settings import ExternalAgentSettings
+from agent.acp.sign_in import open_session
 from agent.blocks import APPROVAL_OPTIONS, DENY
 from agent.context import JudgedCall, TurnContext
 from agent.event_mapper import interrupt_question
@@ -115,9 +116,9 @@ class AcpSession:
             await self._connection.close()
 
     async def _converse(self, prompt: str) -> AcpAnswer:
-        await _initialize(self._connection)
+        welcome = await _initialize(self._connection)
         place = {"cwd": WORKSPACE, "mcpServers": []}
-        session = (await self._connection.request("session/new", place)).get("sessionId")
+        session = await open_session(self._connection, self._settings, welcome, place)
         blocks = [{"type": "text", "text": prompt}]
         result = await self._connection.request("session/prompt", {"sessionId": session, "prompt": blocks})
         self._usage = used if isinstance(used := result.get("usage"), dict) else {}

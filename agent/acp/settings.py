@@ -24,3 +24,7 @@ class ExternalAgentSettings:
         "ask", "what it gets when it asks for permission and no rule of `permissions` decides; `ask`: the requester"
     )
     seconds: float = setting(1800.0, "timeout of one call; time in which it waits for a person does not count", ge=1)
+    auth_method: str = setting(
+        "", "the id of its way to sign in; empty: if it asks for one, those whose variables `env` has are tried"
+    )
+    mode: str = setting("", "the id of the mode of its sessions (`session/set_mode`); empty: its own default")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent.imports import import_in_thread
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable, Outcome
 from agent.mcp.elicitation import Elicitation
+from agent.mcp.progress import ProgressLine
 from catalogue import N_
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class McpCall:
     continues asks the answered ones again, and gets the recorded answers."""
 
     def __init__(self, connection: McpConnection, tool: str, arguments: dict[str, Any], *, harmless: bool) -> None:
+        self.line: ProgressLine | None = None  # of the step in the present turn
         self.questions: list[ServerQuestion] = []
         self._connection = connection
         self._tool, self._arguments, self._harmless = tool, arguments, harmless
@@ -73,8 +75,15 @@ class McpCall:
         result: ElicitResult = types.ElicitResult(action=answer.action, content=content)
         return result
 
+    def show_progress(self, line: ProgressLine | None) -> None:
+        """Show the progress of the server in this line from now on, or nowhere."""
+        if self.line:
+            self.line.end()
+        self.line = line
+
     def hold(self, expired: Callable[[], None]) -> None:
         """Wait for the next turn."""
+        self.show_progress(None)
         self._expiry = asyncio.get_running_loop().call_later(HOLD_SECONDS, expired)
 
     def resume(self) -> None:
@@ -84,6 +93,7 @@ class McpCall:
 
     def cancel(self) -> None:
         """Give the call up."""
+        self.show_progress(None)
         self.resume()
         self._task.cancel()
         if self._task.done() and not self._task.cancelled():
@@ -112,8 +122,12 @@ class McpCall:
 
     async def _send(self, more: Mapping[str, Any]) -> Outcome:
         try:
-            return await self._connection.request(self._tool, self._arguments, **more)
+            return await self._connection.request(self._tool, self._arguments, self._report, **more)
         except McpCallLost as lost:
             if lost.fault or not self._harmless:
                 raise
-            return await self._connection.request(self._tool, self._arguments, **more)
+            return await self._connection.request(self._tool, self._arguments, self._report, **more)
+
+    def _report(self, params: Mapping[str, Any]) -> None:
+        if self.line:
+            self.line.note(params)

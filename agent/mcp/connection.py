@@ -15,13 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.foreign_text import printable_line
 from agent.imports import import_in_thread
 from agent.mcp.bounds import MAX_MESSAGE_BYTES
 from agent.mcp.http import http_client, stored_token_auth
 from agent.mcp.process import stdio_parameters
+from agent.mcp.progress import ProgressReports, Report
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import TokenFile
 from catalogue import N_, LazyText, LocalizedError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 PAUSES = (0.0, 5.0, 20.0, 80.0, 300.0)  # seconds after one failure, two in a row, …
 FORGET_SECONDS = 900.0  # after so long without a failure, the next one is the first
 MAX_PAGES = 20  # of the list of tools
@@ -43,6 +45,7 @@ CLOSE_SECONDS = 10.0
 ERROR_LINES = 5  # of a server's stderr, for the log
 MAX_LINE_BYTES = 1 << 16
 CONNECTION_CLOSED = -32000  # JSON-RPC code of the SDK for an answer that never comes
+STILL_STARTING = N_("it is still starting")
 SESSION_TERMINATED = "Session terminated"  # the HTTP server does not know the session: the call has not run
 
 Elicit = Callable[["ElicitRequestParams"], Awaitable["ElicitResult"]]
@@ -50,6 +53,10 @@ Elicit = Callable[["ElicitRequestParams"], Awaitable["ElicitResult"]]
 
 class McpUnavailable(LocalizedError):
     """The server cannot be used; the text is for the model and the operator."""
+
+
+class McpStarting(McpUnavailable):
+    """The server cannot be used yet: it is still starting, and has not failed."""
 
 
 class McpCallLost(Exception):
@@ -84,6 +91,7 @@ class McpConnection:
         self.settings = settings
         self.tools: tuple[Tool, ...] = ()
         self.version = 0  # changes with the list of tools
+        self.listed = False  # the tools are known, also if there are none
         self.starts = 0
         self.problem: LazyText | None = None  # why the latest start failed
         self.needs_sign_in = False  # that was the problem
@@ -92,6 +100,7 @@ class McpConnection:
         self._traffic: Traffic | None = None  # of the present client
         self._tokens_at_failure = 0  # the version of their file
         self._elicit = elicit
+        self._reports = ProgressReports()
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -136,16 +145,28 @@ class McpConnection:
         if self._refreshing.done():
             self._refreshing.result()
         elif self._client is None:
-            raise McpUnavailable(self.problem or LazyText(N_("it is still starting")))
+            if self._failures and self.problem:
+                raise McpUnavailable(self.problem)
+            raise McpStarting(STILL_STARTING)
 
-    async def request(self, tool: str, arguments: dict[str, Any], **more: Any) -> Outcome:
-        """Send one `tools/call`. Raises McpUnavailable if it has not run, McpCallLost if that is unknown, and
-        McpRefused."""
-        types, shared = await import_in_thread("mcp_types"), await import_in_thread("mcp.shared.exceptions")
+    async def request(self, tool: str, arguments: dict[str, Any], report: Report | None = None, **more: Any) -> Outcome:
+        """Send one `tools/call`; `report` gets the progress of the server. Raises what `answer` raises."""
+        types = await import_in_thread("mcp_types")
+        with self._reports.hear(report) as meta:
+            more |= {"meta": meta} if meta else {}
+            found = await self.answer(
+                lambda client: client.session.call_tool(tool, arguments, allow_input_required=True, **more)
+            )
+        return Outcome(needed=found) if isinstance(found, types.InputRequiredResult) else Outcome(result=found)
+
+    async def answer(self, ask: Callable[[Client], Awaitable[T]]) -> T:
+        """Have the server answer one request, and start it if necessary. Raises McpUnavailable if the request has not
+        reached it, McpCallLost if that is unknown, and McpRefused."""
+        shared = await import_in_thread("mcp.shared.exceptions")
         for attempt in (1, 2):
             client = await self._connected()
             try:
-                found = await client.session.call_tool(tool, arguments, allow_input_required=True, **more)
+                found = await ask(client)
             except shared.MCPError as error:
                 if error.message == SESSION_TERMINATED and attempt == 1:
                     await self._end(client)
@@ -160,7 +181,7 @@ class McpConnection:
                 await self._end(client)
                 raise McpCallLost(fault) from error
             self._failures = 0
-            return Outcome(needed=found) if isinstance(found, types.InputRequiredResult) else Outcome(result=found)
+            return found
         raise McpUnavailable(N_("it ends every session at once"))
 
     async def close(self) -> None:
@@ -258,7 +279,7 @@ class McpConnection:
     async def _make_client(self, stack: AsyncExitStack) -> AbstractAsyncContextManager[Client]:
         sdk, types = await import_in_thread("mcp.client"), await import_in_thread("mcp_types")
         watching = await import_in_thread("agent.mcp.traffic")
-        traffic = self._traffic = watching.Traffic(self._note_change, self._stop.set)
+        traffic = self._traffic = watching.Traffic(self._note_change, self._stop.set, self._reports.note)
         transport: Any
         if self.settings.url:
             self._auth = await stored_token_auth(self.settings, self._data_dir)
@@ -296,6 +317,7 @@ class McpConnection:
             cursor = page.next_cursor
             if not cursor or len(found) >= MAX_TOOLS:
                 break
+        self.listed = True
         if (tools := tuple(found[:MAX_TOOLS])) != self.tools:
             self.tools = tools
             self.version += 1

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_CHARS = 1_000_000  # of a result; the truncation policy shows less of it
+MAX_CHARS = 1_000_000  # of a result that the truncation policy shows; a longer one goes to a file
+HEAD_CHARS = 4_000  # of one in a file
 FOLDER = ".mcp"  # in the workspace
 
 
@@ -30,9 +31,22 @@ async def result_text(result: CallToolResult, server: str, context: TurnContext)
     if result.structured_content is not None and not any(parts):
         parts.append(orjson.dumps(result.structured_content, default=str).decode())
     text = "\n\n".join(filter(None, parts)) or "(no content)"
+    note = ""
     if len(text) > MAX_CHARS:
-        text = f"{text[:MAX_CHARS]}\n[… {len(text) - MAX_CHARS} characters left out]"
-    return quote_untrusted("mcp-result", text, server=server)
+        text, note = await _shortened(text, context)
+    return quote_untrusted("mcp-result", text, server=server) + note
+
+
+async def _shortened(text: str, context: TurnContext) -> tuple[str, str]:
+    """Store a long text in the workspace. Returns its head, and where the whole is. A message has 4 MB at most."""
+    content = text.encode("utf-8", "replace")
+    try:
+        path = await _store(content, ".txt", context)
+    except SandboxError as error:
+        log.warning("mcp.result_not_stored problem=%s", error)
+        return text[:MAX_CHARS], f"\n[… {len(text) - MAX_CHARS} characters left out: they could not be stored]"
+    where = f"The whole result of {len(text)} characters is in {path}: use grep or read_file on it."
+    return text[:HEAD_CHARS], f"\n[… {len(text) - HEAD_CHARS} characters left out. {where}]"
 
 
 async def _part(block: dict[str, Any], context: TurnContext) -> str:
@@ -58,12 +72,17 @@ async def _saved(data: str, mime: str, context: TurnContext) -> str:
     except (binascii.Error, ValueError):
         return f"[{mime[:40] or 'a file'}, which is damaged]"
     about = f"{mime[:40] or 'a file'}, {len(content)} bytes"
-    path = f"{WORKSPACE}/{FOLDER}/{hashlib.sha256(content).hexdigest()[:16]}{mimetypes.guess_extension(mime) or '.bin'}"
     try:
-        sandbox = await context.sandbox.get()
-        await sandbox.write(path, content)
+        path = await _store(content, mimetypes.guess_extension(mime) or ".bin", context)
     except SandboxError as error:
         log.warning("mcp.file_not_stored problem=%s", error)
         return f"[{about}: could not be stored]"
     hint = "; view_image shows it" if mime.startswith("image/") else ""
     return f"[{about}, stored as {path}{hint}]"
+
+
+async def _store(content: bytes, ending: str, context: TurnContext) -> str:
+    """Write a file of the workspace. Returns its path. Raises SandboxError."""
+    path = f"{WORKSPACE}/{FOLDER}/{hashlib.sha256(content).hexdigest()[:16]}{ending}"
+    await (await context.sandbox.get()).write(path, content)
+    return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 MCP_PREFIX = "mcp__"
 MAX_NAME_CHARS = 64  # of OpenAI; Anthropic takes 128
@@ -20,3 +21,20 @@ def tool_name(server: str, tool: str) -> str:
         return name
     digest = hashlib.sha256(full.encode()).hexdigest()[:_HASH_CHARS]
     return f"{name[: MAX_NAME_CHARS - _HASH_CHARS - 1]}_{digest}"
+
+
+def server_prefix(server: str) -> str:
+    """Return the beginning of the names of a server's tools."""
+    return _FORBIDDEN.sub("_", f"{MCP_PREFIX}{server}__")[: MAX_NAME_CHARS - _HASH_CHARS - 1]
+
+
+def belongs_to(server: str, tool: str) -> bool:
+    """Return whether a tool of this name may be the server's."""
+    return tool.startswith(server_prefix(server))
+
+
+def may_match(server: str, patterns: Sequence[str]) -> bool:
+    """Return whether a tool of this server, which is not known yet, may match one of the patterns, if there are any."""
+    prefix = server_prefix(server)
+    fixed = [re.split(r"[*?\[]", pattern, maxsplit=1)[0] for pattern in patterns]
+    return not patterns or any(each.startswith(prefix) or prefix.startswith(each) for each in fixed)

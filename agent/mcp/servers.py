@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -21,10 +21,18 @@ from pydantic import ValidationError
 
 from agent.context import TurnContext
 from agent.mcp.calls import McpCall, ServerQuestion
-from agent.mcp.connection import McpCallLost, McpConnection, McpRefused, McpUnavailable
+from agent.mcp.connection import (
+    STILL_STARTING,
+    McpCallLost,
+    McpConnection,
+    McpRefused,
+    McpStarting,
+    McpUnavailable,
+)
 from agent.mcp.content import result_text
 from agent.mcp.elicitation import Elicitation, ask_for_server
-from agent.mcp.names import tool_name
+from agent.mcp.names import belongs_to, may_match, tool_name
+from agent.mcp.progress import ProgressLine
 from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema, clean_text
 from agent.mcp.settings import McpConfig, McpServerSettings
 from agent.mcp.tools import SEARCH_TRAITS, TOOL_SEARCH, DynamicTool, make_dynamic_tool
@@ -44,6 +52,14 @@ WAITED = "the call has ended, because this service restarted or a day passed bef
 STRANGE = f"the server's answer is in a form that this client does not understand, so {UNKNOWN}"
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a server cannot be used now; `starting` if it has not failed."""
+
+    why: LazyText
+    starting: bool = False
+
+
 @dataclass(slots=True)
 class _Listed:
     """The tools of a server, made from one version of its list."""
@@ -61,11 +77,11 @@ class McpServer:
         self._listed = _Listed(0, {})
         self._calls: dict[str, McpCall] = {}
 
-    async def refresh(self) -> LazyText | None:
+    async def refresh(self) -> Problem | None:
         """Start the server if necessary. Returns why it is not available."""
         return await _problem_of(self.connection.refresh())
 
-    async def refresh_soon(self) -> LazyText | None:
+    async def refresh_soon(self) -> Problem | None:
         """Start the server beside the caller. Returns why it is not available yet."""
         return await _problem_of(self.connection.refresh_soon())
 
@@ -107,7 +123,8 @@ class McpServer:
 
     async def _run(self, name: str, tool: Tool, harmless: bool, args: dict[str, Any], id: str) -> ToolMessage:
         """Run a call of the model, or continue it with the answer of a person."""
-        context: TurnContext = get_runtime(TurnContext).context
+        runtime = get_runtime(TurnContext)
+        context: TurnContext = runtime.context
         place = get_config()["configurable"]["checkpoint_ns"]  # of this call, the same when the turn continues
         approval = first if (first := Interrupt.from_ns(None, place).id) in context.asked else ""
         if call := self._calls.get(place):
@@ -116,6 +133,9 @@ class McpServer:
             raise ToolException(f"{WAITED}. Make it again." if harmless else f"{WAITED}, so {UNKNOWN}")
         else:
             call = self._calls[place] = McpCall(self.connection, tool.name, args, harmless=harmless)
+        call.show_progress(
+            ProgressLine(lambda text: runtime.stream_writer({"type": "progress", "call": id, "text": text}))
+        )
         keep = False
         try:
             result = await self._answer_questions(call, context, approval)
@@ -166,12 +186,22 @@ class McpServer:
             call.cancel()
 
 
-async def _problem_of(refresh: Awaitable[None]) -> LazyText | None:
+async def _problem_of(refresh: Awaitable[None]) -> Problem | None:
     try:
         await refresh
     except McpUnavailable as error:
-        return error.text
+        return Problem(error.text, isinstance(error, McpStarting))
     return None
+
+
+def describe_problems(problems: Mapping[str, Problem]) -> str:
+    """Tell the model which servers cannot be used, and why."""
+    return " ".join(
+        f"The MCP server {name} is still starting: its tools are available as soon as it is ready."
+        if problem.starting
+        else f"The MCP server {name} is down, so its tools cannot be used now. The reason: {problem.why}."
+        for name, problem in problems.items()
+    )
 
 
 def _describe(title: Any, tool: str, server: str, args: Mapping[str, Any]) -> str:
@@ -185,23 +215,29 @@ class McpServers:
         self.config = config
         self.servers = [McpServer(each, data_dir) for each in config.servers if each.enabled]
         self._adopted: set[McpServer] = set()  # a later configuration ends them
-        self._told: dict[str, set[str]] = {}  # server that is not available → conversations that know it
+        self._told: dict[tuple[str, bool], set[str]] = {}  # server, and whether it starts → conversations that know it
         self.traits: dict[str, ToolTraits] = {TOOL_SEARCH: SEARCH_TRAITS}  # by name, of all tools that became known
 
-    async def refresh(self) -> dict[str, str]:
+    async def refresh(self) -> dict[str, Problem]:
         """Start all servers at once, and wait as long as a turn may wait for them. Returns name → problem of those that
         are not available."""
         problems = await asyncio.gather(*(server.refresh_soon() for server in self.servers))
         self.traits.update({name: tool.traits for name, tool in self.tools().items()})
         return {
-            server.settings.name: str(problem)
-            for server, problem in zip(self.servers, problems, strict=True)
-            if problem
+            server.settings.name: problem for server, problem in zip(self.servers, problems, strict=True) if problem
         }
 
-    async def find(self, name: str) -> None:
-        """Wait until a server has listed this tool, or all have started or failed: no other one delays it."""
-        waiting = {asyncio.create_task(each.refresh(), name=f"mcp find {name}") for each in self.servers}
+    async def find(self, name: str) -> dict[str, Problem]:
+        """Wait until a server has listed this tool, or those that can have it have started or failed: no other one
+        delays it. Returns name → problem of those that cannot be used."""
+        problems: dict[str, Problem] = {}
+
+        async def refresh(server: McpServer) -> None:
+            if problem := await server.refresh():
+                problems[server.settings.name] = problem
+
+        owners = [each for each in self.servers if belongs_to(each.settings.name, name)]
+        waiting = {asyncio.create_task(refresh(each), name=f"mcp find {name}") for each in owners}
         try:
             while waiting and name not in self.tools():
                 _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -209,19 +245,44 @@ class McpServers:
             for each in waiting:
                 each.cancel()
         self.traits.update({known: tool.traits for known, tool in self.tools().items()})
+        return problems
+
+    async def wait_for(self, names: Collection[str], seconds: float) -> dict[str, Problem]:
+        """Give servers so much time to start. Returns name → problem of those that cannot be used then."""
+
+        async def refresh(server: McpServer) -> Problem | None:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await server.refresh()
+            except TimeoutError:
+                return Problem(LazyText(STILL_STARTING), starting=True)
+
+        wanted = [each for each in self.servers if each.settings.name in names]
+        problems = await asyncio.gather(*map(refresh, wanted))
+        return {each.settings.name: problem for each, problem in zip(wanted, problems, strict=True) if problem}
+
+    def without_tools(self, patterns: Sequence[str] = ()) -> list[str]:
+        """Return the names of the servers whose tools are not known yet: they are starting, or down. Those that these
+        patterns leave out are not named."""
+        return [
+            name
+            for server in self.servers
+            if not server.connection.listed and may_match(name := server.settings.name, patterns)
+        ]
 
     @property
     def need_sign_in(self) -> list[str]:
         """The names of the servers that cannot be used until a person signs in."""
         return [server.settings.name for server in self.servers if server.connection.needs_sign_in]
 
-    def note_told(self, conversation: str, problems: Mapping[str, str]) -> list[str]:
-        """Return which of these servers the conversation does not yet know to be unavailable; now it does."""
-        self._told = {name: self._told.get(name, set()) for name in problems}
-        untold = [name for name, known in self._told.items() if conversation not in known]
-        for name in untold:
-            self._told[name].add(conversation)
-        return untold
+    def note_told(self, conversation: str, problems: Mapping[str, Problem]) -> list[str]:
+        """Return which of these servers the conversation does not yet know to be in this state; now it does."""
+        states = {(name, problem.starting) for name, problem in problems.items()}
+        self._told = {state: self._told.get(state, set()) for state in states}
+        untold = sorted(state for state, known in self._told.items() if conversation not in known)
+        for state in untold:
+            self._told[state].add(conversation)
+        return [name for name, _starting in untold]
 
     def tools(self, patterns: Sequence[str] = ()) -> dict[str, DynamicTool]:
         """Return the known tools by name, in order; those that a pattern matches, if there are patterns."""

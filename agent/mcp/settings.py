@@ -52,7 +52,7 @@ class McpServerSettings:
     tools: tuple[str, ...] = setting((), "names or patterns of its tools that the agent may use; empty: all")
     start_seconds: float = setting(30.0, "timeout of its start, and of each list of its tools", ge=1)
     wait_seconds: float = setting(
-        5.0, "how long a turn waits for its first start; after that, and after a failure, turns go on without it", ge=0
+        2.0, "how long a turn waits for its first start; after that, its tools join a later step of the turn", ge=0
     )
     call_seconds: float = setting(
         120.0, "timeout of one call; the time in which a person is asked does not count", ge=1

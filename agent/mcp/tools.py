@@ -27,6 +27,7 @@ MAX_LINE_CHARS = 200
 MAX_READ_CHARS = 1000  # of a description that a search reads
 NAME_WEIGHT = 3
 PREFIX = "mcp__"
+STARTING = "(still starting, or down: search to learn which)"
 _CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 PROMOTED_KEY = "promoted"  # in the graph's state
 _SEARCH = f"""Find tools of connected systems and make them available: their schemas follow in your next step, and then
@@ -37,6 +38,8 @@ SEARCH_TRAITS = ToolTraits(
     describe=describe_as(N_("Looking for tools: {query}")), effect="none", read_only=True, permission="allow"
 )
 Run = Callable[[dict[str, Any], str], Awaitable[ToolMessage | Command[Any]]]
+Wait = Callable[[], Awaitable[tuple[Mapping[str, "DynamicTool"], str]]]
+"""Wait for the servers that start. Returns the tools then, and a sentence about the servers that are still missing."""
 
 
 class DynamicTool(AgentTool):
@@ -74,17 +77,24 @@ def promote(old: list[str], new: list[str]) -> list[str]:
     return list(dict.fromkeys([*old, *new]))
 
 
-def make_tool_search(tools: Mapping[str, DynamicTool]) -> DynamicTool:
-    """Return the tool that finds these tools."""
+def make_tool_search(
+    tools: Mapping[str, DynamicTool], starting: Sequence[str] = (), wait: Wait | None = None
+) -> DynamicTool:
+    """Return the tool that finds these tools. The tools of the servers in `starting` are not known yet: a search for
+    which nothing else is found waits for them."""
 
     async def run(args: dict[str, Any], call: str) -> ToolMessage | Command[Any]:
         query = str(args.get("query", ""))
-        found = search_tools(tools, query)
+        found, missing = search_tools(tools, query), ""
+        if wait and not found:
+            later, missing = await wait()
+            found = search_tools(later, query)
         if not found:
-            text = f"No tool matches {query[:100]!r}. Try other words, or names from the list."
+            text = f"No tool matches {query[:100]!r}. Try other words, or names from the list.{missing}"
             return ToolMessage(text, tool_call_id=call, name=TOOL_SEARCH)
         lines = [f"- {tool.name}: {_first_line(tool.description)}" for tool in found]
-        message = ToolMessage("\n".join(["Available now:", *lines]), tool_call_id=call, name=TOOL_SEARCH)
+        text = "\n".join(["Available now:", *lines]) + missing
+        message = ToolMessage(text, tool_call_id=call, name=TOOL_SEARCH)
         return Command(update={PROMOTED_KEY: sorted(tool.name for tool in found), "messages": [message]})
 
     schema = {
@@ -93,7 +103,7 @@ def make_tool_search(tools: Mapping[str, DynamicTool]) -> DynamicTool:
         "required": ["query"],
         "additionalProperties": False,
     }
-    return make_dynamic_tool(TOOL_SEARCH, f"{_SEARCH} {_listed(list(tools))}", schema, SEARCH_TRAITS, run)
+    return make_dynamic_tool(TOOL_SEARCH, f"{_SEARCH} {_listed(list(tools), starting)}", schema, SEARCH_TRAITS, run)
 
 
 def search_tools(tools: Mapping[str, DynamicTool], query: str) -> list[DynamicTool]:
@@ -123,21 +133,35 @@ def _words_of(text: str) -> set[str]:
     return {stem(word) for word in content_words(parted) if word not in STOP_WORDS and len(word) > 1}
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return the names by server, as many of each as fit, and how many do not."""
+def _listed(names: Sequence[str], starting: Sequence[str] = ()) -> str:
+    """Return the names by server, as many of each as fit, and how many do not: no server is left out."""
     servers: dict[str, list[str]] = {}
     for name in names:
         server, _, tool = name.removeprefix(PREFIX).partition("__")
         servers.setdefault(server, []).append(tool or name)
-    room = MAX_LISTED_CHARS // max(len(servers), 1)
-    return "; ".join(f"{server}: {_list_within(tools, room - len(server))}" for server, tools in servers.items())
+    heads = len("".join(servers)) + len("".join(starting)) + len(STARTING) * len(starting)
+    rooms = _share([sum(len(tool) + 2 for tool in tools) for tools in servers.values()], MAX_LISTED_CHARS - heads)
+    known = [
+        f"{server}: {_list_within(tools, room)}" for (server, tools), room in zip(servers.items(), rooms, strict=True)
+    ]
+    return "; ".join([*known, *(f"{server}: {STARTING}" for server in starting)])
+
+
+def _share(wanted: Sequence[int], room: int) -> list[int]:
+    """Return how much of the room each one gets: what a small one leaves, the large ones share."""
+    shares = [0] * len(wanted)
+    for rank, place in enumerate(sorted(range(len(wanted)), key=lambda place: wanted[place])):
+        shares[place] = max(0, min(wanted[place], room // (len(wanted) - rank)))
+        room -= shares[place]
+    return shares
 
 
 def _list_within(names: Sequence[str], room: int) -> str:
+    """Return the names that fit, at least one."""
     listed: list[str] = []
     for name in names:
         room -= len(name) + 2
-        if room < 0:
+        if room < 0 and listed:
             break
         listed.append(name)
     more = len(names) - len(listed)

@@ -21,10 +21,15 @@ log = logging.getLogger(__name__)
 
 
 class Traffic:
-    """Say what is seen: call `changed` and `ended`, and keep in `fault` why the connection ended."""
+    """Say what is seen: call `changed`, `progress` and `ended`, and keep in `fault` why the connection ended."""
 
-    def __init__(self, changed: Callable[[], None], ended: Callable[[], None]) -> None:
-        self.changed, self.ended = changed, ended
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        ended: Callable[[], None],
+        progress: Callable[[dict[str, Any] | None], None] = lambda params: None,
+    ) -> None:
+        self.changed, self.ended, self.progress = changed, ended, progress
         self.fault: LazyText | None = None
         self.requests: set[Any] = set()  # ids of the server's requests without an answer
 
@@ -38,6 +43,8 @@ class Traffic:
         if isinstance(message, JSONRPCNotification):
             if message.method == "notifications/tools/list_changed":
                 self.changed()
+            if message.method == "notifications/progress":
+                self.progress(message.params)
             return message.method == "notifications/cancelled" and bool(self.requests)
         if isinstance(message, JSONRPCRequest):
             self.requests.add(message.id)

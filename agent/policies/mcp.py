@@ -8,12 +8,14 @@ from typing import Annotated, Any, NotRequired
 
 from langchain.agents import AgentState
 from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolMessage
 from langgraph.config import get_config
 
 from agent.blocks import Notice
-from agent.mcp.names import MCP_PREFIX
-from agent.mcp.servers import McpServers
+from agent.mcp.names import MCP_PREFIX, server_prefix
+from agent.mcp.servers import McpServers, Problem, describe_problems
 from agent.mcp.tools import PROMOTED_KEY, TOOL_SEARCH, DynamicTool, make_tool_search, promote
+from agent.permissions.reach import matches_any
 from agent.permissions.rules import PermissionGate
 from agent.policies.base import (
     ModelCallHandler,
@@ -28,7 +30,9 @@ from catalogue import N_, _
 
 log = logging.getLogger(__name__)
 
+SEARCH_WAIT_SECONDS = 10.0  # for servers that are starting
 NOT_AVAILABLE = N_("The MCP server “{server}” is not available. I continue without it.")
+STARTING = N_("The MCP server “{server}” is still starting. I begin without it; its tools join as soon as it is ready.")
 NEEDS_SIGN_IN = N_(
     "The MCP server “{server}” needs a sign-in. I continue without it. An operator can run `fawn mcp login {server}`."
 )
@@ -47,42 +51,70 @@ class McpPolicy:
     def __init__(self, servers: McpServers, patterns: Sequence[str] = ()) -> None:
         self._servers = servers
         self._patterns = patterns
-        self._searches: tuple[tuple[int, ...], DynamicTool] | None = None  # made once for the same tools
+        self._searches: tuple[object, DynamicTool] | None = None  # made once for the same tools and servers
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call the model with the tools of the servers."""
         problems = await self._servers.refresh()
         for name in self._servers.note_told(get_config()["configurable"]["thread_id"], problems):
-            log.warning("mcp.unavailable server=%s problem=%s", name, problems[name])
-            sentence = NEEDS_SIGN_IN if name in self._servers.need_sign_in else NOT_AVAILABLE
-            request.runtime.stream_writer(Notice("mcp", _(sentence, server=name), kept=True))
-        tools = self._allowed(request.runtime.context.permissions)
-        if not tools:
+            log.warning("mcp.unavailable server=%s problem=%s", name, problems[name].why)
+            request.runtime.stream_writer(self._notice(name, problems[name]))
+        gate = request.runtime.context.permissions
+        tools, starting = self._allowed(gate), self._starting(gate)
+        if not (tools or starting):
             return await handler(request)
         offered: list[DynamicTool] = list(tools.values())
         if sum(tool.tokens for tool in offered) > self._servers.config.defer_tokens:
             promoted: Sequence[str] = request.state.get(PROMOTED_KEY) or ()  # type: ignore[assignment]  # in ToolState
-            offered = [self._search(tools), *(tools[name] for name in promoted if name in tools)]
+            offered = [self._search(gate), *(tools[name] for name in promoted if name in tools)]
+        elif starting:
+            offered = [self._search(gate), *offered]
         return await handler(change_request(request, tools=[*request.tools, *offered]))
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
-        """Find the tool of the call, so that all other policies know it."""
-        name = request.tool_call["name"]
-        if request.tool is None and (name.startswith(MCP_PREFIX) or name == TOOL_SEARCH):
-            tools = self._allowed(turn_context_of(request).permissions)
-            if name not in tools and name != TOOL_SEARCH:  # after a restart the servers have not started yet
-                await self._servers.find(name)
-                tools = self._allowed(turn_context_of(request).permissions)
-            found = self._search(tools) if name == TOOL_SEARCH else tools.get(name)
-            if found:
-                request = request.override(tool=found)
+        """Find the tool of the call, so that all other policies know it. Say so if its server cannot be used."""
+        name, gate = request.tool_call["name"], turn_context_of(request).permissions
+        if request.tool is not None:
+            return await handler(request)
+        if name == TOOL_SEARCH:
+            return await handler(request.override(tool=self._search(gate)))
+        if name.startswith(MCP_PREFIX) and not gate.hides(name):
+            known = self._servers.tools(self._patterns)
+            problems = {} if name in known else await self._servers.find(name)  # after a restart none has started yet
+            if found := self._servers.tools(self._patterns).get(name):
+                return await handler(request.override(tool=found))
+            if problems and matches_any(name, self._patterns):
+                call = request.tool_call
+                return ToolMessage(describe_problems(problems), tool_call_id=call["id"], name=name, status="error")
         return await handler(request)
+
+    def _notice(self, server: str, problem: Problem) -> Notice:
+        if problem.starting:
+            return Notice("mcp", _(STARTING, server=server))
+        sentence = NEEDS_SIGN_IN if server in self._servers.need_sign_in else NOT_AVAILABLE
+        return Notice("mcp", _(sentence, server=server), kept=True)
+
+    def _starting(self, gate: PermissionGate) -> list[str]:
+        """Return the servers whose tools are not known yet, without those that this agent may not use."""
+        return [name for name in self._servers.without_tools(self._patterns) if not gate.hides(server_prefix(name))]
 
     def _allowed(self, gate: PermissionGate) -> dict[str, DynamicTool]:
         return {name: tool for name, tool in self._servers.tools(self._patterns).items() if not gate.hides(name)}
 
-    def _search(self, tools: Mapping[str, DynamicTool]) -> DynamicTool:
-        key = tuple(map(id, tools.values()))  # alive as long as the search, which holds them
+    def _search(self, gate: PermissionGate) -> DynamicTool:
+        tools, starting = self._allowed(gate), self._starting(gate)
+
+        async def wait() -> tuple[Mapping[str, DynamicTool], str]:
+            problems = await self._servers.wait_for(starting, SEARCH_WAIT_SECONDS)
+            return self._allowed(gate), "".join(
+                f"\n{describe_problems({name: each})}" for name, each in problems.items()
+            )
+
+        key = (
+            id(gate) if starting else 0,
+            *map(id, tools.values()),
+            *starting,
+        )  # alive as long as the search holds them
         if self._searches is None or self._searches[0] != key:
-            self._searches = key, make_tool_search(tools)
+            self._searches = key, make_tool_search(tools, starting, wait if starting else None)
         return self._searches[1]

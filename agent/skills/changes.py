@@ -6,6 +6,7 @@ one names this hash, so that what is installed is what the operator has seen.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 import shutil
@@ -17,13 +18,15 @@ from pathlib import Path
 from agent.invisible import show_invisible
 from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, SkillLibrary, SkillOrigin, SkillState
-from agent.skills.records import MAX_VERSIONS, Pin, SkillRecords, Staged, write_records
+from agent.skills.records import MAX_ADDRESSES, MAX_VERSIONS, Pin, SkillRecords, Staged, write_records
 from agent.skills.skill import SKILL_FILES, read_skill
 from agent.skills.tree import check_path, check_tree, copy_tree, diff_trees, hash_tree
 from agent.skills.versions import delete_unnamed, drop_oldest, version_folder
 from catalogue import N_
 
 log = logging.getLogger(__name__)
+
+ADDRESS_HASH_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,26 @@ def set_enabled(library: SkillLibrary, name: str, *, enabled: bool) -> None:
         records = library.records()
         (records.disabled.discard if enabled else records.disabled.add)(name)
         _save(library, records)
+
+
+def keep_address(library: SkillLibrary, address: str) -> str:
+    """Keep the address of a repository until an operator has chosen one of its skills. Returns its hash."""
+    digest = hashlib.sha256(address.encode()).hexdigest()[:ADDRESS_HASH_CHARS]
+    with library.exclusive():
+        records = library.records()
+        records.addresses.pop(digest, None)
+        records.addresses[digest] = address
+        for old in [*records.addresses][:-MAX_ADDRESSES]:
+            del records.addresses[old]
+        write_records(library.data, records)
+    return digest
+
+
+def kept_address(library: SkillLibrary, digest: str) -> str:
+    """Return the address with this hash. Raises SkillError."""
+    if address := library.records().addresses.get(digest):
+        return address
+    raise SkillError(N_("that choice is too old; send the address again"))
 
 
 def is_hash(word: str) -> bool:

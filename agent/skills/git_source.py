@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import signal
 import ssl
@@ -17,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agent.skills.archive import find_root
 from agent.skills.errors import SkillError
-from agent.skills.tree import check_path
+from agent.skills.found import choose_skill
+from agent.skills.git_address import GitAddress, is_commit, parse_git_address, skill_folder
 from agent.web.addresses import AddressGuard, WebError
 from catalogue import N_
 from sandbox.processes import start_process
@@ -27,6 +26,7 @@ from sandbox.processes import start_process
 CLONE_SECONDS, WATCH_SECONDS = 60.0, 0.5
 NOT_FOUND_CODE = 127  # of the shell
 MAX_ERROR_CHARS = 300
+MAX_REFS_BYTES = 1 << 20
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 _OPTIONS = (
     "protocol.allow=never",
@@ -40,16 +40,6 @@ _OPTIONS = (
 )
 
 
-def is_git_address(text: str) -> bool:
-    """Return whether this is `https://host/path`, optionally followed by `#folder`."""
-    try:
-        parts = urlsplit(text)
-        named = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0 and len(parts.path) > 1
-    except ValueError:  # `https://[`, or a port that is no number
-        return False
-    return named and "@" not in parts.netloc and not re.search(r"[\s\x00-\x1f]", text)
-
-
 @dataclass(frozen=True, slots=True)
 class CloneBounds:
     """What a clone may reach and fill: public addresses and those of named hosts, bytes of one file, bytes of all."""
@@ -59,24 +49,51 @@ class CloneBounds:
     bytes: int = 300 << 20
 
 
-async def clone_skill(address: str, place: Path, bounds: CloneBounds = CloneBounds()) -> Path:
-    """Clone into the empty folder `place`. Returns the skill's folder. Raises SkillError."""
-    if not is_git_address(address):
-        raise SkillError(N_("{address} is not an address such as https://host/owner/repository"), address=address)
-    url, _hash, folder = address.partition("#")
+async def clone_skill(address: str, place: Path, bounds: CloneBounds = CloneBounds(), wanted: str = "") -> Path:
+    """Clone into the empty folder `place`. Returns the folder of the skill, of the `wanted` one where there are
+    several. Raises SeveralSkills and SkillError."""
+    git = parse_git_address(address)
     target = place / "repository"
-    options = [word for option in (*_OPTIONS, *await _pin_address(url, bounds.guard)) for word in ("-c", option)]
-    clone = ("clone", "--quiet", "--depth=1", "--single-branch", "--no-tags", "--no-recurse-submodules", "--template=")
-    await _run_git([*options, *clone, "--", url, str(target)], place, bounds)
-    return await asyncio.to_thread(_find_skill, target, folder)
+    pinned = await _pin_address(git.url, bounds.guard)
+    options = [word for option in (*_OPTIONS, *pinned) for word in ("-c", option)]
+    ref, folder = "", skill_folder(git.folder.split("/")) if git.folder else ""
+    if git.pinned:
+        ref, folder = git.split(await _known_refs(git, options, place, bounds))
+    if is_commit(ref):
+        await _fetch_commit(git.url, ref, target, options, bounds)
+    else:
+        branch = (f"--branch={ref}",) if ref else ()
+        flags = ("--quiet", "--depth=1", "--single-branch", "--no-tags", "--no-recurse-submodules", "--template=")
+        await _run_git([*options, "clone", *flags, *branch, "--", git.url, str(target)], place, bounds)
+    return await asyncio.to_thread(_find_skill, target, folder, wanted or git.wanted)
 
 
-def _find_skill(target: Path, folder: str) -> Path:
-    place = target / check_path(folder) if folder else target
+async def _known_refs(git: GitAddress, options: list[str], place: Path, bounds: CloneBounds) -> set[str]:
+    """Return which of the refs that an address may mean the repository has."""
+    listed = place / "refs"
+    await _run_git([*options, "ls-remote", "--refs", "--", git.url, *git.refs()], place, bounds, listed)
+    with listed.open("rb") as file:
+        lines = file.read(MAX_REFS_BYTES).decode("utf-8", "replace").splitlines()
+    return {line.partition("\t")[2] for line in lines}
+
+
+async def _fetch_commit(url: str, commit: str, target: Path, options: list[str], bounds: CloneBounds) -> None:
+    inside = [*options, "-C", str(target)]
+    home = target.parent
+    await _run_git([*options, "init", "--quiet", "--template=", str(target)], home, bounds)
+    flags = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
+    await _run_git([*inside, "fetch", *flags, "--", url, commit], home, bounds)
+    await _run_git([*inside, "checkout", "--quiet", "--detach", commit], home, bounds)
+
+
+def _find_skill(target: Path, folder: str, wanted: str) -> Path:
+    place = target / folder if folder else target
+    if folder and not wanted and not os.path.lexists(place):  # it may be the name of a skill
+        place, wanted = target, folder
     if place.resolve() != place.absolute() or not place.is_dir():
         raise SkillError(N_("the repository does not have the folder {folder}"), folder=folder)
     shutil.rmtree(target / ".git")
-    return find_root(place)
+    return choose_skill(place, wanted)
 
 
 async def _pin_address(url: str, guard: AddressGuard) -> list[str]:
@@ -105,7 +122,8 @@ async def _pin_address(url: str, guard: AddressGuard) -> list[str]:
     return [f"http.curloptResolve={host}:{port}:{','.join(each['host'] for each in found)}"]
 
 
-async def _run_git(arguments: list[str], home: Path, bounds: CloneBounds) -> None:
+async def _run_git(arguments: list[str], home: Path, bounds: CloneBounds, output: Path | None = None) -> None:
+    """Run git, and write what it prints into the file `output`. Raises SkillError."""
     environment = {
         "PATH": SEARCH_PATH,
         "HOME": str(home),
@@ -119,7 +137,12 @@ async def _run_git(arguments: list[str], home: Path, bounds: CloneBounds) -> Non
     if authorities := ssl.get_default_verify_paths().cafile:
         environment["GIT_SSL_CAINFO"] = authorities
     git = await start_process(
-        *("/bin/sh", "-c", f'ulimit -f {bounds.file_bytes // 512}; exec git "$@"', "git"),
+        *(
+            "/bin/sh",
+            "-c",
+            f'ulimit -f {bounds.file_bytes // 512}; exec >"$0"; exec git "$@"',
+            str(output or os.devnull),
+        ),
         *arguments,
         env=environment,
         cwd=home,

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 PUBLIC_FOLDER = Path(__file__).parents[2] / "skills" / "public"
 MAX_SEARCH_DEPTH, MAX_SEARCHED_FOLDERS = 5, 2_000
+NEVER_SEARCHED = frozenset({".venv", ".cache", ".tox", ".mypy_cache", ".ruff_cache"})
+NOT_WHOLE = N_("only the first {n} folders in it were searched for skills")
 MAX_INLINE_STAMPS = 200  # more files are looked at in a thread
 MAX_DESCRIBED = 30  # with more skills, the brief has their names only
 INDEX_FILE = "INDEX.md"
@@ -231,7 +233,10 @@ class SkillLibrary:
         faults: dict[str, LazyText] = {}
         for origin, root in self.folders.roots():
             seen: set[str] = set()
-            for folder in _find_folders(root, watched):
+            folders, is_whole = _find_folders(root, watched, dotted=origin is SkillOrigin.EXTRA)
+            if not is_whole:
+                faults[f"{origin}/{root.name}"] = LazyText(NOT_WHOLE, n=MAX_SEARCHED_FOLDERS)
+            for folder in folders:
                 try:
                     found = self._read_one(folder, origin, records, watched)
                 except SkillError as error:
@@ -296,15 +301,17 @@ class SkillLibrary:
 def installed_names(folders: SkillFolders) -> set[str]:
     """Return the names of all skills in these folders, also of disabled ones, and change nothing. Blocks."""
     names: set[str] = set()
-    for _origin, root in folders.roots():
-        for folder in _find_folders(root, {}):
+    for origin, root in folders.roots():
+        for folder in _find_folders(root, {}, dotted=origin is SkillOrigin.EXTRA)[0]:
             with suppress(SkillError, OSError):  # the library reports what cannot be read
                 names.add(read_skill(folder).name)
     return names
 
 
-def _find_folders(root: Path, watched: dict[str, tuple[int, ...]]) -> list[Path]:
-    """Return the folders with a SKILL.md below `root`, in path order. What is inside a skill belongs to it."""
+def _find_folders(root: Path, watched: dict[str, tuple[int, ...]], *, dotted: bool) -> tuple[list[Path], bool]:
+    """Return the folders with a SKILL.md below `root`, in path order, and whether that is all. What is inside a skill
+    belongs to it. Collections keep skills below dot folders, too (`dotted`); a copy that a crash left has such a name,
+    and is only in the folder that skills are installed into."""
     found: list[Path] = []
     waiting = [(root, 0)]
     for _count in range(MAX_SEARCHED_FOLDERS):
@@ -320,5 +327,6 @@ def _find_folders(root: Path, watched: dict[str, tuple[int, ...]]) -> list[Path]
         if depth and any((folder / name).is_file() for name in SKILL_FILES):
             found.append(folder)
         elif depth < MAX_SEARCH_DEPTH:
-            waiting += [(path, depth + 1) for path in inside if path.name not in LEFT_OUT and path.name[0] != "."]
-    return sorted(found)
+            shown = [path for path in inside if path.name not in LEFT_OUT and (dotted or path.name[0] != ".")]
+            waiting += [(path, depth + 1) for path in shown if path.name not in NEVER_SEARCHED]
+    return sorted(found), not waiting

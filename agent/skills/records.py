@@ -16,6 +16,7 @@ from agent.stored_json import Damaged, build_dataclass, raise_damaged
 
 RECORDS_FILE = "skills.json"
 MAX_VERSIONS = 10  # kept of each skill
+MAX_ADDRESSES = 20  # of repositories with several skills, among which an operator was asked to choose
 MAX_STAGED, MAX_STAGED_BYTES = 20, 100 << 20  # that wait for a decision; the oldest make room
 
 
@@ -39,11 +40,12 @@ class Staged:
 
 @dataclass(slots=True)
 class SkillRecords:
-    """The content of the file: disabled names, pins by name, what waits by hash, in order."""
+    """The content of the file: disabled names, pins by name, what waits by hash, in order, addresses by their hash."""
 
     disabled: set[str] = field(default_factory=set)
     pins: dict[str, Pin] = field(default_factory=dict)
     staged: dict[str, Staged] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
 
 
 def read_records(data: Path, watched: dict[str, tuple[int, ...]] | None = None) -> SkillRecords:
@@ -65,6 +67,7 @@ def read_records(data: Path, watched: dict[str, tuple[int, ...]] | None = None) 
                     for name, each in raw.get("pins", {}).items()
                 },
                 {key: build_dataclass(Staged, each) for key, each in raw.get("staged", {}).items()},
+                {str(key): str(each) for key, each in raw.get("addresses", {}).items()},
             )
     except Damaged as error:
         raise OSError(f"{path} is damaged: {error}") from error
@@ -74,7 +77,12 @@ def write_records(data: Path, records: SkillRecords) -> None:
     """Replace the file. Raises OSError."""
     data.mkdir(parents=True, exist_ok=True)
     new = data / f".{RECORDS_FILE}.new"
-    content = {"disabled": sorted(records.disabled), "pins": records.pins, "staged": records.staged}
+    content = {
+        "disabled": sorted(records.disabled),
+        "pins": records.pins,
+        "staged": records.staged,
+        "addresses": records.addresses,
+    }
     with new.open("wb") as file:
         file.write(orjson.dumps(content, option=orjson.OPT_INDENT_2))
         file.flush()

@@ -55,7 +55,7 @@ async def check_mcp_server(settings: McpServerSettings, data_dir: Path) -> Findi
                 text = _("{url}: it needs a sign-in", url=where)
                 return Finding("fault", subject, text, _("run `fawn mcp login {name}`", name=settings.name))
             return Finding(
-                "fault", subject, f"{where}: {localized(problem)}", _("start it by hand to see why (docs/mcp.md)")
+                "fault", subject, f"{where}: {localized(problem.why)}", _("start it by hand to see why (docs/mcp.md)")
             )
         all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
     finally:

@@ -48,7 +48,8 @@ def skills_command(call: CommandCall) -> str:
     if not call.may(deeds.CHANGE_SKILLS):
         return call.refuse("skills", deeds.CHANGE_SKILLS)
     if action == "install" and (words or call.message.attachments):
-        enqueue_change(call, action, words[0] if words else "")
+        address, wanted = [*words, "", ""][:2]
+        enqueue_change(call, action, address, wanted)
         return _("I'm getting the skill and checking it.")
     if action in ACTIONS and words:
         enqueue_change(call, action, words[0])

@@ -1,4 +1,5 @@
-"""Ask operators about a new or changed skill: the difference, with a button to accept and one to decline.
+"""Ask operators about a new or changed skill: the difference, with a button to accept and one to decline; and which of
+the skills of a repository they mean.
 
 A press is a command, `skills accept NAME HASH`, so that one place decides who may and says what happened.
 """
@@ -6,22 +7,38 @@ A press is a command, `skills accept NAME HASH`, so that one place decides who m
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent.blocks import Ask, command_hint
 from agent.messages import Author, Kind, Message, Thread
 from agent.skills.changes import SkillChange
+from agent.skills.found import FoundSkill
 from bot.rights.deeds import Decision
 from bot.storage import languages, outbox
 from bot.storage.database import Execute
-from catalogue import N_, _, every_translation
+from catalogue import N_, _, every_translation, ngettext
+from channels.shared.texts import shorten
 
 MAX_SHOWN_CHARS = 2400  # of a difference, so that the question is one message on every platform
 SHOWN_HASH_CHARS = 32
 ACCEPT, DECLINE = N_("Accept"), N_("Decline")
 NEW = N_("Shall I install the new skill `{name}`?")
 CHANGED = N_("Shall I use this changed version of the skill `{name}`?")
+WHICH = N_("There are {n} skills at {address}. Which one shall I install?")
+OTHERS = N_("Press a button, or write `{command}`.")
+MAX_CHOICES = 20  # as buttons
+MAX_LINE_CHARS = 100
+CHOICE = "one:"  # before the hash of an address, in place of that of a change
 REST = N_("Not shown: {n} more characters. `{command}` shows all of it.")
+
+
+@dataclass(frozen=True, slots=True)
+class SkillChoice:
+    """The skills of a repository, of which an operator chooses one; the hash stands for its address."""
+
+    address: str
+    hash: str
+    found: tuple[FoundSkill, ...]
 
 
 def enqueue_question(
@@ -38,6 +55,22 @@ def enqueue_question(
         outbox.enqueue_notice(execute, place, text, key=key, now=now, asks=(ask,), reply_to=reply_to)
 
 
+def enqueue_choice(execute: Execute, message: Message, choice: SkillChoice, key: str, now: float) -> None:
+    """Ask which of the skills of a repository to install, in the language of the author."""
+    with languages.speak_to(execute, message.thread, message.author):
+        lines = [f"- `{each.name}`: {shorten(each.description, MAX_LINE_CHARS)}" for each in choice.found]
+        while len("\n".join(lines)) > MAX_SHOWN_CHARS:
+            lines.pop()
+        if rest := len(choice.found) - len(lines):
+            lines.append(ngettext("and {n} more", "and {n} more", rest))
+        which = _(WHICH, n=len(choice.found), address=choice.address)
+        others = _(OTHERS, command=command_hint(f"skills install {choice.address} NAME"))
+        text = "\n".join([which, "", *lines, "", others])
+        names = tuple(dict.fromkeys(each.name for each in choice.found))[:MAX_CHOICES]
+        ask = Ask(f"{Decision.SKILL}{CHOICE}{choice.hash}", text, names, free_text=False)
+        outbox.enqueue_notice(execute, message.thread, text, key=key, now=now, asks=(ask,), reply_to=message.id)
+
+
 def render_diff(diff: str) -> str:
     """Return a difference as a block of code that its content cannot end."""
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", diff))])
@@ -46,6 +79,9 @@ def render_diff(diff: str) -> str:
 
 def decision_command(click: Message) -> Message:
     """Return the command that a press stands for."""
+    target = click.target.removeprefix(Decision.SKILL)
+    if target.startswith(CHOICE):
+        return replace(click, kind=Kind.COMMAND, text=f"skills install {target} {click.text}", target="")
     verb = "accept" if click.text in every_translation(ACCEPT) else "decline"
-    text = f"skills {verb} {click.target.removeprefix(Decision.SKILL)}"
+    text = f"skills {verb} {target}"
     return replace(click, kind=Kind.COMMAND, text=text, target="")

@@ -16,11 +16,12 @@ from agent.skills import changes
 from agent.skills.archive import unpack_archive
 from agent.skills.changes import SkillChange
 from agent.skills.errors import SkillError
+from agent.skills.found import SeveralSkills
 from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.library import SkillLibrary
 from agent.skills.tree import MAX_TREE_BYTES
 from bot.commands.call import CommandCall
-from bot.skills.decisions import enqueue_question, render_diff
+from bot.skills.decisions import CHOICE, SkillChoice, enqueue_choice, enqueue_question, render_diff
 from bot.storage import audit, languages, outbox
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
@@ -34,17 +35,19 @@ log = logging.getLogger(__name__)
 SKILL_JOB = "skill"
 FAILED = N_("The skill was not changed: {reason}.")
 Answer = Callable[[], str]
+Outcome = Answer | SkillChange | SkillChoice
 
 
-def enqueue_change(call: CommandCall, action: str, word: str) -> None:
-    """Have a change made after the commit; its answer is a notice."""
+def enqueue_change(call: CommandCall, action: str, word: str, wanted: str = "") -> None:
+    """Have a change made after the commit; its answer is a notice. `wanted` is the skill of an address."""
     found = call.current.skills.current.find(word) if call.current.skills else None
     name = found.skill.name if found else word
     expected = ""
     if action == "rollback" and call.current.skills:  # so that a job that runs twice rolls back once
         pin = call.current.skills.records().pins.get(name)
         expected = pin.hash if pin else ""
-    payload = {"action": action, "word": name, "expected": expected, "message": call.message.dump().decode()}
+    message = call.message.dump().decode()
+    payload = {"action": action, "word": name, "wanted": wanted, "expected": expected, "message": message}
     enqueue_job(call.execute, key=f"{SKILL_JOB}:{call.message.key}", kind=SKILL_JOB, payload=payload)
 
 
@@ -71,7 +74,7 @@ class SkillJobs:
         except (SkillError, Refused) as error:
             reason = error if isinstance(error, SkillError) else str(error).rstrip(".")
             outcome, result = partial(_, FAILED, reason=reason), "failed"
-        if isinstance(outcome, SkillChange):
+        if isinstance(outcome, SkillChange | SkillChoice):
             result = "asked"
         action, word = job.arguments["action"], job.arguments["word"]
         what = {"action": action, "skill": word if self._library.current.find(word) else audit.digest(word)}
@@ -84,11 +87,11 @@ class SkillJobs:
 
         await self._store.run(work)
 
-    async def _change(self, arguments: dict[str, str], message: Message) -> Answer | SkillChange:
+    async def _change(self, arguments: dict[str, str], message: Message) -> Outcome:
         word, library = arguments["word"], self._library
         match arguments["action"]:
             case "install":
-                return await self._install(word, message)
+                return await self._install(word, message, arguments.get("wanted", ""))
             case "enable" | "disable" as action:
                 await run_file_work(partial(changes.set_enabled, library, word, enabled=action == "enable"))
                 sentence = (
@@ -118,12 +121,18 @@ class SkillJobs:
         use = command_hint(f"{name} REQUEST")
         return partial(_, N_("The skill `{name}` is installed. `{command}` uses it."), name=name, command=use)
 
-    async def _install(self, address: str, message: Message) -> Answer | SkillChange:
-        """Fetch and check a skill; install it if it is new, else show the difference."""
+    async def _install(self, address: str, message: Message, wanted: str) -> Outcome:
+        """Fetch and check a skill; install it if it is new, else show the difference. Of several, one is asked for."""
+        if address.startswith(CHOICE):
+            address = await run_file_work(changes.kept_address, self._library, address.removeprefix(CHOICE))
         with tempfile.TemporaryDirectory(prefix="fawn-skill-") as scratch:
             place = Path(scratch)
             if address:
-                folder = await clone_skill(address, place, self._bounds())
+                try:
+                    folder = await clone_skill(address, place, self._bounds(), wanted)
+                except SeveralSkills as several:
+                    digest = await run_file_work(changes.keep_address, self._library, address)
+                    return SkillChoice(address, digest, several.found)
             else:
                 folder = await run_file_work(unpack_archive, await self._fetch(message), place)
             source = address or message.attachments[0].name
@@ -148,10 +157,13 @@ class SkillJobs:
         return bytes(data)
 
 
-def _enqueue_answer(execute: Execute, message: Message, outcome: Answer | SkillChange) -> None:
+def _enqueue_answer(execute: Execute, message: Message, outcome: Outcome) -> None:
     key, now = f"{SKILL_JOB}:{message.key}", time.time()
     if isinstance(outcome, SkillChange):
         enqueue_question(execute, outcome, message.thread, message.author, key, now, reply_to=message.id)
+        return
+    if isinstance(outcome, SkillChoice):
+        enqueue_choice(execute, message, outcome, key, now)
         return
     with languages.speak_to(execute, message.thread, message.author):
         outbox.enqueue_notice(execute, message.thread, outcome(), key=key, now=now, reply_to=message.id)

@@ -8,7 +8,15 @@ from typing import Any
 
 NOTIFICATIONS = 200_000
 PATTERN = "^(a+)+$"  # exponential in the length of a text that does not match
-FLOODS = ["long_line", "endless_line", "many_values", "many_requests", "many_notifications", "many_odd_lines"]
+FLOODS = [
+    "long_line",
+    "endless_line",
+    "many_values",
+    "many_requests",
+    "many_notifications",
+    "many_odd_lines",
+    "many_reports",
+]
 TOOLS = [*FLOODS, "large_text", "slow_schema", "fetch"]
 
 
@@ -24,8 +32,13 @@ def text(id: Any, words: str) -> None:
     send({"id": id, "result": {"content": [{"type": "text", "text": words}]}})
 
 
-def call(id: Any, name: str) -> None:
-    if name == "long_line":
+def call(id: Any, name: str, token: Any = None) -> None:
+    if name == "many_reports":
+        for number in range(NOTIFICATIONS):
+            report = {"progressToken": token, "progress": number, "total": NOTIFICATIONS, "message": "x" * 500}
+            send({"method": "notifications/progress", "params": report})
+        text(id, "flooded")
+    elif name == "long_line":
         text(id, "x" * 50_000_000)
     elif name == "endless_line":
         while True:
@@ -64,7 +77,7 @@ def main() -> None:
             tools = [{"name": name, "inputSchema": {"type": "object"}, "annotations": hints} for name in TOOLS]
             send({"id": id, "result": {"tools": [each | {"outputSchema": schema} for each in tools]}})
         elif method == "tools/call":
-            call(id, message["params"]["name"])
+            call(id, message["params"]["name"], message["params"].get("_meta", {}).get("progressToken"))
         elif id is not None and method:
             send({"id": id, "error": {"code": -32601, "message": f"no method {method}"}})
         sys.stdout.flush()

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from mcp.server.mcpserver import Elicit, MCPServer, Resolve
+from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import AudioContent, ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
@@ -58,6 +58,20 @@ async def wait(seconds: float) -> str:
     write("wait")
     await asyncio.sleep(seconds)
     return "waited"
+
+
+@server.tool(annotations=READS)
+async def count(ctx: Context, upto: int = 3) -> str:
+    """Count, and report the progress."""
+    for number in range(1, upto + 1):
+        await ctx.report_progress(number, upto, f"part {number}")
+    return "counted"
+
+
+@server.tool(annotations=READS)
+def long(chars: int) -> str:
+    """Return a long text, whose last word is the end."""
+    return f"{'word ' * (chars // 5)}the end"
 
 
 @server.tool(annotations=READS)

@@ -1,6 +1,7 @@
 """An external agent on the reference SDK of the Agent Client Protocol, for tests. Runs inside a sandbox.
 
-The words of the prompt say what it does: "echo …", "write PATH", "run COMMAND", "read PATH", "hang", "die", "flood".
+The words of the prompt say what it does: "echo …", "write PATH", "run COMMAND", "read PATH", "state -", "hang",
+"die", "flood".
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ import sys
 from typing import Any
 
 import acp  # type: ignore[import-not-found]  # it is there for the sandbox's Python only
-from acp.schema import AllowedOutcome, PermissionOption, ToolCallUpdate  # type: ignore[import-not-found]  # the same
+from acp.schema import (  # type: ignore[import-not-found]  # the same
+    AllowedOutcome,
+    AuthEnvVar,
+    AuthMethodAgent,
+    EnvVarAuthMethod,
+    PermissionOption,
+    SessionMode,
+    SessionModeState,
+    ToolCallUpdate,
+)
 
 OPTIONS = [
     PermissionOption(option_id="always", name="Always", kind="allow_always"),
@@ -24,19 +34,45 @@ OPTIONS = [
 class SdkAgent:
     """Validates every message of its client with the SDK's models."""
 
+    signed_in = ""
+    mode = "read-only"
+
     def on_connect(self, conn: acp.Client) -> None:
         self.client = conn
 
     async def initialize(self, protocol_version: int, **_: Any) -> acp.InitializeResponse:
         if "old" in sys.argv:
             return acp.InitializeResponse(protocol_version=0)
-        return acp.InitializeResponse(protocol_version=protocol_version)
+        methods = [
+            AuthMethodAgent(id="browser", name="Log in with a browser"),
+            AuthMethodAgent(id="coder-api-key", name="Use CODER_API_KEY"),
+            EnvVarAuthMethod(id="team", name="Team key", vars=[AuthEnvVar(name="TEAM_KEY")], type="env_var"),
+        ]
+        advertised = methods if "asks" in sys.argv else None
+        return acp.InitializeResponse(protocol_version=protocol_version, auth_methods=advertised)
+
+    async def authenticate(self, method_id: str, **_: Any) -> acp.AuthenticateResponse:
+        if method_id == "browser":
+            await asyncio.sleep(7003)
+        if os.environ.get("CODER_API_KEY" if method_id == "coder-api-key" else "TEAM_KEY") != "good":
+            raise acp.RequestError.auth_required({"hint": f"the key of {method_id} is wrong"})
+        self.signed_in = method_id
+        return acp.AuthenticateResponse()
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> acp.SetSessionModeResponse:
+        assert session_id == "s1"
+        self.mode = mode_id
+        return acp.SetSessionModeResponse()
 
     async def new_session(self, cwd: str, **_: Any) -> acp.NewSessionResponse:
         assert cwd == os.getcwd()
+        if "asks" in sys.argv and not self.signed_in:
+            raise acp.RequestError.auth_required()
         if "locked" in sys.argv:
             raise acp.RequestError.auth_required({"hint": "set KEY"})
-        return acp.NewSessionResponse(session_id="s1")
+        modes = [SessionMode(id=each, name=each) for each in ("read-only", "auto")]
+        state = SessionModeState(current_mode_id="read-only", available_modes=modes)
+        return acp.NewSessionResponse(session_id="s1", modes=state if "modes" in sys.argv else None)
 
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> acp.PromptResponse:
         self.session = session_id
@@ -53,6 +89,9 @@ class SdkAgent:
 
     async def do_echo(self, text: str) -> str:
         return f"You said {text} with {os.environ.get('KEY', 'no key')}"
+
+    async def do_state(self, _: str) -> str:
+        return f"I am signed in by {self.signed_in or 'nothing'} in mode {self.mode}"
 
     async def do_write(self, path: str) -> str:
         if not await self.permitted("edit", f"Write {path}", {"path": path}):

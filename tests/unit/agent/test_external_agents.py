@@ -185,6 +185,48 @@ async def test_an_unknown_agent_is_named_with_the_known_ones(rig: Rig) -> None:
     assert await rig.failed("echo", agent="other") == "There is no agent 'other'. There are coder."
 
 
+@pytest.mark.parametrize(
+    ("env", "method", "signed_in"),
+    [
+        ({"CODER_API_KEY": "good"}, "", "coder-api-key"),
+        ({"TEAM_KEY": "good"}, "", "team"),
+        ({"CODER_API_KEY": "bad", "TEAM_KEY": "good"}, "", "team"),
+        ({"CODER_API_KEY": "good", "TEAM_KEY": "good"}, "team", "team"),
+    ],
+)
+async def test_an_agent_that_asks_for_a_sign_in_gets_it_by_its_own_methods(
+    rig: Rig, env: dict[str, str], method: str, signed_in: str
+) -> None:
+    secrets = {name: Secret(value) for name, value in env.items()}
+    answer = await rig.said("state -", replace(CODER, command=f"{COMMAND} asks", env=secrets, auth_method=method))
+    assert answer.startswith(f"I am signed in by {signed_in} in mode read-only")
+
+
+@pytest.mark.parametrize(
+    ("env", "method", "words"),
+    [
+        ({}, "", ("Authentication required", "browser: ", "coder-api-key: ", "TEAM_KEY", "none fits", "`auth_method`")),
+        ({"TEAM_KEY": "bad"}, "", ("Authentication required", "coder-api-key: ", "the key of team is wrong")),
+        ({"TEAM_KEY": "good"}, "other", ("no way to sign in that is called other", "browser, coder-api-key, team")),
+    ],
+)
+async def test_a_sign_in_that_fails_names_the_ways_that_the_agent_offers(
+    rig: Rig, env: dict[str, str], method: str, words: Sequence[str]
+) -> None:
+    secrets = {name: Secret(value) for name, value in env.items()}
+    told = await rig.failed("state -", replace(CODER, command=f"{COMMAND} asks", env=secrets, auth_method=method))
+    assert [each for each in words if each not in told] == []
+    assert await rig.is_alone()
+
+
+async def test_a_session_has_the_mode_that_is_configured(rig: Rig) -> None:
+    with_modes = replace(CODER, command=f"{COMMAND} modes")
+    assert "in mode read-only" in await rig.said("state -", with_modes)
+    assert "in mode auto" in await rig.said("state -", replace(with_modes, mode="auto"))
+    assert "has no mode wild. It has: read-only, auto" in await rig.failed("state -", replace(with_modes, mode="wild"))
+    assert "no modes" in await rig.failed("state -", replace(CODER, mode="auto"))
+
+
 async def test_stopping_the_turn_kills_the_agent(rig: Rig) -> None:
     task = asyncio.create_task(rig.call("run sleep 7003", replace(CODER, permission="allow")))
     await until(lambda: bool(rig.shown), what="the agent's command")

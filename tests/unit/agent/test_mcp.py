@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from agent.context import NO_ANSWER
 from agent.context import Answer as HumanAnswer
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable
 from agent.mcp.names import MAX_NAME_CHARS, tool_name
+from agent.mcp.progress import SHOW_SECONDS
 from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema
 from agent.mcp.settings import McpConfig, McpOAuthSettings, McpServerSettings
 from agent.permissions.rules import RulePermissions, parse_rules
@@ -430,15 +432,84 @@ async def test_a_server_that_is_not_available_is_named_once_and_the_others_work(
     assert "old" in results(model)[0]
 
 
+async def test_a_call_of_a_tool_whose_server_is_down_says_so(
+    make: Workshop, model: FakeModel, server: Settings
+) -> None:
+    bench = await bench_of(make, McpServerSettings("gone", command="/bin/false"), server("old", tools=("fetch",)))
+    calls = [call("mcp__gone__read"), call("mcp__old__nothing"), call("tool_search", query="gone things")]
+    await run(bench, script(calls, text="hm"))
+    down, unknown, search = results(model)
+    assert down.startswith("The MCP server gone is down, so its tools cannot be used now. The reason: ")
+    assert "not a valid tool" in unknown
+    assert "No tool matches" in search
+    assert "The MCP server gone is down" in search
+    [listing] = [tool for tool in model.requests()[0].tools if tool["function"]["name"] == "tool_search"]
+    assert "gone: (still starting, or down" in listing["function"]["description"]
+
+
+async def test_a_server_that_starts_slowly_joins_a_later_step_of_the_turn(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
+) -> None:
+    slow = server("modern", tools=("fetch",), wait_seconds=0.1)
+    slow = replace(slow, command="/bin/sh", args=("-c", f"sleep 3; exec {sys.executable} {' '.join(slow.args)}"))
+    bench = await bench_of(make, slow, server("old", tools=("fetch",)))
+    await bench.agent._mcp.servers[1].refresh()
+    find = [call("tool_search", query="say which server")], [call("mcp__modern__fetch")]
+    blocks = await run(bench, script(*find, text="found"))
+    told = [block.text for block in blocks if isinstance(block, Notice)]
+    assert told == [
+        "The MCP server “modern” is still starting. I begin without it; its tools join as soon as it is ready."
+    ]
+    assert offered(model)[0] == ["tool_search", "mcp__old__fetch"]
+    assert offered(model)[-1] == ["mcp__modern__fetch", "mcp__old__fetch"]
+    assert "\nmodern\n" in results(model)[-1]
+
+
+async def test_the_progress_of_a_call_is_the_live_text_of_its_step(
+    make: Workshop, model: FakeModel, server: Settings
+) -> None:
+    bench = await bench_of(make, server("modern"), defer_tokens=100_000)
+    blocks = await run(bench, script([call("mcp__modern__count", upto=3)], text="done"))
+    shown = [block.progress for block in blocks if isinstance(block, Step) and block.progress]
+    assert shown[:1] == ["1 of 3: part 1"]
+    assert "counted" in results(model)[-1]
+    assert [block.progress for block in blocks if isinstance(block, Step)][-1] == ""
+
+
+async def test_a_flood_of_progress_is_shown_once_in_a_while(make: Workshop, model: FakeModel, server: Settings) -> None:
+    bench = await bench_of(make, server("hostile", tools=("many_reports",)))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    blocks = await run(bench, script([call("mcp__hostile__many_reports")], text="done"))
+    shown = [block.progress for block in blocks if isinstance(block, Step) and block.progress]
+    assert 1 <= len(shown) <= (loop.time() - began) / SHOW_SECONDS + 1
+    assert max(map(len, shown)) <= 120
+    assert "flooded" in results(model)[-1]
+
+
+async def test_a_long_result_is_whole_in_a_file_of_the_conversation(
+    make: Workshop, model: FakeModel, server: Settings
+) -> None:
+    bench = await bench_of(make, server("modern"), defer_tokens=100_000)
+    await run(bench, script([call("mcp__modern__long", chars=1_500_000)], text="done"))
+    [result] = results(model)
+    [path] = re.findall(r"/mnt/user-data/(workspace/\.mcp/\w+\.txt)", result)
+    assert (bench.folder / path).read_text().endswith("word the end")
+    assert (bench.folder / path).stat().st_size == 1_500_007
+    assert "The whole result of 1500007 characters" in result
+    assert result.startswith('<mcp-result server="modern">\n[Content by strangers')
+    assert len(result) < 5000
+
+
 async def test_a_server_that_hangs_delays_no_turn(make: Workshop, model: FakeModel, server: Settings) -> None:
     hangs = McpServerSettings("hangs", command="sleep", args=("60",), wait_seconds=0.2)
     bench = await bench_of(make, hangs, server("old", tools=("fetch",), wait_seconds=30))
     async with asyncio.timeout(20):  # a start may take 30 s
         blocks = await run(bench, script([call("mcp__old__fetch")], text="works"))
         assert view(blocks).final().text.startswith("works")
-        assert ["“hangs” is not available" in block.text for block in blocks if isinstance(block, Notice)] == [True]
+        assert ["“hangs” is still starting" in block.text for block in blocks if isinstance(block, Notice)] == [True]
         await run(bench, script([call("mcp__old__fetch")], text="works"), key="m2")
-    assert offered(model)[-1] == ["mcp__old__fetch"]
+    assert offered(model)[-1] == ["tool_search", "mcp__old__fetch"]
 
 
 async def test_a_slow_call_times_out(make: Workshop, model: FakeModel, server: Settings) -> None:

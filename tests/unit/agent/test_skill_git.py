@@ -16,7 +16,9 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from agent.skills.errors import SkillError
-from agent.skills.git_source import CloneBounds, clone_skill, is_git_address
+from agent.skills.found import SeveralSkills
+from agent.skills.git_address import GitAddress, is_git_address, parse_git_address
+from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.skill import read_skill
 from agent.web.addresses import AddressGuard, WebError
 from tests.support.proxies import signed
@@ -33,7 +35,7 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    folder = tmp_path / "served" / "plot"
+    folder = tmp_path / "root" / "served" / "plot"
     folder.mkdir(parents=True)
     git(folder, "init", "-q")
     (folder / "SKILL.md").write_text(SKILL)
@@ -48,12 +50,13 @@ async def server(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPat
 
     async def answer(request: web.Request) -> web.Response:
         environment = {
-            "GIT_PROJECT_ROOT": str(repository.parent),
+            "GIT_PROJECT_ROOT": str(repository.parents[1]),
             "GIT_HTTP_EXPORT_ALL": "1",
             "PATH_INFO": request.path,
             "QUERY_STRING": request.query_string,
             "REQUEST_METHOD": request.method,
             "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+            "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
             "HTTP_CONTENT_ENCODING": request.headers.get("Content-Encoding", ""),
             "PATH": "/usr/local/bin:/usr/bin:/bin",
         }
@@ -85,7 +88,7 @@ def place(tmp_path: Path) -> Path:
 
 
 async def test_a_skill_is_cloned_without_its_history_and_hooks(tmp_path: Path, repository: Path, server: str) -> None:
-    folder = await clone_skill(f"{server}/plot/.git", place(tmp_path), HERE)
+    folder = await clone_skill(f"{server}/served/plot/.git", place(tmp_path), HERE)
     assert [path.name for path in folder.iterdir()] == ["SKILL.md"]
 
 
@@ -94,7 +97,7 @@ async def test_a_folder_of_a_repository_is_chosen(tmp_path: Path, repository: Pa
     (repository / "SKILL.md").rename(repository / "more" / "plot" / "SKILL.md")
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "Move")
-    folder = await clone_skill(f"{server}/plot/.git#more/plot", place(tmp_path), HERE)
+    folder = await clone_skill(f"{server}/served/plot/.git#more/plot", place(tmp_path), HERE)
     assert read_skill(folder).name == "plot"
 
 
@@ -106,7 +109,7 @@ async def test_a_link_or_a_path_out_of_the_repository_is_refused(
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "Link")
     with pytest.raises(SkillError):
-        await clone_skill(f"{server}/plot/.git#{folder}", place(tmp_path), HERE)
+        await clone_skill(f"{server}/served/plot/.git#{folder}", place(tmp_path), HERE)
 
 
 async def test_a_link_among_the_files_is_refused(tmp_path: Path, repository: Path, server: str) -> None:
@@ -114,7 +117,7 @@ async def test_a_link_among_the_files_is_refused(tmp_path: Path, repository: Pat
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "Link")
     with pytest.raises(SkillError, match="secret is a link"):
-        await clone_skill(f"{server}/plot/.git", place(tmp_path), HERE)
+        await clone_skill(f"{server}/served/plot/.git", place(tmp_path), HERE)
 
 
 async def test_a_failure_says_why(tmp_path: Path, server: str) -> None:
@@ -152,7 +155,7 @@ async def test_no_private_address_is_asked(tmp_path: Path, host: str) -> None:
 
 async def test_a_private_server_that_is_listed_is_cloned_from(tmp_path: Path, repository: Path, server: str) -> None:
     listed = CloneBounds(AddressGuard(private=("127.0.0.1",)))
-    address = f"{server.replace('localhost', '127.0.0.1')}/plot/.git"
+    address = f"{server.replace('localhost', '127.0.0.1')}/served/plot/.git"
     with pytest.raises(SkillError, match="private_hosts"):
         await clone_skill(address, place(tmp_path))
     folder = await clone_skill(address, tmp_path / "place", listed)
@@ -207,4 +210,106 @@ async def test_a_repository_that_fills_the_disk_is_given_up(
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "Large")
     with pytest.raises(SkillError):
-        await clone_skill(f"{server}/plot/.git", place(tmp_path), bounds)
+        await clone_skill(f"{server}/served/plot/.git", place(tmp_path), bounds)
+
+
+# ---------------------------------------------------------------- addresses that people copy
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "pinned", "wanted"),
+    [
+        ("https://github.com/a/b/tree/main/skills/pdf", "https://github.com/a/b", ("main", "skills", "pdf"), ""),
+        ("https://github.com/a/b/tree/main/skills#pdf", "https://github.com/a/b", ("main", "skills"), "pdf"),
+        ("https://github.com/a/b/blob/v1/x/SKILL.md?plain=1", "https://github.com/a/b", ("v1", "x", "SKILL.md"), ""),
+        (
+            "https://github.com/a/b/raw/refs/heads/main/x/SKILL.md",
+            "https://github.com/a/b",
+            ("main", "x", "SKILL.md"),
+            "",
+        ),
+        ("https://raw.githubusercontent.com/a/b/main/SKILL.md", "https://github.com/a/b", ("main", "SKILL.md"), ""),
+        ("https://gitlab.com/a/g/b/-/tree/main/x?ref_type=heads", "https://gitlab.com/a/g/b.git", ("main", "x"), ""),
+        ("https://git.corp.example/a/b/-/blob/v2/SKILL.md", "https://git.corp.example/a/b.git", ("v2", "SKILL.md"), ""),
+        ("https://codeberg.org/a/b/src/branch/main/x%20y", "https://codeberg.org/a/b", ("main", "x y"), ""),
+        ("https://bitbucket.org/a/b/src/main/x/", "https://bitbucket.org/a/b", ("main", "x"), ""),
+        ("https://github.com/a/b?tab=readme-ov-file#readme", "https://github.com/a/b", (), ""),
+        ("https://gitlab.com/a/b", "https://gitlab.com/a/b.git", (), ""),
+        ("https://github.com/a/b.git", "https://github.com/a/b.git", (), ""),
+    ],
+)
+def test_an_address_that_was_copied_names_a_repository(
+    address: str, url: str, pinned: tuple[str, ...], wanted: str
+) -> None:
+    assert parse_git_address(address) == GitAddress(url, "", pinned, wanted)
+
+
+@pytest.fixture
+def collection(repository: Path) -> Path:
+    """The same repository with three skills, one below a dot folder, and a branch with a slash in its name."""
+    (repository / "SKILL.md").unlink()
+    for folder in ("skills/pdf", "skills/.curated/table", "template"):
+        (repository / folder).mkdir(parents=True)
+        name = folder.rpartition("/")[2]
+        (repository / folder / "SKILL.md").write_text(SKILL.replace("plot", name))
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "Three")
+    git(repository, "branch", "-M", "main")
+    git(repository, "checkout", "-qb", "feature/more")
+    (repository / "skills/pdf/SKILL.md").write_text(SKILL.replace("plot", "pdf-more"))
+    git(repository, "commit", "-qam", "More")
+    git(repository, "tag", "v2")
+    git(repository, "checkout", "-q", "main")
+    (repository.parent / "plot.git").symlink_to("plot")  # GitLab has both names
+    return repository
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("tree/main/skills/pdf", "pdf"),
+        ("blob/main/skills/pdf/SKILL.md", "pdf"),
+        ("tree/feature/more/skills/pdf", "pdf-more"),
+        ("blob/v2/skills/pdf/SKILL.md", "pdf-more"),
+        ("tree/main/skills/.curated", "table"),
+        ("tree/main#table", "table"),
+        ("-/tree/main/skills/pdf?ref_type=heads", "pdf"),
+    ],
+)
+async def test_the_address_of_a_page_installs_its_skill(
+    tmp_path: Path, collection: Path, server: str, path: str, name: str
+) -> None:
+    folder = await clone_skill(f"{server}/served/plot/{path}", place(tmp_path), HERE)
+    assert read_skill(folder).name == name
+
+
+async def test_a_page_of_a_commit_installs_its_skill(tmp_path: Path, collection: Path, server: str) -> None:
+    commit = subprocess.run(
+        ["git", "rev-parse", "main"], cwd=collection, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    folder = await clone_skill(f"{server}/served/plot/tree/{commit}/template", place(tmp_path), HERE)
+    assert read_skill(folder).name == "template"
+
+
+async def test_a_repository_with_several_skills_lists_them_and_one_is_chosen_by_name(
+    tmp_path: Path, collection: Path, server: str
+) -> None:
+    with pytest.raises(SeveralSkills, match="it has 3 skills: table, pdf, template") as several:
+        await clone_skill(f"{server}/served/plot", place(tmp_path), HERE)
+    assert [(each.name, each.folder) for each in several.value.found] == [
+        ("table", "skills/.curated/table"),
+        ("pdf", "skills/pdf"),
+        ("template", "template"),
+    ]
+    for number, (address, wanted) in enumerate([("", "pdf"), ("#pdf", ""), ("/tree/main/skills", "pdf")]):
+        (new := tmp_path / f"again{number}").mkdir()
+        folder = await clone_skill(f"{server}/served/plot{address}", new, HERE, wanted)
+        assert read_skill(folder).name == "pdf"
+    (new := tmp_path / "none").mkdir()
+    with pytest.raises(SkillError, match=r"it has no skill docx\. It has: table, pdf, template"):
+        await clone_skill(f"{server}/served/plot", new, HERE, "docx")
+
+
+async def test_a_branch_that_is_not_there_is_named(tmp_path: Path, collection: Path, server: str) -> None:
+    with pytest.raises(SkillError, match="no branch or tag nothing"):
+        await clone_skill(f"{server}/served/plot/tree/nothing/skills/pdf", place(tmp_path), HERE)

@@ -1,6 +1,6 @@
 """Measure commands in a long-lived sandbox against a new sandbox (or `docker exec`) per command.
 
-python -m bench.sandbox [--engine bubblewrap|docker] [--image IMAGE] [--disk measured|images] [--rounds N] [--many N]
+python -m bench.sandbox [--engine bubblewrap|docker] [--image IMAGE] [--rounds N] [--many N]
 
 Docker needs its image: `fawn sandbox build`, or packaging/test-image. Disks in images need root.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxProvider, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
-from sandbox.disk.loop_images import conversation_folders
+from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.quota import QuotaProvider
 from sandbox.disk.safe_files import read_file, write_file
 from sandbox.docker.client import DockerEngine
@@ -148,7 +148,7 @@ async def crowd(provider: SandboxProvider, scratch: Path, many: int) -> None:
     print(f"{many} removed in {time.perf_counter() - begun:.1f} s")
 
 
-async def main(kind: str, image: str, disk: str, rounds: int, many: int) -> None:
+async def main(kind: str, image: str, rounds: int, many: int) -> None:
     """Run and print the table."""
     with tempfile.TemporaryDirectory(prefix="fawn-bench-") as place:
         scratch = Path(place)
@@ -158,7 +158,7 @@ async def main(kind: str, image: str, disk: str, rounds: int, many: int) -> None
             if engine
             else BubblewrapProvider(SandboxSettings(Path("skills"), live=many + 10))
         )
-        provider = QuotaProvider(inner, conversation_folders(scratch, 64, images=disk == "images"))
+        provider = QuotaProvider(inner, ConversationFolders(scratch, 64))
         try:
             await provider.check()
             await single(provider, scratch, rounds, engine)
@@ -174,8 +174,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=("bubblewrap", "docker"), default="bubblewrap")
     parser.add_argument("--image", default="fawn-sandbox:test")
-    parser.add_argument("--disk", choices=("measured", "images"), default="measured")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--many", type=int, default=100)
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.engine, arguments.image, arguments.disk, arguments.rounds, arguments.many))
+    asyncio.run(main(arguments.engine, arguments.image, arguments.rounds, arguments.many))

@@ -69,7 +69,6 @@ from channels.console.view import Look
 from channels.shared.texts import use_chosen_languages
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
-from sandbox.disk.loop_images import conversation_folders
 from sandbox.disk.quota import QuotaProvider
 from sandbox.docker.spec import DockerSettings
 from sandbox.network.preview import PreviewServer
@@ -142,9 +141,7 @@ class App:
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
             self._schedules = ScheduleClock(store, self._current)
-            self._background = CommandTasks(
-                store, self._current, self._folders, config.data_dir, self._scheduler.stop_run
-            )
+            self._background = CommandTasks(store, self._current, config.data_dir, self._scheduler.stop_run)
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
             self._reloader = ConfigReloader(store, self._current, self._source, self._answer_reload)
             service = CommandService(
@@ -278,7 +275,6 @@ class App:
         )
         log.info("sandbox.chosen description=%s", self._status.sandbox)
         provider = QuotaProvider(engine, self._folders)
-        await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
             preview, runs_commands = await self._start_preview(stack), provider.runs_commands
@@ -368,8 +364,7 @@ async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:
 
 def folders(config: Config) -> ConversationFolders:
     """Return the manager of the conversations' folders."""
-    sandbox = config.sandbox
-    return conversation_folders(config.data_dir / "threads", sandbox.disk_mb, images=sandbox.disk == "images")
+    return ConversationFolders(config.data_dir / "threads", config.sandbox.disk_mb)
 
 
 def sandbox_settings(config: Config) -> DockerSettings:

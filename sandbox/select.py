@@ -31,14 +31,13 @@ async def select_provider(
     if theirs does not work; "auto" takes the best that works and says why the others do not."""
     only = FilesOnlyProvider(settings.skills)
     if provider == "none":
-        await folders.check(only)
         return only, LazyText(N_("files only, as configured; commands are off."))
     facts = {"network": describe_network(settings.network), "disk": folders.description}
     why: list[LazyText] = []
     if provider in ("auto", "docker"):
         made: DockerProvider | BubblewrapProvider = DockerProvider(settings)
         try:
-            await _checked_provider(made, folders)
+            await _checked_provider(made)
             container = {"image": settings.image, "runtime": settings.runtime}
             return made, LazyText(DOCKER_RUNTIME if settings.runtime else DOCKER, **container, **facts)
         except SandboxUnavailable as error:
@@ -47,20 +46,18 @@ async def select_provider(
             why.append(LazyText(N_("Docker is not used: {error}"), error=error))
     made = BubblewrapProvider(settings)
     try:
-        await _checked_provider(made, folders)
+        await _checked_provider(made)
     except SandboxUnavailable as error:
         if provider == "local":
             raise
-        await folders.check(only)
         return only, join_lazily(LazyText(N_("files only, commands are off.")), error.text, *why)
     return made, join_lazily(LazyText(BUBBLEWRAP, **facts), *why)
 
 
-async def _checked_provider(provider: SandboxProvider, folders: ConversationFolders) -> None:
-    """Check `provider` and `folders` together. Closes the provider if they do not work."""
+async def _checked_provider(provider: SandboxProvider) -> None:
+    """Check `provider`. Closes it if it does not work."""
     try:
         await provider.check()
-        await folders.check(provider)
     except BaseException:
         await provider.close()
         raise

@@ -10,8 +10,7 @@ from typing import Any
 
 from bot.service.spool import SPOOL
 from bot.storage import people, upkeep
-from catalogue import _, localized, ngettext
-from sandbox.base import SandboxError
+from catalogue import _, ngettext
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
@@ -40,12 +39,7 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
         ]
         for folder in await run_file_work(folders.list_folders):
             name = f"threads/{folder.name}"
-            try:
-                async with folders.open_folder(folder, writes=False):
-                    left_out += await run_file_work(archive.add_folder, folder, name)
-            except SandboxError as error:
-                left_out.append(f"{name}: {localized(error)}")
-            await folders.release_folder(folder)
+            left_out += await run_file_work(archive.add_folder, folder, name)
         # The databases came first: a copy that is gone by now was delivered after them.
         parts = ((data_dir / SPOOL, SPOOL), (data_dir / "skills", "skills"), (custom_skills, CUSTOM_SKILLS))
         for folder, name in parts:

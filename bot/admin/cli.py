@@ -18,7 +18,7 @@ from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.team.offboarding import describe_offboarding, describe_rest
 from catalogue import _, list_items, localized, ngettext
-from sandbox.disk.loop_images import conversation_folders
+from sandbox.disk.folders import ConversationFolders
 
 YES = ("y", "yes", "是")
 OPERATION_ARGUMENTS = {
@@ -156,7 +156,7 @@ async def _run_directly(config: Config, operation: str, arguments: dict[str, Any
     with DataLock(data_dir):
         prepare_databases(data_dir)
         async with Database(database) as store:
-            folders = conversation_folders(data_dir / "threads", 0, images=False)
+            folders = ConversationFolders(data_dir / "threads", 0)
             return await Operations(store, data_dir, folders, lambda: Path(config.skills.custom)).table()[operation](
                 **arguments
             )

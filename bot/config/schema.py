@@ -104,11 +104,6 @@ class SandboxConfig:
         " deleted",
         ge=16,
     )
-    disk: Literal["measured", "images"] = setting(
-        "measured",
-        "how the quota is enforced. `measured`: the service measures the folders; `images`: each new thread gets a file"
-        " system of that size, which needs root and reserves the whole size while it is in use",
-    )
     live: int = setting(100, "sandboxes that run at once; another one stops the least recently used idle one", ge=1)
     network: NetworkRules = setting(NetworkRules(), "what sandboxes may reach; nothing by default")
     preview: PreviewSettings = setting(PreviewSettings(), "links to servers in sandboxes; disabled by default")

@@ -28,7 +28,6 @@ from channels.base import Channel, ChannelError, Refused, TryLater
 from sandbox import base
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
-from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,6 @@ class Attachments:
     def __init__(
         self,
         store: Database,
-        folders: ConversationFolders,
         conversation: str,
         folder: Path,
         limits: ServiceLimits,
@@ -60,7 +58,6 @@ class Attachments:
         inspector: UploadInspector | None = None,
     ) -> None:
         self._store = store
-        self._folders = folders
         self._conversation = conversation
         self._folder = folder
         self._limit = limits.upload_mb << 20
@@ -136,9 +133,8 @@ class Attachments:
         try:
             async with asyncio.timeout(self._patience.whole):
                 await self._fetch(channel, attachment, file)
-            async with self._folders.open_folder(self._folder):
-                upload = await run_file_work(_save, self._folder, attachment.name, file)
-                return await self._inspector.inspect(upload, file, self._folder) if self._inspector else upload
+            upload = await run_file_work(_save, self._folder, attachment.name, file)
+            return await self._inspector.inspect(upload, file, self._folder) if self._inspector else upload
         except TimeoutError:
             minutes = round(self._patience.whole / 60)
             raise Refused(

@@ -152,7 +152,7 @@ class TurnRunner:
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         voice = self._current.config.voice
         inspector = UploadInspector(sandbox, agent.sees_pictures, voice, account.meter, self._parser)
-        uploads = Attachments(self._store, self._folders, job.conversation, folder, limits, inspector=inspector)
+        uploads = Attachments(self._store, job.conversation, folder, limits, inspector=inspector)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._current)
@@ -368,8 +368,7 @@ class TurnRunner:
         limit = channel.limits.upload if channel else DEFAULT_UPLOAD_BYTES
         spool = run_folder(self._data_dir, job.run)
         try:
-            async with self._folders.open_folder(folder, writes=False):
-                collected = await artifacts.collect_artifacts(folder, spool, before, work.view.files, limit)
+            collected = await artifacts.collect_artifacts(folder, spool, before, work.view.files, limit)
         except (OSError, SandboxError) as error:
             log.exception("turn.outputs")
             reason = error.strerror if isinstance(error, OSError) else error

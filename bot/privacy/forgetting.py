@@ -85,11 +85,10 @@ class ConversationCleaner:
         await self.forget_checkpoint(key)
         folder = conversation_folder(self.data_dir, key)
         if folder.exists():
-            async with self.folders.open_folder(folder):
-                await run_file_work(remove_copies, folder / "uploads", uploads)
-                await run_file_work(_remove_logs, folder, tasks)
-                for part in OF_CHECKPOINT:
-                    await run_file_work(_empty_folder, folder, f"workspace/{part}")
+            await run_file_work(remove_copies, folder / "uploads", uploads)
+            await run_file_work(_remove_logs, folder, tasks)
+            for part in OF_CHECKPOINT:
+                await run_file_work(_empty_folder, folder, f"workspace/{part}")
 
 
 def _empty_folder(folder: Path, rel: str) -> None:

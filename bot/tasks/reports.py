@@ -17,7 +17,6 @@ from bot.tasks.starting import store_follow_up
 from catalogue import N_, LazyText, _, format_duration, localized
 from sandbox.base import WORKSPACE, SandboxFileError
 from sandbox.disk.file_threads import run_file_work
-from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import read_file, size_and_kind
 
 LOG_FOLDER = ".tasks"  # in the workspace
@@ -50,7 +49,7 @@ def log_path(number: int) -> str:
     return f"{WORKSPACE}/{LOG_FOLDER}/{number}.log"
 
 
-async def read_tail(folders: ConversationFolders, folder: Path, number: int) -> str:
+async def read_tail(folder: Path, number: int) -> str:
     """Return the last lines of a command's output. "" if there are none. Raises OSError and SandboxError."""
     path = f"workspace/{LOG_FOLDER}/{number}.log"
 
@@ -58,11 +57,10 @@ async def read_tail(folders: ConversationFolders, folder: Path, number: int) -> 
         size, _kind = size_and_kind(folder, path)
         return read_file(folder, path, MAX_TAIL_BYTES, max(0, size - MAX_TAIL_BYTES))
 
-    async with folders.open_folder(folder, writes=False):
-        try:
-            data = await run_file_work(read)
-        except SandboxFileError:
-            return ""
+    try:
+        data = await run_file_work(read)
+    except SandboxFileError:
+        return ""
     lines = data.decode("utf-8", "replace").split("\n")
     return "\n".join(lines[-MAX_TAIL_LINES:]).strip("\n")
 

@@ -34,7 +34,6 @@ from bot.tasks.starting import is_forbidden
 from catalogue import N_, LazyText, _
 from channels.shared.background import BackgroundTasks
 from sandbox.base import SandboxError, SandboxGone, SandboxProvider, ShellCommand
-from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
@@ -56,14 +55,12 @@ class CommandTasks:
         self,
         store: Database,
         current: Current,
-        folders: ConversationFolders,
         data_dir: Path,
         stop_run: Callable[[int, str], None],
     ) -> None:
         self.stop_run = stop_run
         self._store = store
         self._current = current
-        self._folders = folders
         self._data_dir = data_dir
         self._wake = store.listen(Written.TASK)
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -167,7 +164,7 @@ class CommandTasks:
     async def _tail(self, row: TaskRow) -> str:
         folder = conversation_folder(self._data_dir, row.conversation)
         try:
-            return await reports.read_tail(self._folders, folder, row.id)
+            return await reports.read_tail(folder, row.id)
         except (OSError, SandboxError) as error:
             log.warning("task.no_tail id=%d reason=%s", row.id, error)
             return ""

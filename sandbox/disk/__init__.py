@@ -1,1 +1,1 @@
-"""The folders of conversations on the host: safe access, quotas, disk images."""
+"""The folders of conversations on the host: safe access, quotas."""

@@ -1,7 +1,6 @@
 """Limit the disk space of conversations, and keep a part of the disk free.
 
-If the kernel enforces the limit (`sandbox.disk.loop_images`), nothing is done here. Otherwise one statvfs reads the
-free space and inodes of the disk, several times a second while sandboxes run.
+One statvfs reads the free space and inodes of the disk, several times a second while sandboxes run.
 
 If the disk falls below its floor, or has lost as much as a conversation had left, conversations are measured (`du`).
 The sandbox of one that grew and is over its limit, or that grew most on a disk below its floor, is stopped. Its newest
@@ -75,7 +74,6 @@ class _WatchedConversation:
 
     folder: Path
     sandbox: Sandbox | None = None
-    enforced: bool = False
     usage: DiskUsage | None = None
     measured: DiskUsage | None = None
     since: float = 0.0
@@ -88,7 +86,7 @@ class _WatchedConversation:
 
     @property
     def watched(self) -> bool:
-        return self.sandbox is not None and not self.sandbox.gone and not self.enforced
+        return self.sandbox is not None and not self.sandbox.gone
 
     @property
     def growth(self) -> DiskUsage:
@@ -115,13 +113,12 @@ class QuotaProvider:
     @asynccontextmanager
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
         async with AsyncExitStack() as stack:
-            bounded = await stack.enter_async_context(self._folders.open_folder(folder))
             if not self.runs_commands:  # the model writes few and small files itself
                 yield await stack.enter_async_context(self._inner.acquire(key, folder))
                 return
             one = self._known.setdefault(key, _WatchedConversation(folder))
             async with one.lock:
-                one.enforced, unknown = bounded, one.usage is None
+                unknown = one.usage is None
                 first = asyncio.create_task(self._measure_first(one), name=f"disk-first:{key}")
                 try:
                     sandbox = await stack.enter_async_context(self._inner.acquire(key, folder))
@@ -137,8 +134,6 @@ class QuotaProvider:
     async def reap(self, idle: float) -> list[str]:
         keys = await self._inner.reap(idle)
         self._forget_idle()
-        live = {one.folder for one in self._known.values() if one.sandbox and not one.sandbox.gone}
-        await self._folders.release_idle(keep=live)
         return keys
 
     async def destroy(self, key: str) -> None:
@@ -147,14 +142,13 @@ class QuotaProvider:
 
     async def close(self) -> None:
         await self._inner.close()
-        await self._folders.release_idle(0)
         self._thread.shutdown(wait=False)
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[StreamPair]:
         if not isinstance(self._inner, PortDialer):
             raise SandboxUnavailable(N_("This kind of sandbox cannot show its ports."))
-        async with self._folders.open_folder(folder), self._inner.dial(key, folder, port) as ends:
+        async with self._inner.dial(key, folder, port) as ends:
             yield ends
 
     def _forget_idle(self) -> None:
@@ -274,7 +268,7 @@ class QuotaProvider:
 
     async def _measure_first(self, one: _WatchedConversation) -> None:
         """Measure a conversation whose folders were not watched before."""
-        if one.usage is None and not one.enforced:
+        if one.usage is None:
             if await asyncio.to_thread(one.folder.exists):
                 await self._measure(one)
             else:

@@ -10,14 +10,14 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.fakes.server import until
-from tests.support.engines import need_images
+from tests.support.engines import need_mounts
 
 MEGABYTES = 150
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    need_images()  # it mounts, too
+    need_mounts()
     folder = tmp_path / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "small", str(folder)], check=True)

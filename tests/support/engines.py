@@ -18,9 +18,7 @@ import pytest
 
 from sandbox.base import SandboxError, SandboxUnavailable
 from sandbox.bubblewrap.provider import BubblewrapProvider
-from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
-from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.docker.client import DockerEngine, NotInEngine
 from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
@@ -109,19 +107,19 @@ def need_docker() -> None:
 
 
 @functools.cache
-def images_problem() -> str:
-    """Return why loop images do not work here, with the fix; "" if they work."""
+def mounts_problem() -> str:
+    """Return why this process cannot mount file systems; "" if it can."""
+    with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
+        try:
+            with _mounted_image(Path(folder), 16):
+                return ""
+        except (OSError, subprocess.CalledProcessError) as error:
+            return f"File systems cannot be mounted here ({error}): run as root, with mount and e2fsprogs"
 
-    async def probe() -> None:
-        with tempfile.TemporaryDirectory(prefix="fawn-") as folder, unmounted(Path(folder)):
-            await LoopImageFolders(Path(folder) / "threads", 16, make=True).check(FilesOnlyProvider(Path("skills")))
 
-    return _problem(probe)
-
-
-def need_images() -> None:
-    """For tests that mount images."""
-    _need(images_problem())
+def need_mounts() -> None:
+    """For tests with a file system of their own."""
+    _need(mounts_problem())
 
 
 def need_chromium() -> None:
@@ -274,8 +272,14 @@ def unprivileged() -> Iterator[None]:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """`folder`/data as a file system of its own; skips where disk images cannot be mounted."""
-    need_images()
+    """`folder`/data as a file system of its own; skips where none can be mounted."""
+    need_mounts()
+    with _mounted_image(folder, megabytes) as place:
+        yield place
+
+
+@contextmanager
+def _mounted_image(folder: Path, megabytes: int) -> Iterator[Path]:
     image, place = folder / "disk.img", folder / "data"
     place.mkdir()
     subprocess.run(["truncate", "-s", f"{megabytes}M", image], check=True)

@@ -21,7 +21,6 @@ from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
-from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.select import LazySandbox
 from sandbox.settings import SandboxSettings
 from tests.support.engines import need_bubblewrap
@@ -45,10 +44,8 @@ class Desk:
     ) -> UploadedFile:
         """Send a file to the bot and download it."""
         self.rig.send_file(name, data)
-        images = LoopImageFolders(self.folder.parent, 16, make=False)
         uploads = Attachments(
             self._store,
-            images,
             "c",
             self.folder,
             ServiceLimits(upload_mb=limit),

@@ -17,7 +17,7 @@ from bot.admin.operations import Answer, Operations
 from bot.service.spool import command_folder, copy_path
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
-from sandbox.disk.loop_images import LoopImageFolders
+from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
 from tests.support.folder_trees import create_deep_tree, remove_afterwards
 
@@ -45,9 +45,7 @@ def work(data: Path) -> Path:
 @pytest.fixture
 async def backup(data: Path, tmp_path: Path) -> AsyncIterator[Backup]:
     async with Database(data / "fawn.db") as store:
-        operations = Operations(
-            store, data, LoopImageFolders(data / "threads", 0, make=False), lambda: tmp_path / "mine"
-        )
+        operations = Operations(store, data, ConversationFolders(data / "threads", 0), lambda: tmp_path / "mine")
         yield lambda name="saved.tar.gz": operations.backup(str(tmp_path / name))
 
 

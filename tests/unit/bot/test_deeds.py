@@ -31,7 +31,7 @@ from bot.storage.states import EntryKind, OutboxState
 from bot.storage.transcripts import TranscriptEntry
 from bot.team import pairing
 from channels.base import Health
-from sandbox.disk.loop_images import LoopImageFolders
+from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import current_of
 from tests.support.idle_listener import ignore_arrivals
 from tests.support.rehearsed_database import RehearsedDatabase
@@ -318,7 +318,7 @@ async def test_every_change_of_the_command_line_has_its_row(team: Team, tmp_path
         execute("UPDATE outbox SET state=:dead WHERE key LIKE 'lost%'", {"dead": OutboxState.DEAD})
 
     await team.store.run(fill)
-    folders = LoopImageFolders(tmp_path / "threads", 0, make=False)
+    folders = ConversationFolders(tmp_path / "threads", 0)
     sqlite3.connect(tmp_path / "checkpoints.db").execute("CREATE TABLE kept(x)").connection.close()
     table = Operations(team.store, tmp_path, folders, lambda: tmp_path / "mine").table()
     assert {*table} == {*OPERATIONS, *READING, *LATER}

@@ -30,7 +30,7 @@ from bot.service.jobs import JobWorker
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from channels.base import Receipt, Refused
-from sandbox.disk.loop_images import LoopImageFolders
+from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.spec import DockerSettings
 from sandbox.select import select_provider
 from tests.fakes.model import Answer, FakeModel, ToolCall
@@ -120,9 +120,9 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
         *tools: BaseTool, wall: RecordingChannel | None = None, retries: int = 0, **plan: Any
     ) -> AsyncIterator[ModelHarness]:
         migrate_database(tmp_path / "fawn.db")
-        images = LoopImageFolders(tmp_path / "threads", 16, make=False)
+        folders = ConversationFolders(tmp_path / "threads", 16)
         provider, _ = await select_provider(
-            "none", DockerSettings(tmp_path / "skills", state=tmp_path / "sandbox"), images
+            "none", DockerSettings(tmp_path / "skills", state=tmp_path / "sandbox"), folders
         )
         url = f"{model.base_url}/v1"
         models = [ModelSettings(name, model=name, base_url=url, retries=retries) for name in ("main", "small")]
@@ -136,7 +136,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
             channels = {"wall": wall} if wall else {}
             outbox = Outbox(store, channels.get, harness.current)
             jobs = JobWorker(store)
-            turns = TurnRunner(store, harness.current, provider, images, outbox, channels.get, tmp_path)
+            turns = TurnRunner(store, harness.current, provider, folders, outbox, channels.get, tmp_path)
             jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channels.get))
             works = (outbox.serve(), harness.threads.serve(turns), jobs.serve())

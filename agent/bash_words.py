@@ -10,6 +10,7 @@ from typing import Any
 from catalogue import N_, _, list_items
 
 RUNNING, RUNNING_COMMAND, RUNNING_PYTHON = N_("Running {program}"), N_("Running a command"), N_("Running Python code")
+RUNNING_SCRIPT = N_("Running a shell script")
 INSTALLING, INSTALLING_PACKAGES = N_("Installing {packages}"), N_("Installing packages")
 MAX_NAMED_PACKAGES = 3
 MAX_READ_CHARS = 2000  # of a script: its first command is at the beginning
@@ -18,6 +19,7 @@ _SEPARATOR = re.compile(r"&&|\|\||[;|\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _PROGRAM = re.compile(r"[A-Za-z_][\w.+-]*")
 _PREPARING = frozenset({"cd", "set", "export", "source", ".", "mkdir", "echo", "true", "umask", "ulimit", "pushd"})
+_KEYWORDS = frozenset({"for", "while", "until", "if", "case", "select", "function", "{", "(", "[[", "!"})
 _WRAPPERS = frozenset({"sudo", "timeout", "time", "nohup", "exec", "env", "command", "nice", "stdbuf", "xvfb-run"})
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "npm", "pnpm", "yarn", "apt", "apt-get", "cargo", "gem", "conda", "apk"})
 _WITH_SUBCOMMAND = frozenset({"git", "make", "npm", "pnpm", "yarn", "cargo", "go", "docker", "uv"})
@@ -27,6 +29,8 @@ def describe_command(args: Mapping[str, Any]) -> str:
     """Describe a call of `bash` by the first program that does more than prepare."""
     script = str(args.get("command") or "")[:MAX_READ_CHARS]
     commands = [words for line in _SEPARATOR.split(script) if (words := _program_words(line))]
+    if any(words[0] in _KEYWORDS or words[0].startswith("(") for words in commands):
+        return _(RUNNING_SCRIPT)
     working = [words for words in commands if words[0] not in _PREPARING and not words[0].startswith("#")]
     return _describe_words((working or commands or [[""]])[0])
 

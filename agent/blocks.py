@@ -190,12 +190,13 @@ class Done:
 
 NOTED_STEP = "heard:"  # begins the id of a step that is no tool call: it shows that a message arrived
 ANSWERED_PART = "answered"  # of a Text that lists the answers while other questions stay open
-_COMMAND_HINT = re.compile("\ufdd0([^\ufdd0]+)\ufdd0")  # a noncharacter, which no text of a person or model contains
+HINT_MARK = "\ufdd0"  # a noncharacter, which no text of a person or model contains
+_COMMAND_HINT = re.compile("\ufdd0([^\ufdd0]+)\ufdd0")
 
 
 def command_hint(command: str) -> str:
     """Return a placeholder for a command such as "notify off" in a text to people: each channel spells it its way."""
-    return f"\ufdd0{command}\ufdd0"
+    return f"{HINT_MARK}{command}{HINT_MARK}"
 
 
 def spell_commands(text: str, spell: Callable[[str], str]) -> str:

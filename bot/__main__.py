@@ -8,6 +8,7 @@ import gc
 import importlib
 import os
 import pkgutil
+import shutil
 import sqlite3
 import stat
 import sys
@@ -329,6 +330,10 @@ def _run_app(
     app = _make_app(runner, config, connects, source)
     if banner:
         text = runner.run(_render_banner(app.config))
+        if _has_terminal():
+            from channels.console.tui import wrap_text
+
+            text = wrap_text(text, shutil.get_terminal_size().columns)
         print(text, file=sys.stdout if _has_terminal() else sys.stderr, flush=True)
     return runner.run(app.run())
 
@@ -353,7 +358,7 @@ async def _render_banner(config: Config) -> str:
     from bot.current import Current
     from sandbox.select import SANDBOX, select_provider
 
-    provider, sandbox = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
+    provider, sandbox, _why = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     await provider.close()
     model = next(iter(Current(config).models.values()))
     head = _("Fawn {version} · model: {model} · {source}", version=VERSION, model=model, source=config.source)

@@ -269,11 +269,11 @@ class App:
     async def _run_turns(self) -> None:
         """Build the agent (its import takes 1.5 s, while the channels already listen), then run turns."""
         config = self.config
-        (engine, self._status.sandbox), _ = await asyncio.gather(
+        (engine, self._status.sandbox, why), _ = await asyncio.gather(
             select_provider(config.sandbox.provider, sandbox_settings(config), self._folders),
             asyncio.to_thread(import_agent, self._supervisor.names),
         )
-        log.info("sandbox.chosen description=%s", self._status.sandbox)
+        log.info("sandbox.chosen description=%s why=%s", self._status.sandbox, why)
         provider = QuotaProvider(engine, self._folders)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)

@@ -26,32 +26,33 @@ async def select_provider(
     provider: Literal["auto", "docker", "local", "none"],
     settings: DockerSettings,
     folders: ConversationFolders,
-) -> tuple[SandboxProvider, LazyText]:
-    """Return the provider and a description of the choice. "docker" and "local" raise SandboxUnavailable with the fix
-    if theirs does not work; "auto" takes the best that works and says why the others do not."""
+) -> tuple[SandboxProvider, LazyText, LazyText]:
+    """Return the provider, a description of the choice, and for `fawn check` why a better one is not used ("" if none
+    is). "docker" and "local" raise SandboxUnavailable with the fix if theirs does not work; "auto" takes the best that
+    works."""
     only = FilesOnlyProvider(settings.skills)
     if provider == "none":
-        return only, LazyText(N_("files only, as configured; commands are off."))
+        return only, LazyText(N_("files only, as configured; commands are off.")), LazyText("")
     facts = {"network": describe_network(settings.network), "disk": folders.description}
-    why: list[LazyText] = []
+    why = LazyText("")
     if provider in ("auto", "docker"):
         made: DockerProvider | BubblewrapProvider = DockerProvider(settings)
         try:
             await _checked_provider(made)
             container = {"image": settings.image, "runtime": settings.runtime}
-            return made, LazyText(DOCKER_RUNTIME if settings.runtime else DOCKER, **container, **facts)
+            return made, LazyText(DOCKER_RUNTIME if settings.runtime else DOCKER, **container, **facts), why
         except SandboxUnavailable as error:
             if provider == "docker":
                 raise
-            why.append(LazyText(N_("Docker is not used: {error}"), error=error))
+            why = LazyText(N_("Docker is not used: {error}"), error=error)
     made = BubblewrapProvider(settings)
     try:
         await _checked_provider(made)
     except SandboxUnavailable as error:
         if provider == "local":
             raise
-        return only, join_lazily(LazyText(N_("files only, commands are off.")), error.text, *why)
-    return made, join_lazily(LazyText(BUBBLEWRAP, **facts), *why)
+        return only, join_lazily(LazyText(N_("files only, commands are off.")), error.text), why
+    return made, LazyText(BUBBLEWRAP, **facts), why
 
 
 async def _checked_provider(provider: SandboxProvider) -> None:

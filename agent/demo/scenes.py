@@ -198,14 +198,14 @@ def schedule_scene(scene: DemoScene) -> DemoLine:
     if not scene.results:
         at = datetime.now(UTC) + timedelta(minutes=1)
         args = {"action": "create", "kind": "reminder", "at": at.isoformat(timespec="seconds")}
-        text = _("(Demo) I propose a reminder. It becomes active only after you confirm it.")
-        return DemoLine(text, "schedule", {**args, "what": _("(Demo) This is the reminder that you confirmed.")})
+        return DemoLine("", "schedule", {**args, "what": _("(Demo) This is the reminder that you confirmed.")})
     if not str(scene.results[-1].content).startswith("Proposed"):
         return DemoLine(_("The reminder was refused: {reason}", reason=scene.results[-1].content))
     return DemoLine(
         _(
-            "Press **Yes** in the question: the reminder comes a minute after my proposal, also if the service is "
-            "restarted before. `{schedule}` lists your schedules.",
+            "(Demo) I have proposed a reminder: it becomes active only when you answer the question with **Yes**. Then "
+            "it comes a minute after my proposal, also if the service is restarted before. `{schedule}` lists your "
+            "schedules.",
             schedule=command_hint("schedule"),
         )
     )
@@ -275,16 +275,41 @@ visits = [(day * 37) % 23 + 4 for day in range(1, 15)]
 rows = "".join(f"{day},{count}\\n" for day, count in enumerate(visits, 1))
 (outputs / "visits.csv").write_text("day,visits\\n" + rows)
 
-width, height, margin = 640, 360, 30
-paper, ink, bar = (250, 249, 246), (90, 90, 90), (196, 122, 58)
+width, height, left, right, top, bottom = 640, 400, 60, 20, 74, 64
+paper, ink, grid, bar = (250, 249, 246), (60, 60, 60), (225, 222, 215), (196, 122, 58)
 pixels = [[paper] * width for _ in range(height)]
-step = (width - 2 * margin) // len(visits)
+letters = dict(zip("0123456789ADEIMPRSTUVY()", bytes.fromhex("""
+0e11131519110e 040c040404040e 0e11010204081f 1f02040201110e 02060a121f0202 1f101e0101110e 0608101e11110e
+1f010204080808 0e11110e11110e 0e11110f01020c 0e11111f111111 1c12111111121c 1f10101e10101f 0e04040404040e
+111b1515111111 1e11111e101010 1e11111e141211 0f10100e01011e 1f040404040404 1111111111110e 11111111110a04
+1111110a040404 02040808080402 08040202020408""").hex(" ", 7).split()))
+
+
+def fill(colour, x, y, wide, high):
+    for row in pixels[y:y + high]:
+        row[x:x + wide] = [colour] * wide
+
+
+def write(text, size, x, y):
+    """Write with letters of 5 x 7 dots, the middle of the text at x."""
+    x -= len(text) * 3 * size
+    for number, letter in enumerate(text):
+        for line, dots in enumerate(bytes.fromhex(letters.get(letter, "00" * 7))):
+            for column in range(5):
+                if dots >> (4 - column) & 1:
+                    fill(ink, x + (6 * number + column) * size, y + line * size, size, size)
+
+
+base, unit, step = height - bottom, (height - top - bottom) // 30, (width - left - right) // len(visits)
+write("VISITS PER DAY (MADE UP)", 3, width // 2, 14)
+write("VISITS", 2, left, top - 24)
+write("DAY", 2, (width + left - right) // 2, height - 24)
+for tick in (0, 10, 20, 30):
+    fill(grid if tick else ink, left, base - tick * unit, width - left - right, 1)
+    write(str(tick), 2, left - 22, base - tick * unit - 7)
 for number, count in enumerate(visits):
-    left = margin + number * step + 6
-    top = height - margin - count * (height - 2 * margin) // max(visits)
-    for y in range(top, height - margin):
-        pixels[y][left:left + step - 12] = [bar] * (step - 12)
-pixels[height - margin] = [paper] * margin + [ink] * (width - 2 * margin) + [paper] * margin
+    fill(bar, left + number * step + 7, base - count * unit, step - 10, count * unit)
+    write(str(number + 1), 2, left + number * step + step // 2 + 2, base + 8)
 
 
 def chunk(kind, data):

@@ -212,7 +212,7 @@ def _check_clock(config: Config) -> Finding:
 async def _check_sandbox(config: Config) -> Finding:
     subject, settings = _("sandbox"), sandbox_settings(config)
     try:
-        provider, description = await select_provider(config.sandbox.provider, settings, folders(config))
+        provider, description, why = await select_provider(config.sandbox.provider, settings, folders(config))
     except (SandboxUnavailable, OSError) as error:
         fix = _("or set `sandbox: {provider: auto}`: bubblewrap if it is installed, otherwise no commands")
         return Finding("fault", subject, localized(error), fix)
@@ -220,8 +220,8 @@ async def _check_sandbox(config: Config) -> Finding:
     if provider.name == "bubblewrap" and (groups := supplementary_groups()):
         more = _("Its commands can read the files of the groups {groups}.", groups=list_items(groups))
         fix = _("run Fawn as a user without supplementary groups (docs/sandbox.md)")
-        return Finding("note", subject, join_sentences(description, more), fix)
-    return Finding("ok" if provider.runs_commands else "note", subject, localized(description))
+        return Finding("note", subject, join_sentences(description, localized(why), more), fix)
+    return Finding("ok" if provider.runs_commands else "note", subject, join_sentences(description, localized(why)))
 
 
 # ---------------------------------------------------------------- models

@@ -158,7 +158,8 @@ async def check_external_agents(config: Config) -> list[Finding]:
     if not config.external_agents:
         return []
     try:
-        provider, _sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
+        chosen = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
+        provider = chosen[0]
         if not provider.runs_commands:
             fix = _("configure a sandbox that runs commands (docs/sandbox.md)")
             return [Finding("note", _("external agents"), _("not available: the sandbox runs no commands"), fix)]

@@ -16,6 +16,7 @@ from agent.skills.skill import Skill
 from bot.budgets.command import usage_command
 from bot.commands.agents import run_agents_command
 from bot.commands.call import Command, CommandCall
+from bot.commands.help import describe_commands
 from bot.commands.language import CHOICES, change_language
 from bot.commands.model import model_command, models_command
 from bot.commands.reload import reload_command
@@ -43,11 +44,6 @@ from channels.base import CommandInfo, Health
 from channels.shared.texts import shorten
 
 MAX_DESCRIPTION_CHARS = 60  # of a skill, in the list of commands
-WHAT_I_DO = N_(
-    "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
-    " You can keep writing while I work."
-)
-
 MAX_WITHDRAWN = 50
 MAX_NAMED_THREADS = 10  # in an answer
 ALREADY_ENDED = N_("That work has ended already, so there is nothing to stop.")
@@ -55,8 +51,7 @@ NOT_LATEST = N_("That request is not the latest one here any more. Send it again
 
 
 def _help_command(call: CommandCall) -> str:
-    lines = [f"`{command_hint(command.name)}` {_(command.help)}" for command in COMMANDS]
-    return "\n\n".join([_(WHAT_I_DO), "\n".join(lines)])
+    return describe_commands(CommandInfo(command.name, command.help) for command in COMMANDS)
 
 
 def _new_command(call: CommandCall) -> str:

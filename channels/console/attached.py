@@ -193,7 +193,8 @@ async def _call_view(view: ConsoleView, call: str, arguments: list[Any]) -> str:
             await view.write(text, Look(look))
         case "write_reply", [final]:
             steps = tuple(_load(Step, step) for step in final["steps"])
-            await view.write_reply(_load(FinalReply, final, steps=steps))
+            plan = tuple(_load(PlanItem, item) for item in final.get("plan", ()))
+            await view.write_reply(_load(FinalReply, final, steps=steps, plan=plan))
         case "save_file", [file]:
             return await view.save_file(_load(OutgoingFile, file, path=Path(file["path"])))
     return ""

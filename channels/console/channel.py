@@ -45,7 +45,7 @@ from channels.console.attached import AttachedView
 from channels.console.files import read_staged
 from channels.console.host import NO_HOST, ConsoleHost
 from channels.console.plain import PlainView
-from channels.console.session import KEYS_HELP, NAME, Session, final_text, own_commands
+from channels.console.session import NAME, Session, final_text, keys_help, own_commands
 from channels.console.view import ConsoleView, FinalReply, Look
 from channels.shared.background import BackgroundTasks
 from channels.shared.texts import REPEAT_MARK
@@ -268,7 +268,12 @@ class ConsoleChannel:
     def reply_ended(self, reply: ConsoleReply) -> None:
         self._replies.pop(id(reply), None)
         for session in self.sessions_at(reply.thread):
-            session.reply_ended(id(reply))
+            session.reply_ended()
+
+    def drop_reply(self, reply: ConsoleReply) -> None:
+        """Stop showing what streamed: its final reply stands there now, or nothing will."""
+        for session in self.sessions_at(reply.thread):
+            session.view.drop(id(reply))
 
     def follow_progress(self) -> None:
         """Show the progress of the turns while a person waits."""
@@ -304,7 +309,13 @@ class ConsoleReply:
 
     async def finish(self, final: Final) -> None:
         """Print `final`, unless it was printed before a crash. Raises ChatGone, or Unattended without a console."""
-        await self.close()
+        self._console.reply_ended(self)
+        try:
+            await self._print_once(final)
+        finally:
+            self._console.drop_reply(self)
+
+    async def _print_once(self, final: Final) -> None:
         known = find_sent_message(self._posts)
         sessions = self._console.sessions_at(self.thread)
         if known and known.id is not None:
@@ -313,7 +324,7 @@ class ConsoleReply:
             return
         sessions = self._console.attended_sessions(self.thread)
         marks = [_(REPEAT_MARK)] if known else []
-        keys = [_(KEYS_HELP)] if any(self._to and self._to in session.help_ids for session in sessions) else []
+        keys = [keys_help()] if any(self._to and self._to in session.help_ids for session in sessions) else []
         text = "\n\n".join([final_text(final, *marks), *keys])
         if text.strip():
             await self._posts.sending(0)
@@ -336,14 +347,17 @@ class ConsoleReply:
             text,
             final.state,
             tuple(texts[:-1]),
-            tuple(self._view.steps.values()),
+            final.steps,
+            final.plan,
             final.seconds,
             final.tokens,
             of_turn=self._posts.key.startswith("r"),
+            reply=id(self),
         )
 
     async def close(self) -> None:
         self._console.reply_ended(self)
+        self._console.drop_reply(self)
 
 
 def uploads_folder(place: ConsolePlace) -> Path:

@@ -14,7 +14,7 @@ from agent.blocks import Ask, Block, Final
 from agent.messages import Attachment, Author, Kind, Message, Origin, Thread
 from catalogue import N_, _
 from channels.base import ChatGone, NotStored, Receipt, parse_command_text
-from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, step_lines
+from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, detail_lines
 from channels.shared.texts import NOT_STORED, expiry_note
 
 if TYPE_CHECKING:
@@ -25,10 +25,14 @@ log = logging.getLogger(__name__)
 NAME = "console"
 LEAVE_COMMANDS = ("/quit", "/exit")
 STORE_RETRY_SECONDS = 1.0
-KEYS_HELP = N_(
-    "On the console: `/steps` or Ctrl-O shows the steps of the last answer. `@path`, or a file that you drop on the"
-    " terminal, is sent with your message. Alt-Enter begins a new line, Ctrl-R searches what you typed before. Ctrl-C"
-    " stops what I'm doing. `/quit`, Ctrl-D, or Ctrl-C twice leaves."
+KEYS_TITLE = N_("**On this console**")
+KEYS_HELP = (
+    ("@path", N_("sends a file with your message; so does a file that you drop on the terminal")),
+    ("Alt-Enter", N_("begins a new line")),
+    ("Ctrl-R", N_("searches what you typed before; Enter sends what it found")),
+    ("Ctrl-O", N_("shows the steps of the last answer, as does `/steps`")),
+    ("Ctrl-C", N_("stops what I'm doing; pressed again, leaves")),
+    ("Ctrl-D", N_("leaves, as does `/quit`")),
 )
 NO_ACCESS = N_("You're not on the list of this console: see `channels.console.access`.")
 STOPPING = N_("Stopping what I'm doing… {leaving}")
@@ -166,7 +170,7 @@ class Session:
         return True
 
     async def _write_steps(self) -> None:
-        steps = step_lines(self._last.steps) if self._last else []
+        steps = detail_lines(self._last) if self._last else []
         await self.view.write("\n".join(steps) or _(NO_STEPS), Look.PLAIN if steps else Look.HINT)
 
     # ------------------------------------------------------------ output
@@ -186,8 +190,7 @@ class Session:
         self._waiting = False
         self.view.show(reply, block)
 
-    def reply_ended(self, reply: int) -> None:
-        self.view.drop(reply)
+    def reply_ended(self) -> None:
         self._waiting = self._stopping = False
         self.refresh_busy()
 
@@ -195,7 +198,7 @@ class Session:
         """Print a final reply. Raises ChatGone if the output is closed."""
         if final.asks:
             self.asks = final.asks
-        if shown.steps:
+        if shown.steps or shown.plan:
             self._last = shown
         await self.view.write_reply(shown)
 
@@ -210,6 +213,11 @@ class Session:
 def own_commands() -> list[tuple[str, str]]:
     """Return the commands that the console itself answers, with their help."""
     return [("steps", _("show the steps of the last answer")), ("quit", _("leave the console"))]
+
+
+def keys_help() -> str:
+    """Return the keys of the console as Markdown, as `/help` has the commands."""
+    return "\n".join([_(KEYS_TITLE), *(f"`{key}` {_(words)}" for key, words in KEYS_HELP)])
 
 
 def final_text(final: Final, *before: str) -> str:

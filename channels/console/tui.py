@@ -1,6 +1,6 @@
 """The terminal view: a prompt at the bottom, streamed replies above it.
 
-Only this file imports prompt_toolkit and rich; it is imported only on a terminal.
+Only this file and `markdown.py`, which renders the texts, import prompt_toolkit and rich, and only on a terminal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from io import StringIO
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TextIO
 
@@ -20,18 +20,21 @@ from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter, WordCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.filters import is_searching
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import create_input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.search import accept_search
 from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 
 from agent.blocks import Block, View
-from catalogue import N_, _, format_duration
+from catalogue import N_, _, format_duration, list_items
 from channels.base import ChatGone, OutgoingFile
 from channels.console.files import NotSent, describe_download, find_files, save_download, short_path, stage_files
+from channels.console.markdown import LiveMarkdown, render_markdown
 from channels.console.view import (
     ICONS,
     FinalReply,
@@ -40,20 +43,39 @@ from channels.console.view import (
     Progress,
     Typed,
     fold_steps,
+    human_size,
     one_line,
+    plan_head,
+    step_text,
     strip_controls,
 )
 from channels.shared.background import BackgroundTasks
 
-_TAIL_CHARS = 8000  # of a streamed text that are drawn: more than any screen shows
 _MAX_HISTORY_BYTES = 1_000_000
 _FRAME_SECONDS = 0.1
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
 _LOOKS = {Look.OWN: "1", Look.HINT: "2", Look.FAULT: "31"}  # SGR: bold, faint, red: readable on light and dark
 UNFOLD = N_("Ctrl-O shows them")
+SENT_WITH = N_("Sent with your message: {files}")
 WORKING = N_("Working · {time} · Ctrl-C stops")
 WORKING_TOKENS = N_("Working · {time} · {tokens:,} tokens · Ctrl-C stops")
+
+
+@dataclass(slots=True)
+class _LiveReply:
+    """A running reply, and its latest text as rows."""
+
+    view: View = field(default_factory=View)
+    markdown: LiveMarkdown = field(default_factory=LiveMarkdown)
+    shown: tuple[str, int] = ("", 0)  # the text and the columns of `rows`
+    rows: Sequence[StyleAndTextTuples] = ()
+
+    def render(self, text: str, columns: int) -> None:
+        """Make `rows` of the text. Called in a thread."""
+        rows = self.markdown.render(text, columns)
+        self.rows = [to_formatted_text(ANSI(row)) for row in rows]
+        self.shown = (text, columns)
 
 
 class TerminalView:
@@ -68,7 +90,7 @@ class TerminalView:
         self._source, self._target = source, target
         self._downloads, self._folder, self._upload_mb = downloads, folder, upload_mb
         self._events: asyncio.Queue[str | Key | None] = asyncio.Queue()
-        self._views: dict[int, View] = {}
+        self._replies: dict[int, _LiveReply] = {}
         self._began = 0.0  # monotonic, of the work that is shown; 0: none
         self._tokens = 0
         self._commands: Sequence[tuple[str, str]] = ()
@@ -93,9 +115,14 @@ class TerminalView:
                 continue
             await self.write(event, Look.OWN)
             try:
-                return await asyncio.to_thread(self._with_files, event)
+                typed = await asyncio.to_thread(self._with_files, event)
             except NotSent as error:
                 await self.write(str(error), Look.FAULT)
+                continue
+            if typed.files:
+                files = list_items(f"{file.name} ({human_size(file.size or 0)})" for file in typed.files)
+                await self.write(_(SENT_WITH, files=files), Look.HINT)
+            return typed
         return event
 
     def _with_files(self, typed: str) -> Typed:
@@ -122,30 +149,32 @@ class TerminalView:
         return session
 
     def _key_bindings(self) -> KeyBindings:
-        keys = KeyBindings()
+        keys = KeyBindings()  # while a person searches, only Enter is ours: prompt_toolkit has the others
 
         @keys.add("enter")
         def _(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
+            if is_searching():
+                accept_search()  # as in readline: Enter takes the line that was found
+            buffer = event.app.current_buffer
             self._events.put_nowait(buffer.text)
             buffer.reset(append_to_history=True)
 
-        @keys.add("escape", "enter")
+        @keys.add("escape", "enter", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        @keys.add("c-o")
+        @keys.add("c-o", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             self._events.put_nowait(Key.STEPS)
 
-        @keys.add("c-c")
+        @keys.add("c-c", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             if event.current_buffer.text:
                 event.current_buffer.reset()
             else:
                 self._events.put_nowait(Key.INTERRUPT)
 
-        @keys.add("c-d")
+        @keys.add("c-d", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             if not event.current_buffer.text:
                 self._events.put_nowait(None)
@@ -165,25 +194,34 @@ class TerminalView:
     # output
 
     def show(self, reply: int, block: Block) -> None:
-        self._views.setdefault(reply, View()).add(block)
-        self._refresh()
+        self._replies.setdefault(reply, _LiveReply()).view.add(block)
+        self._keep_drawing()
 
     def drop(self, reply: int) -> None:
-        if self._views.pop(reply, None) is not None:
+        if self._replies.pop(reply, None) is not None:
             self._refresh()
 
     def set_busy(self, busy: bool) -> None:
         self._began = (self._began or time.monotonic()) if busy else 0.0
         self._tokens = self._tokens if busy else 0
-        if busy and (self._spinner is None or self._spinner.done()):
-            self._spinner = self._background.start(self._spin(), "console-spinner")
+        if busy:
+            self._keep_drawing()
         self._refresh()
 
     def set_progress(self, progress: Progress) -> None:
         self._began, self._tokens = time.monotonic() - progress.seconds, progress.tokens
 
+    def _keep_drawing(self) -> None:
+        if self._spinner is None or self._spinner.done():
+            self._spinner = self._background.start(self._spin(), "console-spinner")
+
     async def _spin(self) -> None:
-        while self._began:
+        """Draw the running replies until they end. Markdown is rendered in a thread, so that nobody waits for it."""
+        while self._began or self._replies:
+            columns = self._terminal_size()[0]
+            for reply in [*self._replies.values()]:
+                if reply.shown != (text := reply.view.text, columns):
+                    await asyncio.to_thread(reply.render, text, columns)
             self._refresh()
             await asyncio.sleep(_FRAME_SECONDS)
 
@@ -191,11 +229,11 @@ class TerminalView:
         self._commands = commands
 
     async def write_reply(self, final: FinalReply) -> None:
-        for text in (*final.earlier, final.text):
-            if text is final.text and (line := fold_steps(final.steps, final.seconds)):
-                await self.write(f"{line} · {_(UNFOLD)}", Look.HINT)
-            if text.strip():
-                await self.write(text, Look.MARKDOWN)
+        line = fold_steps(final)
+        pieces = [await self._styled_text(text, Look.MARKDOWN) for text in final.earlier if text.strip()]
+        pieces += [await self._styled_text(f"{line} · {_(UNFOLD)}", Look.HINT)] if line else []
+        pieces += [await self._styled_text(final.text, Look.MARKDOWN)] if final.text.strip() else []
+        await self._print("".join(pieces), ended=final.reply)  # at once, so that nothing jumps
 
     async def save_file(self, file: OutgoingFile) -> str:
         path = await asyncio.to_thread(save_download, file, self._downloads)
@@ -204,17 +242,21 @@ class TerminalView:
         return str(path)
 
     async def write(self, text: str, look: Look = Look.PLAIN) -> None:
-        text = strip_controls(text)
-        if look is Look.MARKDOWN:
-            await self._print(await asyncio.to_thread(render_markdown, text, self._terminal_size()[0]))
-        elif look is Look.OWN:
-            await self._print("\n" + _styled(f"› {text}", look) + "\n\n")
-        else:
-            rows = (row for line in text.splitlines() for row in wrap_line(line, self._terminal_size()[0] - 1))
-            await self._print(_styled("\n".join(rows), look) + "\n")
+        await self._print(await self._styled_text(text, look))
 
-    async def _print(self, text: str) -> None:
+    async def _styled_text(self, text: str, look: Look) -> str:
+        text, columns = strip_controls(text), self._terminal_size()[0]
+        if look is Look.MARKDOWN:
+            return await asyncio.to_thread(render_markdown, text, columns)
+        if look is Look.OWN:
+            return "\n" + _styled(f"› {text}", look) + "\n\n"
+        return _styled(wrap_text(text, columns - 1), look) + "\n"
+
+    async def _print(self, text: str, ended: int = 0) -> None:
+        """Print above the prompt. The running reply `ended` disappears in the same moment."""
+
         def put() -> None:
+            self._replies.pop(ended, None)
             self._target.write(text)
             self._target.flush()
 
@@ -235,15 +277,15 @@ class TerminalView:
     def _prompt_message(self) -> StyleAndTextTuples:
         """Return the running replies and the prompt itself."""
         columns, lines = self._terminal_size()
-        rows = [row for view in self._views.values() for row in draw_reply(view, columns - 1)]
+        rows = [row for reply in self._replies.values() for row in draw_reply(reply.view, reply.rows, columns - 1)]
         if self._began:
-            rows.append(("ansicyan", next(wrap_line(self._working_line(), columns - 1))))
+            rows.append([("ansicyan", next(wrap_line(self._working_line(), columns - 1)))])
         elif not rows:
-            rows.append(("", ""))  # a blank line above the idle prompt
+            rows.append([])  # a blank line above the idle prompt
         room = max(lines - _completion_lines(lines) - 2, 1)
         if len(rows) > room:
-            rows = rows[-room:] if room < 3 else [("ansibrightblack", "…"), *rows[1 - room :]]
-        return [*((style, f"{text}\n") for style, text in rows), ("bold", "› ")]
+            rows = rows[-room:] if room < 3 else [[("ansibrightblack", "…")], *rows[1 - room :]]
+        return [*(part for row in rows for part in (*row, ("", "\n"))), ("bold", "› ")]
 
     def _working_line(self) -> str:
         now = time.monotonic()
@@ -294,57 +336,47 @@ def _completion_lines(lines: int) -> int:
     return min(4, lines // 4)
 
 
-def draw_reply(view: View, columns: int) -> Iterator[tuple[str, str]]:
-    """Yield a running reply as rows (style, text) within the width of the screen."""
+def draw_reply(view: View, text: Sequence[StyleAndTextTuples], columns: int) -> Iterator[StyleAndTextTuples]:
+    """Yield a running reply as rows within the width of the screen: plan, steps, its `text`, and what it says below."""
+    if view.plan:
+        yield [("bold", next(wrap_line(plan_head(view.plan.items), columns)))]
+        for item in view.plan.items:
+            yield [
+                (_COLOURS[item.state], next(wrap_line(f"  {ICONS[item.state]} {one_line(item.title)}", columns), ""))
+            ]
     for step in view.steps.values():
-        detail = f" — {step.detail}" if step.detail and step.state != "done" else ""
-        for row in wrap_line(one_line(f"{ICONS[step.state]} {step.title}{detail}"), columns):
-            yield _COLOURS[step.state], row
-    for item in view.plan.items if view.plan else ():
-        yield _COLOURS[item.state], next(wrap_line(one_line(f"  {ICONS[item.state]} {item.title}"), columns), "")
-    for line in strip_controls(view.text[-_TAIL_CHARS:]).expandtabs(4).splitlines():
-        yield from (("", row) for row in wrap_line(line, columns))
+        for row in wrap_line(step_text(step, with_detail=step.state != "done"), columns):
+            yield [(_COLOURS[step.state], row)]
+    yield from text
     for ask in view.asks:
-        yield from (("bold", row) for row in wrap_line(one_line(ask.question), columns))
+        yield from _plain_rows("bold", ask.question, columns)
     if view.notice:
-        yield from (("ansiyellow", row) for row in wrap_line(one_line(view.notice.text), columns))
+        yield from _plain_rows("ansiyellow", view.notice.text, columns)
     if view.failed:
-        yield from (("ansired", row) for row in wrap_line(one_line(str(view.failed)), columns))
+        yield from _plain_rows("ansired", str(view.failed), columns)
+
+
+def _plain_rows(style: str, text: str, columns: int) -> Iterator[StyleAndTextTuples]:
+    for row in wrap_line(one_line(text), columns):
+        yield [(style, row)]
+
+
+def wrap_text(text: str, columns: int) -> str:
+    return "\n".join(row for line in text.splitlines() for row in wrap_line(line, columns))
 
 
 def wrap_line(line: str, columns: int) -> Iterator[str]:
     """Yield a line in rows of at most `columns` cells, split between words if possible; wide characters take two."""
-    row, width = "", 0
+    row, width, is_first = "", 0, True
     for character in line:
         cells = get_cwidth(character)
         while width + cells > columns and row:  # the rest of a row may still be too long
             head, space, rest = row.rpartition(" ")
             if character == " " or not (space and head.strip()):
                 head, rest = row, ""
-            yield head
-            row, width = rest, get_cwidth(rest)
+            yield head.rstrip()
+            row, width, is_first = rest, get_cwidth(rest), False
+        if character == " " and not row and not is_first:  # no row but the first begins with the blank between words
+            continue
         row, width = row + character, width + cells
     yield row
-
-
-def render_markdown(text: str, columns: int) -> str:
-    """Render Markdown as styled terminal text. Called in a thread, because importing rich is slow."""
-    from rich.console import Console
-    from rich.markdown import Markdown
-    from rich.theme import Theme
-
-    page = StringIO()
-    console = Console(
-        file=page,
-        width=columns,
-        force_terminal=True,
-        color_system="standard",
-        legacy_windows=False,
-        theme=Theme({"markdown.code": "magenta", "markdown.code_block": "magenta"}),
-    )
-    document = Markdown(text, code_theme="ansi_light", hyperlinks=not is_dumb_terminal())
-    for child in (child for token in document.parsed for child in token.children or ()):
-        if child.type == "softbreak":  # a new line in a chat stays one
-            child.type = "hardbreak"
-    console.print(document)
-    return page.getvalue()

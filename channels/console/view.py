@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Protocol
 
-from agent.blocks import NOTED_STEP, Block, Step
+from agent.blocks import NOTED_STEP, Block, PlanItem, Step
 from agent.messages import Attachment
+from catalogue import N_, _
 from channels.base import OutgoingFile
 from channels.shared.progress import count_steps
 from channels.shared.texts import shorten
@@ -16,6 +17,7 @@ from channels.shared.texts import shorten
 _CONTROL = {code: None for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
 ICONS = {"running": "•", "done": "✓", "failed": "✗", "stopped": "■", "pending": "○"}
 _MAX_TITLE_CHARS = 200
+PLAN_HEAD = N_("Plan · {done} of {n} done")
 
 
 class Key(Enum):
@@ -57,9 +59,11 @@ class FinalReply:
     state: str = "done"
     earlier: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
+    plan: tuple[PlanItem, ...] = ()
     seconds: float = 0.0
     tokens: int = 0
     of_turn: bool = False
+    reply: int = 0  # the running reply in whose place it appears
 
 
 class ConsoleView(Protocol):
@@ -110,19 +114,33 @@ def one_line(text: str) -> str:
     return strip_controls(shorten(text, _MAX_TITLE_CHARS))
 
 
-def fold_steps(steps: Iterable[Step], seconds: float) -> str:
+def fold_steps(final: FinalReply) -> str:
     """Return the line that stays of a turn's steps; "" without any."""
-    calls = [step for step in steps if not step.id.startswith(NOTED_STEP)]
+    calls = [step for step in final.steps if not step.id.startswith(NOTED_STEP)]
     failed = sum(step.state == "failed" for step in calls)
     if not calls:
         return ""
-    stopped = any(step.state == "stopped" for step in calls)
+    stopped = final.state == "stopped" or any(step.state == "stopped" for step in calls)
     mark = ICONS["stopped" if stopped else "failed" if failed == len(calls) else "done"]
-    return f"{mark} {count_steps(len(calls), failed, seconds)}"
+    return f"{mark} {count_steps(len(calls), failed, final.seconds)}"
 
 
-def step_lines(steps: Iterable[Step]) -> list[str]:
-    return [one_line(f"{ICONS[step.state]} {step.title}{f' — {step.detail}' if step.detail else ''}") for step in steps]
+def step_text(step: Step, *, with_detail: bool = True) -> str:
+    """Return a step on one line, with its raw call unless that only repeats the title."""
+    repeats = " ".join(step.detail.split()).casefold() == " ".join(step.title.split()).casefold()
+    detail = f" — {step.detail}" if step.detail and with_detail and not repeats else ""
+    return one_line(f"{ICONS[step.state]} {step.title}{detail}")
+
+
+def plan_head(items: Sequence[PlanItem]) -> str:
+    """Return the line above the items of a plan, such as "Plan · 1 of 3 done"."""
+    return _(PLAN_HEAD, done=sum(item.state == "done" for item in items), n=len(items))
+
+
+def detail_lines(final: FinalReply) -> list[str]:
+    """Return the plan and the steps of an ended turn, a line each."""
+    plan = [f"  {ICONS[item.state]} {one_line(item.title)}" for item in final.plan]
+    return [*([plan_head(final.plan)] if plan else []), *plan, *map(step_text, final.steps)]
 
 
 def human_size(size: int) -> str:

@@ -82,7 +82,7 @@ async def test_a_console_attaches_and_leaves_the_service_running(
     window.type("/status\r")
     await shows(window, "All is well.")
     window.type("/help\r")
-    await shows(window, "Alt-Enter begins a new line")
+    await shows(window, "Alt-Enter     begins a new line")
     window.type("\x03")
     await shows(window, "Press Ctrl-C again to leave; Fawn keeps running.")
     window.type("\x03")

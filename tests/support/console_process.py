@@ -112,6 +112,13 @@ class Script:
                     await asyncio.sleep(0.01)
                 await self.stop.wait()
                 yield Done("stopped")
+            case "plan":
+                yield Plan((PlanItem("Write the list", "done"), PlanItem("Check it", "running")))
+                yield Step("s1", "Task: Write the names", "done", "task: Write the names")
+                yield Text("Some **bold** words and `co")
+                await self.stop.wait()
+                yield Step("s2", "Running a shell script", "running", "bash: for x in y")
+                yield Done("stopped")
             case "evil":
                 yield Step("s1", "bash: \x1b]0;owned\x07")
                 yield Text("\x1b[2Jclear \x9b31mred")

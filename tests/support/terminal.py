@@ -35,6 +35,7 @@ class Terminal:
         )
         os.close(slave)
         self.raw = b""
+        self.patience = PATIENCE
         self.seen: list[str] = []  # every picture after every piece of output
 
     def type(self, text: str) -> None:
@@ -50,7 +51,7 @@ class Terminal:
 
     def until(self, true: Callable[[], bool]) -> None:
         """Read output until the screen matches."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + self.patience
         while not true():
             assert time.monotonic() < end, f"waited in vain; the screen is:\n{self.text()}"
             if select.select([self.master], [], [], 0.05)[0]:

@@ -103,7 +103,12 @@ async def test_plot_creates_a_picture_and_a_table(agent: Agent, context: TurnCon
     png = (tmp_path / "files/outputs/visits.png").read_bytes()
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     data = png[png.index(b"IDAT") + 4 : -16]
-    assert len(zlib.decompress(data)) == 360 * (640 * 3 + 1)
+    pixels = zlib.decompress(data)
+    assert len(pixels) == 400 * (640 * 3 + 1)
+    ink = bytes((60, 60, 60))
+    rows = [pixels[n * 1921 + 1 : (n + 1) * 1921] for n in range(400)]
+    for top, bottom in ((14, 35), (50, 64), (90, 104), (344, 358), (376, 390)):  # title, axes, a tick, days, axis
+        assert any(ink in row for row in rows[top:bottom]), f"nothing is written at {top}"
     assert len((tmp_path / "files/outputs/visits.csv").read_text().splitlines()) == 15
 
 
@@ -210,7 +215,7 @@ async def test_remind_proposes_a_reminder_in_a_minute(database: SqliteDatabase, 
     agent = await build_agent((FAST,), AgentSettings(), database, replace(SERVICES, schedules=True))
     schedules = context.schedules = RecordedSchedules()
     text = view(await play(agent, context, say("remind me"))).final().text
-    assert "Press **Yes**" in text
+    assert "answer the question with **Yes**" in text
     [request] = schedules.requests
     assert request.kind == "reminder"
     assert 0 < (datetime.fromisoformat(request.at) - datetime.now(UTC)).total_seconds() <= 60

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.blocks import Block, Failed, Final, Notice, Text, command_hint
+from agent.blocks import HINT_MARK, Approve, Ask, Block, Failed, Final, Notice, Text, command_hint
 from agent.messages import Thread
 from bot.commands.registry import REGISTRY
 from bot.journey.spelled_reply import open_reply
@@ -67,6 +67,26 @@ async def test_every_text_of_a_reply_is_spelled_by_its_channel() -> None:
         Failed("No NOTIFY OFF.", "Use `NOTIFY OFF`."),
     ]
     assert channel.shown == [("", "NOTIFY OFF, STOP")]
+
+
+async def test_live_text_and_questions_are_spelled_also_in_pieces() -> None:
+    channel, hint = Shouting(), command_hint("plan packing")
+    reply = open_reply(channel, Thread("wall", "1", "here"), Memory())
+    for piece in ("Type `", hint[:5], hint[5:], "` now. ", f"{hint} and ", hint[:3]):
+        reply.show(Text(piece, "1"))
+    reply.show(Text("another part", "2"))
+    reply.show(Text("taken back", "1", replace=True))
+    reply.show(Ask("q", f"Use `{hint}`?"))
+    reply.show(Approve("q", "Do it?", f"See {hint}."))
+    await reply.finish(Final("", (Ask("q", hint),)))
+    texts = [block for block in channel.blocks if isinstance(block, Text)]
+    assert "".join(each.delta for each in texts if each.part == "1" and not each.replace) == (
+        "Type `PLAN PACKING` now. PLAN PACKING and "
+    )
+    assert not any(HINT_MARK in str(block) for block in channel.blocks)
+    assert texts[-1] == Text("taken back", "1", replace=True)
+    assert [block.question for block in channel.blocks if isinstance(block, Ask)] == ["Use `PLAN PACKING`?"]
+    assert [block.detail for block in channel.blocks if isinstance(block, Approve)] == ["See PLAN PACKING."]
 
 
 def literal_commands(tree: ast.AST) -> Iterator[str]:

@@ -121,7 +121,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
     ) -> AsyncIterator[ModelHarness]:
         migrate_database(tmp_path / "fawn.db")
         folders = ConversationFolders(tmp_path / "threads", 16)
-        provider, _ = await select_provider(
+        provider, *_ = await select_provider(
             "none", DockerSettings(tmp_path / "skills", state=tmp_path / "sandbox"), folders
         )
         url = f"{model.base_url}/v1"

@@ -244,6 +244,7 @@ def test_rows_fit_the_screen_and_keep_every_word(line: str, columns: int) -> Non
     rows = list(wrap_line(line, columns))
     assert all(get_cwidth(row) <= columns for row in rows)
     assert "".join(rows).replace(" ", "") == line.replace(" ", "")
+    assert not any(row.startswith(" ") for row in rows[1:])
 
 
 def open_console(log: Path, rows: int = 24, columns: int = 80) -> Terminal:
@@ -283,7 +284,7 @@ def test_progress_is_live_and_folded_after_ctrl_c(terminal: Terminal, log: Path)
     rows = terminal.rows()
     assert rows.count("I am on it and shall go on until stopped") == 1
     assert not any("bash: make all" in row or "build" in row for row in rows)
-    assert "✓ 2 steps, 1 failed · 0 s · Ctrl-O shows them" in rows
+    assert "■ 2 steps, 1 failed · 0 s · Ctrl-O shows them" in rows  # stopped, not done
     for count, unfold in enumerate(("\x0f", "/steps\r"), 1):
         terminal.type(unfold)
         terminal.shows_times("✗ bash: make all — exit code 2", count)
@@ -296,6 +297,42 @@ def test_progress_is_live_and_folded_after_ctrl_c(terminal: Terminal, log: Path)
     terminal.type("\x03")
     terminal.until(terminal.left)
     assert terminal.process.returncode == 0
+
+
+def test_a_plan_has_a_head_and_what_was_stopped_does_not_look_done(terminal: Terminal) -> None:
+    terminal.type("plan\r")
+    terminal.shows("Some bold words and co")  # rendered while it streams, also what is not closed yet
+    assert not any("**" in picture or "`" in picture for picture in terminal.seen)
+    rows = terminal.rows()
+    head = rows.index("Plan · 1 of 2 done")
+    assert rows[head + 1 : head + 4] == ["  ✓ Write the list", "  • Check it", "✓ Task: Write the names"]
+    terminal.type("\x03")
+    terminal.shows("■ 2 steps · 0 s · Ctrl-O shows them")
+    terminal.prompt()
+    terminal.type("\x0f")
+    terminal.shows("■ Running a shell script — bash: for x in y")
+    rows = terminal.rows()
+    head = rows.index("Plan · 1 of 2 done")
+    assert rows[head + 1 : head + 4] == ["  ✓ Write the list", "  • Check it", "✓ Task: Write the names"]
+
+
+def test_enter_in_a_search_sends_the_line_that_was_found_and_ctrl_c_leaves_it(terminal: Terminal, log: Path) -> None:
+    for words in ("remind me of it", "plot the numbers"):
+        terminal.type(f"{words}\r")
+        terminal.until(lambda words=words: (Kind.CHAT, words, "") in offered(log))  # type: ignore[misc]  # mypy infers no lambda with a default
+        terminal.shows(f"heard chat '{words}'")
+        terminal.prompt()
+    terminal.type("\x12remi")
+    terminal.shows("(reverse-i-search)`remi': remind me of it")
+    terminal.type("\x03")
+    terminal.prompt()
+    assert "again to leave" not in terminal.text()
+    terminal.type("\x12remi")
+    terminal.shows("(reverse-i-search)`remi': remind me of it")
+    terminal.type("\r")
+    terminal.until(lambda: offered(log).count((Kind.CHAT, "remind me of it", "")) == 2)
+    terminal.shows_times("› remind me of it", 2)
+    assert (Kind.CHAT, "remi", "") not in offered(log)
 
 
 def test_ctrl_c_empties_the_line_first_and_ctrl_d_leaves(terminal: Terminal, log: Path) -> None:
@@ -344,6 +381,7 @@ def test_files_are_sent_by_name_and_a_missing_one_is_named(terminal: Terminal, l
     terminal.type("read @dat\t")
     terminal.shows("› read @data.csv")
     terminal.type(" and @'my notes.txt' for @jane\r")
+    terminal.shows("Sent with your message: data.csv (3 bytes), my notes.txt (10 bytes)")
     terminal.shows("heard chat 'read data.csv")
     [message] = map(Message.load, log.read_bytes().splitlines())
     assert message.text == "read data.csv and my notes.txt for @jane"

@@ -179,12 +179,14 @@ async def test_folders_above_the_data_may_be_closed_to_others(tmp_path: Path, pr
 async def test_provider_selection(tmp_path: Path) -> None:
     need_bubblewrap()
     settings = DockerSettings(tmp_path, state=tmp_path, host=f"unix://{tmp_path}/none")
-    provider, said = await select_provider("auto", settings, measured())
+    provider, said, why = await select_provider("auto", settings, measured())
     assert provider.runs_commands
     assert "bubblewrap" in str(said)
+    assert "Docker" not in str(said), "the advice is in `fawn check`, not in every status"
+    assert "Docker is not used" in str(why)
     await provider.close()
     assert bubblewraps() == []
-    provider, said = await select_provider("none", settings, measured())
+    provider, said, _why = await select_provider("none", settings, measured())
     assert isinstance(provider, FilesOnlyProvider)
     assert "as configured" in str(said)
 
@@ -201,7 +203,7 @@ measured = ConversationFolders(Path("threads"), 16)
 
 async def main() -> None:
     settings = DockerSettings(Path("skills"), state=Path("state"), host="unix:///nowhere")
-    provider, said = await select_provider("auto", settings, measured)
+    provider, said, _why = await select_provider("auto", settings, measured)
     print(provider.runs_commands, said)
     try:
         await select_provider("local", settings, measured)

@@ -398,7 +398,7 @@ async def test_a_hanging_stop_does_not_block_a_new_sandbox(tmp_path: Path) -> No
 @asynccontextmanager
 async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[bool, str, str]]:
     """Return the provider's name, the sentence, and whether commands run."""
-    provider, sentence = await select_provider(kind, settings, measured())  # type: ignore[arg-type]  # any text, as in a test's parameter
+    provider, sentence, _why = await select_provider(kind, settings, measured())  # type: ignore[arg-type]  # any text, as in a test's parameter
     try:
         yield provider.runs_commands, provider.name, str(sentence)
     finally:

@@ -1,0 +1,119 @@
+"""The console with the demo, as text: what a person sees after each scene.
+
+python -m tests.support.console_screens   writes tests/e2e/screens/COLUMNS.txt: review each difference
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.service_process import PROGRAM
+from tests.support.terminal import Terminal
+
+ROOT = Path(__file__).parents[2]
+SCREENS = ROOT / "tests/e2e/screens"
+COLUMNS = (60, 80, 120)
+ROWS = 60
+STOP, RUNNING = "\x03", "Running a shell script"
+CONFIG = "config_version: 1\nsandbox: {provider: local}\ntime_zone: UTC\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a person types, a line each, and the words after which each line is answered. `until`: words before ^C."""
+
+    name: str
+    typed: tuple[tuple[str, str], ...]
+
+
+SCENES = (
+    Scene("hello", (("hello", "Then restart me."),)),
+    Scene("help", (("/help", "Ctrl-D"),)),
+    Scene("status", (("/status", "Sandbox:"),)),
+    Scene("plot", (("plot", "downloads/visits.png"),)),
+    Scene("steps", (("/steps", "demo_plot.py"),)),
+    Scene("ask", (("ask", "Type a number"), ("1", "You answered"))),
+    Scene("approve", (("approve", "Type a number"), ("1", "downloads/approved.txt"))),
+    Scene("plan", (("plan", "downloads/packing-list.md"),)),
+    Scene("steps of the plan", (("/steps", "Plan · 2 of 2 done"),)),
+    Scene("delegate", (("delegate", "The last one reported"),)),
+    Scene("remind", (("remind", "lists your"), ("2", "2"))),
+    Scene("skill", (("skill", "uses the first one"),)),
+    Scene("fail", (("fail", "That worked."),)),
+    Scene("slow, stopped", (("slow", RUNNING), (STOP, "Stopped."))),
+    Scene("steps of what was stopped", (("/steps", f"■ {RUNNING}"),)),
+)
+
+
+def open_demo(folder: Path, rows: int, columns: int) -> Terminal:
+    """Start a service with the demo on a terminal."""
+    (folder / "config.yaml").write_text(CONFIG)
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment = {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", "USER": "jane", "LOGNAME": "jane"}
+    return Terminal([*PROGRAM, "run", "--config", "config.yaml"], folder, environment, rows, columns)
+
+
+def play_scenes(columns: int, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name and the picture of the first screen and of each scene."""
+    window = open_demo(folder, ROWS, columns)
+    window.patience = 120  # each word of the demo takes its time, on a busy machine more
+    try:
+        window.prompt()
+        yield "start", picture(window.rows())
+        for scene in SCENES:
+            for typed, answer in scene.typed:
+                _type(window, typed, answer)
+            yield scene.name, picture(_since(window.rows(), f"› {scene.typed[0][0]}"))
+    finally:
+        window.close()
+
+
+def _type(window: Terminal, typed: str, answer: str) -> None:
+    """Type a line, or press a key, and wait until the answer below it has ended."""
+    shown, seen = f"› {typed}", window.rows().count(f"› {typed}")
+    if typed == STOP:
+        window.type(typed)
+        window.shows(answer)
+    else:
+        window.type(f"{typed}\r")
+        window.until(lambda: window.rows().count(shown) > seen)
+        window.until(lambda: answer in " ".join(" ".join(_since(window.rows(), shown)).split()))
+    if answer != RUNNING:
+        window.until(lambda: not any(row.endswith("Ctrl-C stops") for row in window.rows()))
+        window.prompt()
+
+
+def _since(rows: list[str], typed: str) -> list[str]:
+    """Return the rows from the last one on that shows what was typed."""
+    return rows[max(number for number, row in enumerate(rows) if row == typed) :]
+
+
+def picture(rows: list[str]) -> str:
+    """Return the rows without those around them that are empty, with the same numbers and times each time."""
+    text = "\n".join(rows).strip("\n")
+    text = re.sub(r"\b\d+ (s|ms)\b", r"1 \1", text)
+    text = re.sub(r"\d\d:\d\d", "12:00", text)
+    return re.sub(r"\d{4}-\d\d-\d\d", "2026-01-01", text)
+
+
+def as_page(pictures: Iterator[tuple[str, str]]) -> str:
+    return "\n".join(f"=== {name}\n{text}\n" for name, text in pictures)
+
+
+def main() -> None:
+    for columns in COLUMNS:
+        with tempfile.TemporaryDirectory(prefix="fawn-screens-") as folder:
+            page = as_page(play_scenes(columns, Path(folder)))
+        SCREENS.mkdir(exist_ok=True)
+        (SCREENS / f"{columns}.txt").write_text(page)
+        sys.stderr.write(f"{columns} columns: {page.count('===')} screens\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -47,7 +47,7 @@ DELETE_WRITES_SQL = "DELETE FROM checkpoint_writes WHERE thread = :thread AND ns
 # The namespace of a task ends in a colon and the task's id. When the root gets a new checkpoint, its tasks have ended.
 DELETE_NESTED_SQL = (
     "DELETE FROM checkpoints WHERE thread = :thread AND ns LIKE '%:%'",
-    "DELETE FROM checkpoint_writes WHERE thread = :thread AND ns LIKE '%:%'",
+    "DELETE FROM checkpoint_writes WHERE thread = :thread AND (ns LIKE '%:%' OR (ns = :ns AND id <> :id))",
 )
 INSERT_WRITE_SQL = """INSERT INTO checkpoint_writes (thread, ns, id, task, idx, path, channel, kind, value)
     VALUES (:thread, :ns, :id, :task, :idx, :path, :channel, :kind, :value)
@@ -136,10 +136,8 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
             meta_kind, meta = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))
             row = {**key, "id": checkpoint["id"], "kind": kind, "state": state, "meta_kind": meta_kind, "meta": meta}
             execute(UPSERT_CHECKPOINT_SQL, row)
-            execute(DELETE_WRITES_SQL, {**key, "id": checkpoint["id"]})
-            if not key["ns"]:
-                for statement in DELETE_NESTED_SQL:
-                    execute(statement, {"thread": key["thread"]})
+            for statement in (DELETE_WRITES_SQL,) if key["ns"] else DELETE_NESTED_SQL:
+                execute(statement, {**key, "id": checkpoint["id"]})
 
         if key["ns"] or not self._defer(key["thread"], checkpoint["id"], work, str(metadata.get("source"))):
             await self._database.run(work)

@@ -47,7 +47,8 @@ _TRAILING = ".,;:!?)]}>*_~'"
 class Exposure:
     """What a conversation has met, and the addresses that it knows. All that works for it shares this.
 
-    `mode` and `network` are the settings in force. `save` stores a change before the model sees its cause.
+    `mode` and `network` are the settings in force. `save` stores what may make calls ask, before the model sees its
+    cause. What only lets more calls run is `unsaved` until the next commit of the turn: without it, one more call asks.
     """
 
     private: bool = False  # data of people and their systems
@@ -58,6 +59,7 @@ class Exposure:
     mode: Callable[[], OutwardMode] = lambda: "ask-after-untrusted"
     network: Callable[[], bool] = lambda: False  # the sandbox has one
     save: Callable[[Exposure], Awaitable[None]] | None = None
+    unsaved: bool = False
 
     async def note(
         self,
@@ -72,8 +74,10 @@ class Exposure:
     ) -> None:
         """Add what the conversation meets now. Nothing takes it away."""
         new = [each for each in known if each not in self.known]
+        asks = any(each not in self.words.private for each in private_words)
+        asks = asks or private > self.private or untrusted > self.untrusted or files > self.files
         words = self.words.add(said=said, listed=listed, private=private_words)
-        if not (new or words or private > self.private or untrusted > self.untrusted or files > self.files):
+        if not (new or words or asks):
             return
         self.private, self.untrusted, self.files = (
             self.private or private,
@@ -83,7 +87,8 @@ class Exposure:
         self.known |= dict.fromkeys(new)
         for old in list(self.known)[: max(0, len(self.known) - MAX_KNOWN)]:
             del self.known[old]
-        if self.save:
+        self.unsaved = True
+        if self.save and asks:
             await self.save(self)
 
     async def note_inputs(self, inputs: Iterable[UserInput]) -> None:

@@ -164,9 +164,7 @@ class App:
                 operations.serve_control_socket(config.data_dir, {**table, **more}, self._attach_console)
             )
             try:
-                await self._run_tasks(
-                    Inbox(store, self._current, self._scheduler.arrived, lambda: "console" in channels)
-                )
+                await self._run_tasks(Inbox(store, self._current, self._scheduler, lambda: "console" in channels))
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
         return 0

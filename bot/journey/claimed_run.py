@@ -76,3 +76,4 @@ class RunEnding:
     title: str = ""
     clean: bool = True  # the checkpoint holds nothing unfinished
     asked: bool = False  # questions were asked while the turn worked
+    has_ledger: bool = True  # calls may be in the tool ledger

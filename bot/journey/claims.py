@@ -37,7 +37,7 @@ from bot.storage import (
 from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute
+from bot.storage.database import Execute, savepoint
 from bot.storage.inbox import InboxRow
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
@@ -74,18 +74,40 @@ def _claim_conversation(
     execute: Execute, access: AccessPolicy, key: str, owner: str, now: float, longest: float
 ) -> ClaimedRun | None:
     row = conversations.claim_conversation(execute, key, owner)
-    job = _isolate_damage(
-        execute,
-        key,
-        now,
-        lambda: (
-            _resume_run(execute, access, row, now)
-            or _take_messages(execute, access, row, RunState.RUNNING, now, longest)
-        ),
-    )
+    job = _isolate_damage(execute, key, now, lambda: _take_work(execute, access, row, now, longest))
     if not job:
         conversations.release_claim(execute, key, row.fence)
     return job
+
+
+def _take_work(
+    execute: Execute, access: AccessPolicy, row: ConversationRow, now: float, longest: float
+) -> ClaimedRun | None:
+    """Return the run that a claimed conversation continues or begins; None if there is nothing to do."""
+    if run := _resume_run(execute, access, row, now):
+        return run
+    return _take_messages(execute, access, row, RunState.RUNNING, now, longest)
+
+
+def claim_at_once(
+    execute: Execute, access: AccessPolicy, key: str, owner: str, now: float, longest: float
+) -> ClaimedRun | None:
+    """Claim a conversation in the transaction that stores its message. None: it waits for the next look.
+
+    A fault undoes the claim and nothing else: the look meets it again, and deals with it.
+    """
+    try:
+        with savepoint(execute, "claim"):
+            if row := conversations.claim_at_once(execute, key, owner, now, now + longest):
+                if job := _take_work(execute, access, row, now, longest):
+                    return job
+                conversations.refresh_pending(execute, key)
+                conversations.release_claim(execute, key, row.fence)
+                return None
+    except Exception:  # the boundary of a claim: what it was for is stored in any case
+        log.exception("claim.put_off conversation=%s", key)
+    conversations.refresh_pending(execute, key)
+    return None
 
 
 def queue_conversations(
@@ -340,7 +362,8 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
     event = AuditEvent(AuditKind.TURN_ENDED, job.thread, job.requester, run=job.run, what=what, result=ending.state)
     event = replace(event, cost=sum(part.cost for part in parts if part.this))
     audit.record(execute, event)
-    tool_calls.forget_calls(execute, job.conversation)
+    if ending.has_ledger or not job.fresh:
+        tool_calls.forget_calls(execute, job.conversation)
     return parts
 
 

@@ -15,15 +15,16 @@ MAX_BYTES = (MAX_KNOWN * DIGEST_BYTES, *(count * WORD_BYTES for count in (MAX_SA
 
 
 def open_exposure(store: Database, current: Current, row: ExposureRow) -> Exposure:
-    """Return the exposure of a conversation, which stores each change."""
+    """Return the exposure of a conversation. It stores what may make calls ask; `Account.commit` stores the rest."""
 
     async def save(exposure: Exposure) -> None:
-        flags = (int(exposure.private), int(exposure.untrusted), int(exposure.files))
-        words = exposure.words
-        kinds = (exposure.known, words.said, words.listed, words.private)
-        changed = ExposureRow(row.conversation, *flags, *map(b"".join, kinds))
         # What the model answers to it is committed later, and takes this commit to the disk with it.
-        await store.run(partial(exposures.store_exposure, row=changed), durable=False)
+        changed = make_row(row.conversation, exposure)
+        try:
+            await store.run(partial(exposures.store_exposure, row=changed), durable=False)
+        except BaseException:
+            exposure.unsaved = True
+            raise
 
     return Exposure(
         bool(row.private),
@@ -35,6 +36,15 @@ def open_exposure(store: Database, current: Current, row: ExposureRow) -> Exposu
         lambda: current.config.sandbox.network.enabled,
         save,
     )
+
+
+def make_row(conversation: str, exposure: Exposure) -> ExposureRow:
+    """Return what is stored of an exposure, which counts as saved from now on."""
+    exposure.unsaved = False
+    flags = (int(exposure.private), int(exposure.untrusted), int(exposure.files))
+    words = exposure.words
+    kinds = (exposure.known, words.said, words.listed, words.private)
+    return ExposureRow(conversation, *flags, *map(b"".join, kinds))
 
 
 def inherit_exposure(execute: Execute, caller: str, conversation: str) -> None:

@@ -12,9 +12,10 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
 from agent.skills.library import SkillLibrary
@@ -23,6 +24,7 @@ from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
 from bot.journey import claims, questions
+from bot.journey.claimed_run import ClaimedRun
 from bot.journey.decisions import command_of, decision_of, may_decide
 from bot.journey.ignored import describe_ignored, refusal_reason
 from bot.rights.deeds import Decision
@@ -65,19 +67,28 @@ Accepted: TypeAlias = list[tuple[str, Message]]
 """Messages with their conversations."""
 
 
+class Turns(Protocol):
+    """What takes stored messages into turns: the scheduler."""
+
+    def reserve_places(self, wanted: int) -> AbstractContextManager[int]:
+        """Keep up to so many free places for messages that are being stored."""
+
+    def claim_at_once(self, execute: Execute, conversation: str, now: float) -> ClaimedRun | None:
+        """Claim a conversation in the transaction that stores its message. None: it waits for the next look."""
+
+    def arrived(self, accepted: Accepted, claimed: Sequence[ClaimedRun]) -> None:
+        """Called after the commit: begin the claimed runs, and tell the running ones of their new messages."""
+
+
 class Inbox:
-    """Where channels offer their events. `arrived` gets the messages for turns after their commit."""
+    """Where channels offer their events. While a place is free, the transaction that stores a message claims it."""
 
     def __init__(
-        self,
-        store: Database,
-        current: Current,
-        arrived: Callable[[Accepted], None],
-        console_open: Callable[[], bool] = lambda: False,
+        self, store: Database, current: Current, turns: Turns, console_open: Callable[[], bool] = lambda: False
     ) -> None:
         self._store = store
         self._current = current
-        self._arrived = arrived
+        self._turns = turns
         self._console_open = console_open
         self._rates = ToolAndMessageRates(current)
         self._reasons: dict[str, str] = {}  # key → why its event is ignored, until that is logged
@@ -88,25 +99,42 @@ class Inbox:
 
     async def _receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         now = time.time()
-
-        def work(execute: Execute) -> tuple[list[Receipt], Accepted]:
-            accepted: Accepted = []
-            return [self._store_event_safely(execute, event, now, accepted) for event in events], accepted
-
-        try:
-            receipts, accepted = await self._store.run(work)
-        except StorageError as error:
-            log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
-            raise NotStored(str(error)) from error
+        chats = sum(isinstance(event, Message) and event.kind is Kind.CHAT for event in events)
+        with self._turns.reserve_places(chats) as places:
+            try:
+                receipts, accepted, claimed = await self._store.run(
+                    lambda execute: self._store_events(execute, events, now, places)
+                )
+            except StorageError as error:
+                log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
+                raise NotStored(str(error)) from error
+            self._turns.arrived([each for each in accepted if each[1].kind in TURN_KINDS], claimed)
         for event, receipt in zip(events, receipts, strict=True):
             reason = self._reasons.pop(event.key, "")
             log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))
             if isinstance(event, Message) and event.kind is Kind.MOVED:
                 self._current.languages.move(*_addresses_of_move(event))
-        self._arrived([each for each in accepted if each[1].kind in TURN_KINDS])
         return receipts
 
     # Everything below runs inside the transaction, on the database's thread.
+
+    def _store_events(
+        self, execute: Execute, events: Sequence[Message | Unreadable], now: float, places: int
+    ) -> tuple[list[Receipt], Accepted, list[ClaimedRun]]:
+        accepted: Accepted = []
+        receipts = [self._store_event_safely(execute, event, now, accepted) for event in events]
+        return receipts, accepted, self._claim_accepted(execute, accepted, now, places)
+
+    def _claim_accepted(self, execute: Execute, accepted: Accepted, now: float, places: int) -> list[ClaimedRun]:
+        """Claim conversations with new messages, up to `places`. What is pending in the others wakes the scheduler."""
+        claimed: list[ClaimedRun] = []
+        chats = {conversation for conversation, message in accepted if message.kind is Kind.CHAT}
+        for conversation in dict.fromkeys(each for each, message in accepted if message.kind in TURN_KINDS):
+            if conversation not in chats or len(claimed) >= places:
+                conversations.refresh_pending(execute, conversation)
+            elif job := self._turns.claim_at_once(execute, conversation, now):
+                claimed.append(job)
+        return claimed
 
     def _store_event_safely(
         self, execute: Execute, event: Message | Unreadable, now: float, accepted: Accepted
@@ -231,7 +259,6 @@ class Inbox:
             if message.kind is Kind.CHAT and not continues and self._refuse(execute, message, row, received):
                 return Receipt.IGNORED
             self._limit_flood(execute, message, row, now)
-            conversations.refresh_pending(execute, conversation)
         elif self._begins_work(message) and self._refuse(execute, message, row, received):
             return Receipt.IGNORED
         return Receipt.ACCEPTED

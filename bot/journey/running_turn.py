@@ -10,18 +10,21 @@ from functools import partial
 
 from agent.blocks import NOTED_STEP, Failed, Step, command_hint
 from agent.context import CallNote, JudgedCall, LedgerEntry, Meter, T, Turn, UserInput
+from agent.exposure import Exposure
 from agent.messages import Kind, Message
 from bot.budgets.reservations import Budgets
 from bot.current import Current
 from bot.journey import claims
 from bot.journey.attachments import Attachments
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.exposure import make_row
 from bot.journey.feed import RunFeed
 from bot.journey.inbox import longest_wait
 from bot.storage import audit, tool_calls, usage
 from bot.storage import calls as judged_calls
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
+from bot.storage.exposures import store_exposure
 from bot.storage.usage import Payer
 from catalogue import _, ngettext, use_language
 from channels.base import Channel, Reply
@@ -92,7 +95,8 @@ def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_secon
 
 
 class Account:
-    """The database as a running turn uses it: each commit also records usage and tool calls since the last one."""
+    """The database as a running turn uses it: each commit also records usage, tool calls and what the turn has met
+    since the last one."""
 
     def __init__(self, store: Database, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
         self._store = store
@@ -101,16 +105,21 @@ class Account:
         self.meter = meter
         self.notes: list[CallNote] = []  # for the audit
         self.judged: list[JudgedCall] = []
+        self.has_ledger = False  # a call was recorded before it began
+        self.exposure = Exposure()  # of the conversation, once the agent begins
         meter.gate = budgets.gate(self.payer)
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
-        """Run `work` and record usage and tool calls since the last commit, in one transaction."""
+        """Run `work` and record what is new since the last commit, in one transaction."""
         await self._budgets.load_prices(self.meter.unrecorded)
         calls, notes, judged = self.meter.take_unrecorded(), [*self.notes], [*self.judged]
         self.notes.clear()
         self.judged.clear()
+        met = make_row(self.payer.conversation, self.exposure) if self.exposure.unsaved else None
 
         def both(execute: Execute) -> T:
+            if met:
+                store_exposure(execute, met)
             usage.record_calls(execute, self.payer, map(self._budgets.price, calls))
             for note in notes:
                 audit.record(execute, self._event_of(note))
@@ -124,6 +133,7 @@ class Account:
             self.meter.put_back(calls)
             self.notes[:0] = notes
             self.judged[:0] = judged
+            self.exposure.unsaved = self.exposure.unsaved or bool(met)
             raise
 
     def drop_unrecorded(self) -> None:
@@ -153,6 +163,7 @@ class StoredSteering:
         self._channel = channel
         self._longest_wait = longest_wait(current.limits)
         self._inputs: dict[str, UserInput] = {}
+        self.has_taken = False  # messages have joined the run in this attempt
 
     async def take_unread(self) -> tuple[UserInput, ...]:
         """Take new messages of the conversation into this run. Without any, the database is not read."""
@@ -165,6 +176,7 @@ class StoredSteering:
             )
         )
         self._live.has_unread = self._live.has_unread or waiting
+        self.has_taken = self.has_taken or bool(messages)
         for message in messages:
             self._live.feed.publish(_noted_step(message, taken=True))
         return tuple([await self._input(message) for message in messages])
@@ -194,6 +206,7 @@ class StoredLedger:
 
     async def begin(self, call: str) -> LedgerEntry | None:
         """Record that the call starts, unless it has started before."""
+        self._account.has_ledger = True
         return await self._account.commit(partial(tool_calls.begin_call, conversation=self._conversation, call=call))
 
     async def end(self, call: str, result: str) -> None:

@@ -8,14 +8,14 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from agent.blocks import Notice
-from agent.messages import Message, Thread
+from agent.messages import Thread
 from bot.current import Current
 from bot.journey import claims
 from bot.journey.claimed_run import ClaimedRun
-from bot.journey.inbox import longest_wait
+from bot.journey.inbox import Accepted, longest_wait
 from bot.journey.running_turn import RunningTurn
 from bot.journey.turn_runner import TurnRunner
 from bot.service.background import run_forever
@@ -43,7 +43,8 @@ class Scheduler:
         self._live: dict[str, RunningTurn] = {}  # conversation → its latest turn
         self._queued: dict[str, Reply] = {}  # queued conversation → the reply that says so
         self._wake = store.listen(Written.MESSAGE)
-        self._closing = False
+        self._open = False  # it serves, and claims
+        self._reserved = 0  # places for conversations that are being claimed
         self._tasks = BackgroundTasks()
         self._ready: float | None = None  # when the next unclaimed conversation is ready
 
@@ -63,14 +64,48 @@ class Scheduler:
         return self._current.limits.live_turns
 
     @property
+    def _free(self) -> int:
+        """How many conversations may be claimed now."""
+        return max(0, self._live_limit - len(self._live) - self._reserved) if self._open else 0
+
+    @property
     def _longest_wait(self) -> float:
         return longest_wait(self._current.limits)
 
-    def arrived(self, accepted: Sequence[tuple[str, Message]]) -> None:
-        """Show messages that were stored to the running turn of their conversation."""
+    # ------------------------------------------------------------ messages that are being stored
+
+    @contextlib.contextmanager
+    def reserve_places(self, wanted: int) -> Iterator[int]:
+        """Keep up to `wanted` free places; none if a conversation waits for one. See `bot.journey.inbox.Turns`."""
+        now = time.time()
+        waits = self._ready is not None and not now < self._ready <= now + self._longest_wait
+        with self._reserve(0 if waits else min(wanted, self._free)) as places:
+            yield places
+        if places and self._ready is not None:  # a look meanwhile left it for want of a place
+            self._wake.set()
+
+    @contextlib.contextmanager
+    def _reserve(self, places: int) -> Iterator[int]:
+        self._reserved += places
+        try:
+            yield places
+        finally:
+            self._reserved -= places
+
+    def claim_at_once(self, execute: Execute, conversation: str, now: float) -> ClaimedRun | None:
+        """Claim a conversation in the transaction that stores its message. None: it waits for the next look."""
+        return claims.claim_at_once(execute, self._current.access, conversation, self._owner, now, self._longest_wait)
+
+    def arrived(self, accepted: Accepted, claimed: Sequence[ClaimedRun]) -> None:
+        """Begin the runs that were claimed with their messages; show the others to the turns of their conversations."""
+        begun = {job.conversation for job in claimed}
         for conversation, message in accepted:
-            if live := self._live.get(conversation):
+            if conversation not in begun and (live := self._live.get(conversation)):
                 live.message_arrived(message)
+        for job in claimed:
+            self._start_turn(job)
+
+    # ------------------------------------------------------------ what others do
 
     def stop_run(self, run: int, by: str) -> None:
         """Cancel the work of a run. The caller has recorded the stop."""
@@ -96,20 +131,21 @@ class Scheduler:
     async def serve(self, turns: TurnRunner) -> None:
         """Claim and run until cancelled; the running turns are then suspended."""
         self._turns = turns
+        self._open = True
         try:
             await run_forever("threads", self._claim_and_start)
         finally:
-            self._closing = True
+            self._open = False
             await self._tasks.cancel()
 
     async def _claim_and_start(self) -> None:
         self._wake.clear()
         now = time.time()
-        free = 0 if self._closing else max(0, self._live_limit - len(self._live))
-        # A claim that a power failure undoes is made again. Whatever the turn records later also makes it durable.
-        jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free), durable=False)
-        for job in jobs:
-            self._start_turn(job)
+        with self._reserve(self._free) as free:
+            # A claim that a power failure undoes is made again. Whatever the turn records later also makes it durable.
+            jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free), durable=False)
+            for job in jobs:
+                self._start_turn(job)
         if len(self._live) >= self._live_limit:
             await self._tell_waiting(now)
         await self._wait()
@@ -122,7 +158,7 @@ class Scheduler:
     async def _wait(self) -> None:
         """Wait for a wake-up, until the next message is ready, or for a while."""
         seconds = LOOK_SECONDS if self._live else 5 * LOOK_SECONDS
-        if self._ready is not None and len(self._live) < self._live_limit:
+        if self._ready is not None and self._free:
             seconds = min(seconds, max(0.0, self._ready - time.time()) + 0.002)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -165,7 +201,9 @@ class Scheduler:
 
     async def close(self, grace: float) -> None:
         """Claim nothing new; let turns end for `grace` seconds, then suspend the rest (a restart resumes them)."""
-        self._closing = True
+        self._open = False
+        while self._reserved:  # noqa: ASYNC110 — what is claimed meanwhile begins, and is then suspended
+            await asyncio.sleep(0.01)
         if works := self._turn_tasks():
             await asyncio.wait(works, timeout=grace)
         suspended = len(self._live)

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from agent.blocks import NOTED_STEP, Approve, Ask, Block, Notice, Step, Text, View
 from agent.messages import Message
-from bot.journey import claims
 from bot.journey.artifacts import Artifacts
 from bot.journey.claimed_run import ClaimedRun
 from bot.storage import transcripts
@@ -67,9 +66,9 @@ class TranscriptRecorder:
     def _make_notice(self, text: str, at: float, number: int) -> TranscriptEntry:
         return TranscriptEntry(f"notice:{self._job.run}:{number}", EntryKind.NOTICE, text, at)
 
-    def store(self, execute: Execute, view: View, collected: Artifacts, now: float) -> None:
-        """Store the whole transcript of the run."""
-        entries = self._all_entries(view, claims.steered_messages(execute, self._job), collected, now)
+    def store(self, execute: Execute, view: View, steered: Sequence[Message], collected: Artifacts, now: float) -> None:
+        """Store the whole transcript of the run, with the messages that joined it."""
+        entries = self._all_entries(view, steered, collected, now)
         transcripts.add_entries(execute, self._job.conversation, self._job.run, entries)
 
     def _all_entries(

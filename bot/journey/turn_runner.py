@@ -68,6 +68,7 @@ if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a 
 
 log = logging.getLogger(__name__)
 
+SIGN_ROUNDS = 3  # of the event loop, in which the channel shows that the bot works, before a turn takes its time
 DEFAULT_UPLOAD_BYTES = 50 << 20  # of one file, while its channel is not connected
 
 
@@ -166,6 +167,8 @@ class TurnRunner:
         live.stopped_by = live.stopped_by or job.stop_by
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
+        for _round in range(SIGN_ROUNDS):
+            await asyncio.sleep(0)
         if refusal := await work.questions.permissions.refuse_work():
             live.feed.record(refusal)
             return
@@ -180,7 +183,7 @@ class TurnRunner:
         work.memory = await self._memory.recall(job, work.account.meter)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.permissions, context.questions = work.questions.permissions, work.questions
-        context.exposure = open_exposure(self._store, self._current, job.exposure)
+        context.exposure = work.account.exposure = open_exposure(self._store, self._current, job.exposure)
         context.brief, context.meter = work.agent.prompt_of(job.agent), work.account.meter
         context.notes, context.judged = work.account.notes, work.account.judged
         context.costs = RequestCosts(self._store, self.budgets, work.account.payer, work.account.meter)
@@ -275,7 +278,7 @@ class TurnRunner:
         collected = await artifacts.add_long_calls(collected, view.asks, run_folder(self._data_dir, job.run))
         final = artifacts.make_final(view, collected)
         clean, asked = work.clean or not work.begun, bool(work.questions.asked)
-        ending = RunEnding(state, tuple(asks), work.title, clean, asked)
+        ending = RunEnding(state, tuple(asks), work.title, clean, asked, work.account.has_ledger)
         return RunResult(ending, final, collected, before, work.title_text, work.transcript)
 
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
@@ -305,6 +308,7 @@ class TurnRunner:
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
+        has_steered = job.resumed or work.steering.has_taken or bool(work.questions.asked)
         noted, named = [*live.meter.outcomes], {each.skill for each in job.messages if each.skill}
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
@@ -312,7 +316,8 @@ class TurnRunner:
             used = usage_of_run(parts)
             release_ended(execute)
             if end.transcript:
-                end.transcript.store(execute, work.view, collected, now)
+                steered = claims.steered_messages(execute, job) if has_steered else []
+                end.transcript.store(execute, work.view, steered, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
             rows = [] if is_silent(job, work.view, collected) else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]

@@ -58,7 +58,9 @@ def drop_unpermitted(
     A message needs the right TALK. An answer that was recorded when a button was pressed needs the right to give it;
     without it, its question is open again.
     """
-    answered = {each.answer_key: each for each in stored_questions.unresolved_questions(execute, conversation)}
+    pressed = any(row.kind == Kind.CLICK for row in rows)
+    questions = stored_questions.unresolved_questions(execute, conversation) if pressed else ()
+    answered = {each.answer_key: each for each in questions}
     kept = []
     for row in rows:
         message = row.message

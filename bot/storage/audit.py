@@ -122,7 +122,8 @@ def record(execute: Execute, event: AuditEvent) -> None:
         "where": str(event.thread) if event.thread else "",
     }
     fields = {"run": event.run, "what": event.what, "result": event.result, "cost": event.cost}
-    fields |= {key: _alias(execute, name, seq) for key, name in names.items() if name}
+    aliases = _aliases(execute, [*dict.fromkeys(filter(None, names.values()))], seq)
+    fields |= {key: aliases[name] for key, name in names.items() if name}
     body = {"v": 1, "at": time.time_ns() // 1_000_000, "kind": event.kind}
     stored = orjson.dumps(body | {key: value for key, value in fields.items() if value}, option=orjson.OPT_SORT_KEYS)
     values = {"seq": seq, "body": stored, "hash": chain_hash(before, seq, stored)}
@@ -196,15 +197,18 @@ def make_alias(name: str, salt: bytes) -> str:
     return hashlib.sha256(salt + name.encode("utf-8", "surrogatepass")).digest()[:ALIAS_BYTES].hex()
 
 
-def _alias(execute: Execute, name: str, seq: int) -> str:
-    """Return the pseudonym of a name that row `seq` uses."""
-    values = {"name": name, "used": seq}
-    if rows := execute("UPDATE audit_names SET used=:used WHERE name=:name RETURNING alias", values):
-        return str(rows[0]["alias"])
-    salt = secrets.token_bytes(SALT_BYTES)
-    alias = make_alias(name, salt)
-    insert_row(execute, "audit_names", "name", {**values, "alias": alias, "salt": salt})
-    return alias
+def _aliases(execute: Execute, names: Collection[str], seq: int) -> dict[str, str]:
+    """Return the pseudonyms of the names that row `seq` uses."""
+    numbered = {f"name{number}": name for number, name in enumerate(names)}
+    wanted = ", ".join(f":{each}" for each in numbered)
+    sql = f"UPDATE audit_names SET used=:used WHERE name IN ({wanted}) RETURNING name, alias"
+    found = {str(row["name"]): str(row["alias"]) for row in execute(sql, {**numbered, "used": seq})} if names else {}
+    for name in names:
+        if name not in found:
+            salt = secrets.token_bytes(SALT_BYTES)
+            found[name] = make_alias(name, salt)
+            insert_row(execute, "audit_names", "name", {"name": name, "used": seq, "alias": found[name], "salt": salt})
+    return found
 
 
 def read_names(execute: Execute) -> dict[str, tuple[str, bytes]]:

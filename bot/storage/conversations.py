@@ -27,6 +27,16 @@ _OF_PERSON = (
     f"SELECT key, {_READY} AS since FROM conversations WHERE person=:person AND {_CLAIMABLE}"
     " ORDER BY ready LIMIT :limit"
 )
+# The first open row decides, for rows never overtake each other. The continuation of a task comes last: while a
+# question is open it waits, and the answer must not wait with it.
+_FIRST_READY = (
+    f"(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN}"
+    " ORDER BY CASE WHEN key LIKE 'task:%' THEN 1 ELSE 0 END, id LIMIT 1)"
+)
+_WHAT_PENDS = (
+    f"pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN}), ready={_FIRST_READY},"
+    f" person=coalesce((SELECT author FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1), person)"
+)
 _INTERRUPT = (
     "UPDATE conversations SET owner=NULL,"
     f" state=CASE state WHEN '{ConversationState.IDLE}' THEN '{ConversationState.DIRTY}' ELSE state END"
@@ -132,20 +142,8 @@ def choose_model(execute: Execute, key: str, model: str, effort: str) -> None:
 
 
 def refresh_pending(execute: Execute, key: str) -> bool:
-    """Set when the conversation may be claimed: when its first open row is ready, for rows never overtake each other.
-
-    The continuation of a task comes last: while a question is open it waits, and the answer must not wait with it.
-    Returns whether there are open rows.
-    """
-    rows = execute(
-        f"UPDATE conversations SET pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN}),"
-        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN}"
-        " ORDER BY CASE WHEN key LIKE 'task:%' THEN 1 ELSE 0 END, id LIMIT 1),"
-        f" person=coalesce((SELECT author FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1), person)"
-        " WHERE key=:key"
-        " RETURNING pending",
-        {"key": key},
-    )
+    """Set when the conversation may be claimed: when its first open row is ready. Returns whether any row is open."""
+    rows = execute(f"UPDATE conversations SET {_WHAT_PENDS} WHERE key=:key RETURNING pending", {"key": key})
     return bool(rows and rows[0]["pending"])
 
 
@@ -209,6 +207,19 @@ def claim_conversation(execute: Execute, key: str, owner: str) -> ConversationRo
     sql = "UPDATE conversations SET owner=:owner, fence=fence+1 WHERE key=:key RETURNING *"
     (row,) = read_rows(execute, ConversationRow, sql, owner=owner, key=key)
     return row
+
+
+def claim_at_once(execute: Execute, key: str, owner: str, now: float, latest: float) -> ConversationRow | None:
+    """Claim a conversation whose open rows have changed, instead of `refresh_pending`, which wakes who would claim it.
+
+    None, without a change: it is claimed, not ready, or waits for answers.
+    """
+    sql = (
+        f"UPDATE conversations SET {_WHAT_PENDS}, owner=:owner, fence=fence+1"
+        f" WHERE key=:key AND owner IS NULL AND state<>'{ConversationState.WAITING}'"
+        f" AND ({_FIRST_READY}<=:now OR {_FIRST_READY}>:latest) RETURNING *"
+    )
+    return read_row(execute, ConversationRow, sql, key=key, owner=owner, now=now, latest=latest)
 
 
 def end_claim(execute: Execute, key: str, fence: int, state: ConversationState, *, title: str, now: float) -> bool:

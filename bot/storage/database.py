@@ -13,9 +13,10 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -27,7 +28,7 @@ from bot.storage import upkeep
 from bot.storage.wake_ups import Written, create_triggers
 from catalogue import N_, LocalizedError
 
-__all__ = ["DataDirLocked", "DataLock", "Database", "Execute", "Row", "StatementError", "StorageError"]
+__all__ = ["DataDirLocked", "DataLock", "Database", "Execute", "Row", "StatementError", "StorageError", "savepoint"]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ PAUSE_SECONDS = 0.01  # between two steps of upkeep
 STEP_SECONDS = 0.03  # that a transaction of a longer work may take, with its checkpoint
 FIRST_STEP_ROWS, MOST_STEP_ROWS = 10, 100
 OVERWRITE_ROUNDS = 3
+STANDING = ("people", "person_roles")  # what a person may do follows from these tables: each judgement reads them
+STANDING_READS = tuple(f"SELECT * FROM {table} WHERE channel=:channel" for table in STANDING)
 NEW_FILE_PRAGMAS = (f"auto_vacuum={upkeep.INCREMENTAL}", "secure_delete=ON")  # the first: only of a file without tables
 
 
@@ -306,6 +309,7 @@ class BatchConnection(sqlite3.Connection):
         self._next_batch = next_batch
         self._durable = True
         self._written: set[Written] = set()  # by the present transaction
+        self._standing: dict[tuple[Any, ...], Sequence[Any]] = {}  # that it has read: statement and values → rows
         self.row_factory = sqlite3.Row
         busy = f"busy_timeout={busy_timeout_seconds * 1000:.0f}"
         try:
@@ -327,7 +331,7 @@ class BatchConnection(sqlite3.Connection):
                 self.execute("PRAGMA synchronous=FULL" if batch.durable else "PRAGMA synchronous=NORMAL")
                 self._durable = batch.durable
             self._written.clear()
-            self.execute("BEGIN IMMEDIATE")
+            self._begin()
             outcomes = [self._run_unit(work, alone=len(batch.works) == 1) for work in batch.works]
             super().commit()
             batch.outcomes, batch.written = outcomes, frozenset(self._written)
@@ -349,9 +353,9 @@ class BatchConnection(sqlite3.Connection):
             self._written &= before
             if alone:
                 self.rollback()
-                self.execute("BEGIN IMMEDIATE")
+                self._begin()
             else:
-                self.execute("ROLLBACK TO work")
+                self._execute("ROLLBACK TO work")
                 self.execute("RELEASE work")
             if isinstance(error, STATEMENT_ERRORS):
                 return None, StatementError(str(error))
@@ -360,13 +364,44 @@ class BatchConnection(sqlite3.Connection):
             self.execute("RELEASE work")
         return value, None
 
+    def _begin(self) -> None:
+        self._standing.clear()  # another process may have changed it
+        self.execute("BEGIN IMMEDIATE")
+
     def _execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
+        """Run a statement. What a transaction has read about a person's standing it reads once, until it changes."""
         self._check_transaction()
+        if sql.startswith(STANDING_READS):
+            key = (sql, *values.values())
+            if key not in self._standing:
+                self._standing[key] = tuple(self.execute(sql, values).fetchall())
+            return self._standing[key]
+        if _may_change_standing(sql):
+            self._standing.clear()
         return self.execute(sql, values).fetchall()
 
     def _check_transaction(self) -> None:
         if not self.in_transaction:  # SQLite undid it at an error that `work` swallowed
             raise sqlite3.OperationalError("the transaction was rolled back")
+
+
+@lru_cache(maxsize=1024)
+def _may_change_standing(sql: str) -> bool:
+    """Return whether a statement may change what is known about people, in one of its own words or by undoing it."""
+    return sql.startswith("ROLLBACK") or (not sql.startswith("SELECT") and any(table in sql for table in STANDING))
+
+
+@contextmanager
+def savepoint(execute: Execute, name: str) -> Iterator[None]:
+    """Undo what fails inside, but not the transaction around it. The error goes on to the caller."""
+    execute(f"SAVEPOINT {name}", {})
+    try:
+        yield
+    except BaseException:
+        execute(f"ROLLBACK TO {name}", {})
+        raise
+    finally:
+        execute(f"RELEASE {name}", {})
 
 
 class DataLock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import re
 import sqlite3
 import sys
@@ -34,6 +33,7 @@ AGES = {
     "usage": "at",
     "calls": "at",
 }
+PARTS = ("SAVEPOINT ", "RELEASE ", "ROLLBACK TO ")  # a part of a transaction begins and ends
 AT_WORK = "SELECT 1 FROM jobs WHERE owner IS NOT NULL"
 ASKS = {"calls": [{"name": "ask_clarification", "args": {"question": "Which one?", "options": ["a", "b"]}}]}
 
@@ -165,7 +165,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
     plans = {
         statement: scans(databases["checkpoint" in statement], statement)
         for statement in seen
-        if not statement.startswith("CREATE")
+        if not statement.startswith(("CREATE", *PARTS))
     }
     assert not {statement: steps for statement, steps in plans.items() if steps}
 
@@ -190,17 +190,30 @@ class DatabaseWork:
 
     transactions: int
     durable: int  # those that wait for the disk
-    statements: int  # without those that begin and end a transaction
+    statements: int  # without those that begin and end a transaction or a part of one
 
 
 def database_work(statements: Sequence[str], before: int) -> DatabaseWork:
     """Return the work of the statements after the first `before`."""
-    ends = [each for each in statements[before:] if each in (DURABLE, LAZY)]
-    return DatabaseWork(len(ends), ends.count(DURABLE), len(statements) - before - len(ends))
+    done = [each for each in statements[before:] if not each.startswith(PARTS)]
+    ends = [each for each in done if each in (DURABLE, LAZY)]
+    return DatabaseWork(len(ends), ends.count(DURABLE), len(done) - len(ends))
+
+
+async def cheapest_turn(service: Traced, telegram: FakeTelegram, **turn: Any) -> DatabaseWork:
+    """Return what such a turn costs. Beside one of several, a part may look by itself for what it missed."""
+    found = []
+    for number in range(6):
+        before = len(service.sent())
+        telegram.send(ask(text=f"answer {number}", **turn))
+        await telegram.wait(JANE, f"answer {number}")
+        await service.quiet()
+        found.append(database_work(service.sent(), before))
+    return min(found, key=astuple)
 
 
 async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> None:
-    """A change that needs more says so here. Under load it is less, because transactions share their commits."""
+    """A change that needs more or less says so here. Under load, transactions share their commits."""
     service = Traced(tmp_path, telegram, model, {"sandbox": {"provider": "none"}})
     await service.start()
     try:
@@ -209,17 +222,8 @@ async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeT
             await telegram.wait(JANE, f"warm {number}")
             await service.quiet()
         await until(lambda: service.has_swept() and not service.rows(AT_WORK), 30, "the end of the first retention")
-        before = len(service.sent())
-        telegram.send(ask(text="plain"))
-        await telegram.wait(JANE, "plain")
-        await service.quiet()
-        plain = database_work(service.sent(), before)
-        before = len(service.sent())
-        telegram.send(ask(steps=[WRITES], text="written"))
-        await telegram.wait(JANE, "written")
-        await service.quiet()
-        called = database_work(service.sent(), before)
+        plain = await cheapest_turn(service, telegram)
+        called = await cheapest_turn(service, telegram, steps=[WRITES])
     finally:
         await service.kill()
-    assert all(map(operator.le, astuple(plain), (10, 8, 70))), plain
-    assert all(map(operator.le, astuple(called), (20, 16, 110))), called
+    assert (astuple(plain), astuple(called)) == ((7, 5, 48), (12, 10, 90))  # transactions, durable ones, statements

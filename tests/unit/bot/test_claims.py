@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,14 @@ from bot.storage import inbox as stored
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
+from bot.storage.wake_ups import Written
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS, current_of
-from tests.support.idle_listener import ignore_arrivals
+from tests.support.idle_turns import IDLE_TURNS
 from tests.support.rehearsed_database import RehearsedDatabase
 
 THREAD = Thread("telegram", "1", "42")
+OTHER = Thread("telegram", "1", "43")
 JANE = Author("42", "Jane")
 DONE = RunEnding(RunState.DONE)
 LONGEST = longest_wait(ServiceLimits())
@@ -49,7 +52,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def inbox(store: Database) -> Inbox:
-    return Inbox(store, current_of(telegram=AccessConfig(open=True)), ignore_arrivals)
+    return Inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
 
 
 async def claim(store: Database, owner: str = "me", free: int = 10, later: float = 0.0) -> list[ClaimedRun]:
@@ -105,6 +108,43 @@ async def test_after_a_start_the_checkpoint_of_a_pending_message_is_checked(stor
     (job,) = await claim(store)
     assert job.attempt == 1
     assert not job.fresh
+
+
+def claim_at_once(execute: Execute, thread: Thread = THREAD) -> ClaimedRun | None:
+    key = conversations.find_current(execute, thread)
+    return claims.claim_at_once(execute, OPEN_ACCESS, key, "me", time.time(), LONGEST)
+
+
+async def test_a_claim_at_once_takes_what_a_look_would_take(store: Database, inbox: Inbox) -> None:
+    await inbox.receive([message("one"), message("two", 2)])
+    job = await store.run(claim_at_once)
+    assert job
+    assert [each.text for each in job.messages] == ["one", "two"]
+    assert await store.run(claim_at_once) is None  # it is claimed
+    assert await claim(store) == []
+    await inbox.receive([message("a piece", 3, OTHER, group="g")])
+    assert await store.run(partial(claim_at_once, thread=OTHER)) is None  # the other pieces may be on their way
+    (job,) = await claim(store, later=3.0)
+    assert [each.text for each in job.messages] == ["a piece"]
+
+
+async def test_a_fault_in_a_claim_at_once_leaves_the_message(store: Database, inbox: Inbox) -> None:
+    refuse = "CREATE TRIGGER refuse BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'a fault'); END"
+    await store.run(lambda execute: execute(refuse, {}))
+    woken = store.listen(Written.MESSAGE)
+
+    def receive_and_claim(execute: Execute) -> ClaimedRun | None:
+        key = conversations.current_conversation(execute, THREAD, time.time())
+        row = stored.store_message(execute, message("one"), key, ready=0.0, received=0.0)
+        assert row
+        return claim_at_once(execute)
+
+    assert await store.run(receive_and_claim) is None
+    assert woken.is_set()  # for the look that meets the fault again
+    await store.run(lambda execute: execute("DROP TRIGGER refuse", {}))
+    (job,) = await claim(store)
+    assert [each.text for each in job.messages] == ["one"]
+    assert (job.attempt, job.fence) == (1, 1)
 
 
 @pytest.mark.parametrize("step", [40.0, 1e6, -600.0])

@@ -27,7 +27,7 @@ from bot.storage.states import EntryKind, RunState
 from bot.storage.transcripts import TranscriptEntry
 from channels.base import Health
 from tests.support.current_config import OPEN_ACCESS, current_of
-from tests.support.idle_listener import ignore_arrivals
+from tests.support.idle_turns import IDLE_TURNS
 from tests.support.rehearsed_database import RehearsedDatabase
 
 HELP = Message(
@@ -67,7 +67,7 @@ async def answering(store: Database, service: CommandService = IDLE_SERVICE) -> 
 
 
 async def receive(store: Database, *messages: Message) -> None:
-    await Inbox(store, CURRENT, ignore_arrivals).receive(messages)
+    await Inbox(store, CURRENT, IDLE_TURNS).receive(messages)
 
 
 async def said(store: Database) -> list[str]:

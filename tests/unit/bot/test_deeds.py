@@ -33,7 +33,7 @@ from bot.team import pairing
 from channels.base import Health
 from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import current_of
-from tests.support.idle_listener import ignore_arrivals
+from tests.support.idle_turns import IDLE_TURNS
 from tests.support.rehearsed_database import RehearsedDatabase
 
 ROOT = Path(__file__).parents[3]
@@ -81,7 +81,7 @@ class Team:
             current, lambda: "state of the service", lambda: Health.READY, lambda run, by: None,
             lambda name: None, reload=self.reloads.append,
         )  # fmt: skip
-        await Inbox(self.store, current, ignore_arrivals).receive([event])
+        await Inbox(self.store, current, IDLE_TURNS).receive([event])
         serving = asyncio.create_task(CommandRunner(self.store, service).serve())
         async with asyncio.timeout(10):
             while await self.store.run(lambda execute: inbox.pending_commands(execute, 1)):

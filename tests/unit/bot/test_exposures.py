@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from agent.exposure import Exposure
-from bot.journey.exposure import inherit_exposure, open_exposure
+from bot.journey.exposure import inherit_exposure, make_row, open_exposure
 from bot.storage import exposures, forgetting
 from bot.storage.blanked import StillCounted
 from bot.storage.database import Database
+from bot.storage.exposures import ExposureRow
 from bot.storage.forgetting import PersonKey
 from bot.storage.migrate import migrate_database
 from tests.support.current_config import current_of
@@ -62,3 +63,16 @@ async def test_forgetting_a_person_forgets_the_words_and_keeps_that_calls_ask(st
     row = await store.run(partial(exposures.find_exposure, conversation="first"))
     assert (row.said, row.listed, row.private_words) == (b"", b"", b"")
     assert (await opened(store, "first")).asks
+
+
+async def test_what_makes_calls_ask_is_stored_at_once_and_the_rest_with_the_next_commit(store: Database) -> None:
+    exposure = await opened(store, "first")
+    read, unsaved = partial(exposures.find_exposure, conversation="first"), []
+    await exposure.note_inputs([say("a baker of 1234")])  # a person's words let calls run
+    unsaved.append(exposure.unsaved)
+    assert await store.run(read) == ExposureRow("first")
+    await exposure.note_result("everything", {}, "Marlow")
+    unsaved.append(exposure.unsaved)
+    assert await store.run(read) == make_row("first", exposure)
+    await exposure.note_page("https://example.org", "a page about 5678")
+    assert [*unsaved, exposure.unsaved] == [True, False, True]

@@ -24,7 +24,7 @@ from bot.storage.migrate import migrate_database
 from bot.team import pairing
 from channels.base import Receipt
 from tests.support.current_config import current_of
-from tests.support.idle_listener import ignore_arrivals
+from tests.support.idle_turns import IDLE_TURNS
 from tests.support.rehearsed_database import RehearsedDatabase
 
 BOB = Author("42", "Bob")
@@ -43,7 +43,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def receive(store: Database, *messages: Message) -> list[Receipt]:
-    return await Inbox(store, CURRENT, ignore_arrivals).receive(messages)
+    return await Inbox(store, CURRENT, IDLE_TURNS).receive(messages)
 
 
 async def notices(store: Database, chat: str = "42") -> list[Final]:

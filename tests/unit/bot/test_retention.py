@@ -25,7 +25,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import OPEN_ACCESS, current_of
-from tests.support.idle_listener import ignore_arrivals
+from tests.support.idle_turns import IDLE_TURNS
 from tests.support.rehearsed_database import RehearsedDatabase
 
 
@@ -37,7 +37,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         forgotten.append(conversation)
 
     async with RehearsedDatabase(tmp_path / "fawn.db") as store:
-        inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), ignore_arrivals)
+        inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True, origin=Origin.PERSON)])
         (job,) = await store.run(

@@ -21,7 +21,7 @@ from agent.messages import Author, Message, Origin, Thread
 from agent.sections import AgentSettings
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims
-from bot.journey.inbox import Accepted, Inbox
+from bot.journey.inbox import Inbox
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
 from bot.journey.turn_runner import TurnRunner
@@ -33,7 +33,7 @@ from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
-from tests.support.idle_listener import ignore_arrivals
+from tests.support.idle_turns import IDLE_TURNS
 from tests.support.rehearsed_database import RehearsedDatabase
 
 HELLO = Message(
@@ -67,11 +67,8 @@ class TurnHarness:
         self.provider = provider
         self.current = current_of(limits, wall=AccessConfig(open=True))
         self.at_once = False
-        self.inbox = Inbox(store, self.current, self._arrived)
-        self.threads: Scheduler
-
-    def _arrived(self, accepted: Accepted) -> None:
-        self.threads.arrived(accepted)
+        self.threads = Scheduler(store, self.current)
+        self.inbox = Inbox(store, self.current, self.threads)
 
     def channel(self, name: str) -> None:
         """Called when a turn is about to start, so that `at_once` acts before its first step."""
@@ -88,7 +85,6 @@ class TurnHarness:
             await self.current.replace(self.current.config, agent)
             outbox = Outbox(self.store, self.channel, self.current)
             parts = (self.store, self.current, self.provider, folders, outbox, self.channel, self.folder)
-            self.threads = Scheduler(self.store, self.current)
             turns = TurnRunner(*parts)
             serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve(turns))]
             try:
@@ -189,10 +185,47 @@ async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(h
 
 
 @pytest.mark.slow
+async def test_a_message_is_claimed_where_it_is_stored(harness: TurnHarness) -> None:
+    """Its turn begins before `receive` returns, and does not take it a second time, as a message to a running turn."""
+    for number in range(20):  # while the scheduler looks for what waits, it has all places
+        await harness.idle()
+        await harness.inbox.receive([replace(HELLO, key=f"k{number}")])
+        if begun := harness.threads.running_turns:
+            break
+    (live,) = begun
+    assert [message.key for message in live.job.messages] == [f"k{number}"]
+    assert not live.has_unread
+    await harness.idle()
+    assert {*await harness.states()} == {"done"}
+
+
+@pytest.mark.parametrize("limits", [ServiceLimits(live_turns=1)])
+async def test_messages_that_come_at_once_do_not_exceed_the_limit(harness: TurnHarness) -> None:
+    await harness.idle()
+    chats = [replace(HELLO, key=chat, thread=Thread("wall", "1", chat)) for chat in ("a", "b")]
+    await asyncio.gather(*(harness.inbox.receive([message]) for message in chats))
+    assert len(harness.threads.running_turns) <= 1
+    await until_async(harness.states, ["done", "done"], 60)
+
+
+async def test_what_is_claimed_during_a_shutdown_is_suspended(harness: TurnHarness) -> None:
+    """A graceful shutdown does not count as an attempt."""
+    await harness.idle()
+    received = asyncio.create_task(harness.inbox.receive([HELLO]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await harness.threads.close(grace=0.0)
+    await received
+    rows = await harness.store.run(lambda execute: execute("SELECT attempt FROM runs", {}))
+    assert [row["attempt"] for row in rows] in ([], [0])
+    rows = await harness.store.run(lambda execute: execute("SELECT pending, owner FROM conversations", {}))
+    assert [(row["pending"], row["owner"]) for row in rows] == [(1, None)]
+
+
 @pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])
 async def test_a_name_that_is_not_utf8_is_reported_once(idle_harness: TurnHarness, name: bytes) -> None:
     harness = idle_harness
-    await Inbox(harness.store, current_of(wall=AccessConfig(open=True)), ignore_arrivals).receive([HELLO])
+    await Inbox(harness.store, current_of(wall=AccessConfig(open=True)), IDLE_TURNS).receive([HELLO])
     await harness.store.run(
         lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "crashed", time.time(), 10.0, 1)
     )
@@ -263,9 +296,9 @@ async def test_a_queued_paste_is_one_run(harness: TurnHarness) -> None:
     assert await harness.states() == ["done", "done"]
 
 
-async def until_async(look: Callable[[], Awaitable[list[str]]], wanted: list[str]) -> None:
+async def until_async(look: Callable[[], Awaitable[list[str]]], wanted: list[str], seconds: float = 10) -> None:
     """Wait until `look()` returns the expected value."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(seconds):
         while await look() != wanted:
             await asyncio.sleep(0.01)
 

@@ -50,7 +50,7 @@ class ModelHarness:
         self.store = store
         self.current = current_of(wall=AccessConfig(open=True))
         self.threads = Scheduler(store, self.current)
-        self.inbox = Inbox(store, self.current, self.threads.arrived)
+        self.inbox = Inbox(store, self.current, self.threads)
         self._checkpoints = checkpoints
         self._tools = tools
 

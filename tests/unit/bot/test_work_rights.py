@@ -25,7 +25,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall, record_calls
 from tests.support.current_config import OPEN_ACCESS, current_of
-from tests.support.idle_listener import ignore_arrivals
+from tests.support.idle_turns import IDLE_TURNS
 from tests.support.rehearsed_database import RehearsedDatabase
 
 GROUP = Thread("telegram", "1", "-5", "")
@@ -42,7 +42,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def receive(store: Database, author: Author, text: str, **more: object) -> None:
-    inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), ignore_arrivals)
+    inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
     message = Message(GROUP, f"k:{text}", text, author, text, time.time(), origin=Origin.PERSON)
     await inbox.receive([replace(message, **more)])  # type: ignore[arg-type]  # fields by name
 

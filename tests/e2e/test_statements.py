@@ -227,5 +227,5 @@ async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeT
         called = await cheapest_turn(service, telegram, "written", steps=[WRITES])
     finally:
         await service.kill()
-    assert plain == DatabaseWork(transactions=7, durable=6, statements=48)
+    assert plain == DatabaseWork(transactions=7, durable=6, statements=50)
     assert all(map(operator.le, astuple(called), (15, 14, 95))), called

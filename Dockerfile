@@ -1,5 +1,6 @@
 # The service. Build: docker build -t fawn .    Run: docker run --init -v fawn:/var/lib/fawn --env-file .env fawn
 # Settings: mount a config.yaml as /var/lib/fawn/config.yaml, or pass environment variables only.
+# Optional packages, from their locks: --build-arg EXTRAS="anthropic ddgs"
 ARG BASE_IMAGE=python:3.12-slim
 FROM ${BASE_IMAGE}
 
@@ -13,9 +14,13 @@ LABEL org.opencontainers.image.title=fawn \
     org.opencontainers.image.licenses=MIT
 
 WORKDIR /opt/fawn
+ARG EXTRAS=
 COPY requirements.lock ./
+COPY packaging/extras extras
 RUN python3 -m venv .venv \
-    && .venv/bin/pip install --no-cache-dir --no-compile --require-hashes -r requirements.lock
+    && for lock in requirements.lock $(printf 'extras/%s.lock ' $EXTRAS); do \
+        case $lock in extras/.lock|extras/mcp.lock) continue;; esac; \
+        .venv/bin/pip install --no-cache-dir --no-compile --require-hashes -r "$lock" || exit 1; done
 COPY pyproject.toml README.md LICENSE ./
 COPY agent agent
 COPY bot bot

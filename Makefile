@@ -5,6 +5,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 CODE := bot channels agent sandbox catalogue
 SHARE = $(HOME)/.local/share
+EXTRAS ?= # optional packages, such as EXTRAS="anthropic ddgs"
+LOCKED_EXTRAS := $(patsubst packaging/extras/%.lock,%,$(wildcard packaging/extras/*.lock))
+ifneq ($(filter-out mcp $(LOCKED_EXTRAS),$(EXTRAS)),)
+$(error There is no extra "$(filter-out mcp $(LOCKED_EXTRAS),$(EXTRAS))". There are: $(LOCKED_EXTRAS))
+endif
+# What was installed once stays up to date with its lock.
+WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.extra-%,%,$(wildcard .venv/.extra-*))))
 
 .PHONY: help install run setup dev check quick test bench docs schema words lock clean
 
@@ -23,7 +30,7 @@ install: setup ## put `fawn` on your PATH, with its completion and man page: fil
 	@case ":$(PATH):" in *:$(HOME)/.local/bin:*) echo "fawn is on your PATH.";; \
 		*) echo "Add $(HOME)/.local/bin to your PATH: export PATH=\"\$$HOME/.local/bin:\$$PATH\"";; esac
 
-setup: .venv/.runtime .venv/.bubblewrap ## install what the service needs
+setup: .venv/.runtime $(WANTED_EXTRAS:%=.venv/.extra-%) .venv/.bubblewrap ## install what the service needs, with EXTRAS="anthropic ddgs" more
 
 dev: setup .venv/.dev .venv/.clients .venv/.skills ## and install what the tests need
 
@@ -42,6 +49,11 @@ dev: setup .venv/.dev .venv/.clients .venv/.skills ## and install what the tests
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q -j 0 $(CODE)
 	@echo "Done. The program is .venv/bin/fawn; make install puts it on your PATH."
+	@touch $@
+
+.venv/.extra-%: packaging/extras/%.lock .venv/.runtime
+	@echo "Installing the extra $* …"
+	@packaging/install $<
 	@touch $@
 
 .venv/.dev: .venv/.runtime requirements-dev.lock
@@ -98,6 +110,10 @@ lock: ## update the pinned dependencies (needs uv); the runtime gets the tested 
 		--no-emit-index-url pyproject.toml -c requirements-dev.lock -o requirements.lock
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --group skills -o requirements-skills.lock
+	@mkdir -p packaging/extras
+	for extra in anthropic ddgs; do UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --extra $$extra pyproject.toml -c requirements-dev.lock -o packaging/extras/$$extra.lock \
+		|| exit 1; done
 
 clean: ## remove everything that was built; data/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -108,6 +108,16 @@ class PolicySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """One entry of `tools:`: a tool of your own (docs/extend.md)."""
+
+    use: str = field(
+        metadata={"help": "the tool, or the function that makes it from settings and services: `package.module:name`"}
+    )
+    options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "further arguments of that function"})
+
+
+@dataclass(frozen=True, slots=True)
 class VoiceConfig:
     """Where voice messages are transcribed."""
 
@@ -156,6 +166,7 @@ class AgentSettings:
     time_zone: str = ""
     max_model_calls: int = MAX_MODEL_CALLS
     policies: tuple[PolicySettings, ...] = ()
+    tools: tuple[ToolSettings, ...] = ()
     subagents: SubagentSettings = field(default_factory=SubagentSettings)
     agents: tuple[NamedAgentSettings, ...] = ()
     external_agents: tuple[ExternalAgentSettings, ...] = ()

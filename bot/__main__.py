@@ -370,7 +370,7 @@ def _channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[s
     connects: dict[str, Any] = {}
     for entry in () if arguments.alone else config.channels:
         if entry.name != "console":
-            connects[entry.name] = partial(importlib.import_module(f"channels.{entry.name}").connect, entry.settings)
+            connects[entry.name] = partial(importlib.import_module(entry.module).connect, entry.settings)
     if not connects or (sys.stdin and sys.stdin.isatty()):
         from bot.console.client import console_settings
         from channels import console

@@ -15,6 +15,7 @@ from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
 from sandbox.network.rules import NetworkRules
+from sandbox.own_provider import make_own_provider
 
 SANDBOX = N_("Sandbox: {description}")
 DOCKER = N_("Docker, one isolated container of {image} per conversation, {network}, {disk}.")
@@ -28,8 +29,12 @@ async def select_provider(
     folders: ConversationFolders,
 ) -> tuple[SandboxProvider, LazyText, LazyText]:
     """Return the provider, a description of the choice, and for `fawn check` why a better one is not used ("" if none
-    is). "docker" and "local" raise SandboxUnavailable with the fix if theirs does not work; "auto" takes the best that
-    works."""
+    is). "docker", "local" and an own provider raise SandboxUnavailable with the fix if theirs does not work; "auto"
+    takes the best that works."""
+    if settings.use:
+        own = make_own_provider(settings)
+        await _checked_provider(own, folders)
+        return own, LazyText(N_("{name}, by {use}, as configured."), name=own.name, use=settings.use), LazyText("")
     only = FilesOnlyProvider(settings.skills)
     if provider == "none":
         return only, LazyText(N_("files only, as configured; commands are off.")), LazyText("")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from sandbox.base import CommandResult
 from sandbox.network.rules import NetworkRules
@@ -51,6 +53,8 @@ class SandboxSettings:
     command_seconds: float = 600.0
     live: int = 100
     network: NetworkRules = field(default_factory=NetworkRules)
+    use: str = ""  # the operator's own provider
+    options: Mapping[str, Any] = field(default_factory=dict)  # its further arguments
 
     def with_limit_notes(self, result: CommandResult, *, out_of_memory: bool = False) -> CommandResult:
         """Add a line to the output for each limit that the command reached."""

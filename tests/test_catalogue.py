@@ -96,7 +96,6 @@ PHRASE_FILES = (
 # Phrases in them that stay English, by their beginning.
 ENGLISH_PHRASES = (
     "(`fawn pair list`)",  # a command
-    ".venv/bin/pip install",
     "Answer with the single word",  # the model
     "could not find expected",  # YAML's words, which are translated
     "found character",

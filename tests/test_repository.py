@@ -12,6 +12,10 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import yaml
+
+from agent.extras import EXTRAS
+from bot.config.schema import SandboxConfig
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("bot", "channels", "agent", "sandbox", "catalogue")
@@ -61,7 +65,13 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("requirements.lock", 50), ("requirements-dev.lock", 50), ("requirements-skills.lock", 20)]
+    ("name", "least"),
+    [
+        ("requirements.lock", 50),
+        ("requirements-dev.lock", 50),
+        ("requirements-skills.lock", 20),
+        *((f"packaging/extras/{extra}.lock", 50) for extra in EXTRAS),
+    ],
 )
 def test_a_lock_file_has_hashes_and_does_not_name_hosts(name: str, least: int) -> None:
     lock = (ROOT / name).read_text("utf-8")
@@ -76,6 +86,59 @@ def test_the_runtime_lock_has_the_tested_versions() -> None:
         return set(re.findall(r"^[a-z0-9._-]+==\S+", (ROOT / name).read_text("utf-8"), re.MULTILINE))
 
     assert pins("requirements.lock") <= pins("requirements-dev.lock")
+    for extra in EXTRAS:  # it is installed over the runtime, and must replace nothing there
+        assert pins("requirements.lock") < pins(f"packaging/extras/{extra}.lock") <= pins("requirements-dev.lock")
+
+
+def test_every_extra_has_a_lock_and_is_known_to_the_faults() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {name for name, packages in project["optional-dependencies"].items() if packages} - {"dev"}
+    assert extras == EXTRAS.keys() == {path.stem for path in (ROOT / "packaging/extras").iterdir()}
+
+
+def run_make(*words: str) -> subprocess.CompletedProcess[str]:
+    """Ask make what it would do."""
+    return subprocess.run(
+        ["make", "-n", "-W", "pyproject.toml", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_setup_installs_the_extras_that_are_asked_for_from_their_locks() -> None:
+    plan = run_make("setup", "EXTRAS=mcp anthropic").stdout
+    assert "packaging/install requirements.lock" in plan
+    assert "packaging/install packaging/extras/anthropic.lock" in plan
+    refused = run_make("setup", "EXTRAS=anthropic nope")
+    assert refused.returncode != 0
+    assert 'There is no extra "nope". There are: anthropic ddgs' in refused.stderr
+
+
+def test_the_image_installs_extras_from_their_locks() -> None:
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    assert "ARG EXTRAS=" in text
+    assert "COPY packaging/extras extras" in text
+    command = text[text.index("RUN python3 -m venv") + 4 :].partition("\nCOPY")[0].replace("\\\n", " ")
+    pip = 'pip() { echo pip "$@"; }; '
+    script = pip + command.replace("python3 -m venv .venv", "true").replace(".venv/bin/pip", "pip")
+    found = subprocess.run(["sh", "-c", script], env={"EXTRAS": "mcp ddgs"}, capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in found.stdout.splitlines()] == ["requirements.lock", "extras/ddgs.lock"]
+    assert found.stdout.count("--require-hashes") == 2
+
+
+def test_compose_starts_one_service_for_each_profile() -> None:
+    """Of two services with the same volume, the second one would be refused by the lock on data_dir."""
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
+    services = compose["services"]
+    by_profile: dict[str, list[str]] = {}
+    for name, service in services.items():
+        for profile in service["profiles"]:
+            by_profile.setdefault(profile, []).append(name)
+        assert not any(entry["required"] for entry in service.get("env_file", ()))  # a start needs no .env
+    assert by_profile == {"sandbox": ["fawn", "sandbox-image"], "plain": ["fawn-plain"]}
+    assert "/var/run/docker.sock:/var/run/docker.sock" in services["fawn"]["volumes"]
+    assert services["fawn"]["group_add"]
+    assert not any("docker.sock" in each for each in services["fawn-plain"]["volumes"])
+    assert services["sandbox-image"]["image"] == SandboxConfig().image
+    assert (ROOT / services["sandbox-image"]["build"] / "Dockerfile").is_file()
 
 
 def test_every_imported_package_is_declared_with_a_reason() -> None:

@@ -12,6 +12,7 @@ from agent.policies.base import ModelPolicy, PolicyChain, ToolPolicy
 from agent.sections import PolicySettings
 from catalogue import N_, LazyText
 
+CANNOT_BE_MADE = N_("{use} cannot be made: {error}")
 FIXED_FIRST = "permission"  # nothing may see or change a call before it is judged
 
 
@@ -63,5 +64,5 @@ def _load_policy(entry: PolicySettings, at: tuple[str, int]) -> Any:
     try:
         return getattr(importlib.import_module(module), name)(**entry.options)
     except Exception as error:  # noqa: BLE001  # the operator's code may raise anything
-        wrong = LazyText(N_("{use} cannot be made: {error}"), use=entry.use, error=f"{type(error).__name__}: {error}")
+        wrong = LazyText(CANNOT_BE_MADE, use=entry.use, error=f"{type(error).__name__}: {error}")
         raise AgentConfigError(at, wrong) from None

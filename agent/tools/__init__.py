@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agent.acp import invoke_agent
 from agent.context import ToolServices
-from agent.sections import AgentSettings
+from agent.own_tools import make_own_tools, own_tool_names
+from agent.sections import AgentSettings, ToolSettings
 from agent.subagents import task
 from agent.tools import (
     ask_clarification,
@@ -57,11 +60,16 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
 
 
 def make_tools(settings: AgentSettings, services: ToolServices) -> list[AgentTool]:
-    """Return the tools that these settings and services allow."""
-    return [tool for make in MAKERS if (tool := make(settings, services))]
+    """Return the tools that these settings and services allow, the operator's own last. Raises AgentConfigError."""
+    made = [tool for make in MAKERS if (tool := make(settings, services))]
+    return [*made, *make_own_tools(settings, services, all_tool_names())] if settings.tools else made
 
 
-def all_tool_names() -> set[str]:
-    """Return the names of all tools, also of those that other settings or services allow: a module has its tool's."""
+def all_tool_names(own: Sequence[ToolSettings] = ()) -> set[str]:
+    """Return the names of all tools, also of those that other settings or services allow: a module has its tool's.
+
+    Raises AgentConfigError for a tool of the operator's `own` that cannot be made.
+    """
     made = {tool.name for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True))}
-    return made | {make.__module__.rpartition(".")[2] for make in MAKERS if make.__module__ != always.__module__}
+    names = made | {make.__module__.rpartition(".")[2] for make in MAKERS if make.__module__ != always.__module__}
+    return names | (own_tool_names(own, names) if own else set())

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import aiohttp
 import orjson
 
+from agent.extras import describe_install
 from agent.web.addresses import WebError
 from agent.web.settings import SearchSettings
 from catalogue import N_, _
@@ -160,7 +161,8 @@ class ScrapedSearch:
         try:
             return await asyncio.to_thread(self._scrape, query, count)
         except ImportError as error:
-            raise WebError(N_("the package ddgs is not installed")) from error
+            fix = describe_install("ddgs")
+            raise WebError(N_("the package ddgs is not installed: {fix}"), fix=fix) from error
 
     def _scrape(self, query: str, count: int) -> Sequence[SearchHit]:
         ddgs = importlib.import_module("ddgs")

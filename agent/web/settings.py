@@ -15,7 +15,7 @@ class SearchSettings:
     provider: Literal["searxng", "tavily", "brave", "exa", "infoquest", "ddgs"] = field(
         metadata={
             "help": "`searxng`: your own instance, at `url`; `ddgs`: scrapes public search engines without a key, as"
-            " best effort (`.venv/bin/pip install ddgs`); the others need `api_key`"
+            " best effort (`make setup EXTRAS=ddgs`); the others need `api_key`"
         }
     )
     api_key: Secret | None = setting(None, "the provider's key")

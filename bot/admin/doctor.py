@@ -319,7 +319,7 @@ async def check_channel(entry: ChannelConfig) -> Finding:
         return Finding("ok", subject, _("a terminal") if sys.stdin and sys.stdin.isatty() else _("configured"))
     try:
         async with asyncio.timeout(CHANNEL_TIMEOUT_SECONDS):
-            account = await importlib.import_module(f"channels.{entry.name}").probe(entry.settings)
+            account = await importlib.import_module(entry.module).probe(entry.settings)
     except Refused as error:  # it says what to do
         return Finding("fault", subject, str(error))
     except (ChannelError, OSError) as error:  # a TimeoutError is an OSError

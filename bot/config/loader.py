@@ -19,6 +19,7 @@ from typing import Any
 from dotenv import dotenv_values
 
 import channels
+from agent.extras import describe_install
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
@@ -29,6 +30,7 @@ from bot.config.files import default_file, read_files
 from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.names_check import check_id, check_names
+from bot.config.own_code import open_folder, take_own_channels
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 from bot.config.section_checks import (
@@ -40,12 +42,22 @@ from bot.config.section_checks import (
     check_time_zone,
     describe_bad_key,
 )
-from catalogue import LANGUAGES, N_, _, current_language, list_items, match_language, use_language
+from catalogue import LANGUAGES, N_, _, current_language, list_items, localized, match_language, use_language
 
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
-LOCATED = ("models", "policies", "permissions", "team", "rate_limits", "agents", "subagents", "skills", "roles")
-PIP_INSTALL = ".venv/bin/pip install {package}"
+LOCATED = (
+    "models",
+    "policies",
+    "tools",
+    "permissions",
+    "team",
+    "rate_limits",
+    "agents",
+    "subagents",
+    "skills",
+    "roles",
+)
 
 
 class ConfigError(Exception):
@@ -81,6 +93,8 @@ def load_config(
     sections = read_files(document, path) if path else {}
     if not accounts:
         sections = _without_accounts(document, sections)
+    if path and sections:
+        open_folder(document, sections, folder)
     language = str((sections or {}).get("language"))
     with use_language(language if language in LANGUAGES else current_language()):
         return checked_config(document, sections)
@@ -166,7 +180,9 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
     check_team(document, config, entries)
-    check_names(document, config, entries, channel_modules())
+    check_names(
+        document, config, entries, channel_modules() | {e.name: importlib.import_module(e.module) for e in entries}
+    )
     source = list_items(document.files) or _("built-in defaults")
     return Config(
         **values,
@@ -244,9 +260,8 @@ def _complete_model(document: Document, model: dict[str, Any], at: Location) -> 
             _("write it as package.module:Class, such as {OPENAI}", OPENAI=OPENAI),
         )
     elif importlib.util.find_spec(package[1]) is None:
-        pip = package[1].replace("_", "-")
         wrong = _("package {name} is not installed", name=package[1])
-        document.fault((*at, "preset" if preset else "use"), wrong, PIP_INSTALL.format(package=pip))
+        document.fault((*at, "preset" if preset else "use"), wrong, localized(describe_install(package[1])))
     elif (effort := model.get("effort")) and isinstance(effort, str):
         check_effort(document, effort, effort_names(model["preset"] if preset else "", use), (*at, "effort"))
     if isinstance(key := model.get("api_key"), str) and not key.isascii():
@@ -312,15 +327,19 @@ def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...
         wrong = _(EXPECTED, expected=_("a section (name: value)"), found=describe(section))
         document.fault(("channels",), wrong, _("write the name of a channel, a colon, and its settings"))
         return ()
-    modules, section = channel_modules(), section or {}
+    modules, section = {**channel_modules()}, section or {}
+    own = take_own_channels(document, section, modules)
+    modules |= {name: module for name, (_use, module) in own.items()}
     for name in section.keys() - modules.keys():
+        if any(at[:2] == ("channels", name) for at in document.faulty):
+            continue  # a channel of the operator's own, which cannot be used
         document.fault(("channels", name), _("there is no such channel"), suggest(name, modules), on_key=True)
     for name, module in modules.items():
         variables = environment_names(module)
         if name not in section and variables and all(map(document.environ.get, variables.values())):
             section[name] = {f: document.substitute(f"${v}", ("channels", name, f)) for f, v in variables.items()}
     entries = [_read_channel(document, n, modules[n], s) for n, s in section.items() if n in modules and s is not False]
-    return tuple(entry for entry in entries if entry)
+    return tuple(replace(each, use=own[each.name][0] if each.name in own else "") for each in entries if each)
 
 
 def _read_channel(document: Document, name: str, module: ModuleType, section: Any) -> ChannelConfig | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,6 @@ from bot.config.excerpt import Location
 from catalogue import _
 
 FOREIGN_SECTION = "mcpServers"
-INSTALL = ".venv/bin/pip install 'mcp>=2.3,<3'"
 
 
 def read_foreign_servers(document: Document, sections: dict[str, Any]) -> tuple[McpServerSettings, ...]:
@@ -77,5 +75,3 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
     secret = "client_secret" if signs_in else "client_id"  # what the server must not send elsewhere
     if isinstance(oauth, dict) and oauth.get(secret) and not oauth.get("issuer"):
         document.fault((*at, "oauth", "issuer"), _("is missing"), _("add the URL of the authorization server"))
-    if importlib.util.find_spec("mcp") is None:
-        document.fault(at, _("package mcp is not installed"), INSTALL)

@@ -18,6 +18,7 @@ from agent.sections import (
     PermissionConfig,
     PolicySettings,
     PromptConfig,
+    ToolSettings,
     VoiceConfig,
 )
 from agent.setting import Secret, setting
@@ -50,6 +51,11 @@ class AccessConfig:
         True,
         "an unknown person who writes privately gets a code and waits for an operator",
     )
+    answer_strangers: bool = setting(
+        True,
+        "who addresses the bot in a group without access is told so, once a day: privately on Slack, elsewhere as a"
+        " reply",
+    )
     roles: tuple[RoleAssignment, ...] = setting(
         (), "roles of people, chats and workspaces here (docs/team.md), described below; a person named here may talk"
     )
@@ -73,6 +79,12 @@ class ChannelConfig:
     name: str
     settings: Any
     access: AccessConfig
+    use: str = ""  # the module of a channel that is not Fawn's
+
+    @property
+    def module(self) -> str:
+        """The name of the module with `Settings`, `connect` and `probe`."""
+        return self.use or f"channels.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,10 @@ class SandboxConfig:
         "auto",
         "`auto`: Docker if the engine and the image are available, otherwise bubblewrap, otherwise files only;"
         " `docker`: one container per conversation, required; `local`: bubblewrap, required; `none`: files only",
+    )
+    use: str = setting("", "a provider of your own instead, `package.module:Class` (docs/extend.md)")
+    options: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"help": "further arguments of that class, after the settings"}
     )
     image: str = setting("fawn-sandbox", "image of Docker sandboxes; `fawn sandbox build` builds the default one")
     runtime: str = setting("", "Docker runtime, such as `runsc` (gVisor); empty: the engine's default")
@@ -271,6 +287,7 @@ class FileConfig:
     policies: tuple[PolicySettings, ...] = setting(
         (), "your own policies around model and tool calls (docs/permissions.md)"
     )
+    tools: tuple[ToolSettings, ...] = setting((), "your own tools (docs/extend.md), described below")
     sandbox: SandboxConfig = SandboxConfig()
     skills: SkillsConfig = SkillsConfig()
     limits: ServiceLimits = ServiceLimits()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Collection, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
+from agent.extras import describe_install
 from agent.near_misses import suggest
 from bot.config.document import Document
 from bot.config.excerpt import Location
-from catalogue import _, list_items
+from catalogue import _, list_items, localized
 from sandbox.network.rules import normalize_host
 
 
@@ -43,6 +45,9 @@ def check_search(document: Document, web: object) -> None:
         at = ("web", "search", i, needed)
         if provider and needed and not entry.get(needed) and at not in document.faulty:
             document.fault(at, _("is missing"), _("{provider} needs `{setting}`", provider=provider, setting=needed))
+        if provider == "ddgs" and importlib.util.find_spec("ddgs") is None:
+            wrong = _("package {name} is not installed", name="ddgs")
+            document.fault(("web", "search", i, "provider"), wrong, localized(describe_install("ddgs")))
 
 
 def check_private_hosts(document: Document, skills: object) -> None:

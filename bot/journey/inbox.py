@@ -27,6 +27,7 @@ from bot.journey import claims, questions
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.decisions import command_of, decision_of, may_decide
 from bot.journey.ignored import describe_ignored, refusal_reason
+from bot.rights import strangers
 from bot.rights.deeds import Decision
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.work_rights import NOT_ALLOWED, record_refusal, refuse_work
@@ -188,6 +189,7 @@ class Inbox:
             event = decided
         if not access.may_enter(execute, event):
             pairing.ask_pairing(execute, access, event, now, console=self._console_open())
+            strangers.answer_stranger(execute, access, event, now)
             self._reasons[event.key] = why = refusal_reason(execute, event, now)
             return _ignore_event(execute, event, NOT_ALLOWED, now, why)
         if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):

@@ -66,6 +66,7 @@ class AgentBuilder:
             config.goal,
             config.time_zone,
             policies=config.policies,
+            tools=config.tools,
             subagents=config.subagents,
             agents=config.agents,
             external_agents=config.external_agents,

@@ -49,6 +49,10 @@ class ChannelSupervisor:
 
     async def _run_channel(self, name: str, connect: Connect, receive: Receive, catch_up: CatchUpSource) -> None:
         async with connect() as channel:
+            if channel.name != name:  # its messages would have no access rules
+                raise ChannelError(
+                    f"the channel {name} calls itself {channel.name}: its `name` must be that of its section"
+                )
             listening = asyncio.create_task(channel.listen(receive, catch_up), name=f"listen {name}")
             announcing = asyncio.create_task(self._announce(channel), name=f"announce {name}")
             self.channels[name], self._listening[name] = channel, listening

@@ -28,7 +28,7 @@ def check_tool_names(config: Config) -> None:
 
     Raises AgentConfigError with every fault.
     """
-    tools = importlib.import_module("agent.tools").all_tool_names()
+    tools = importlib.import_module("agent.tools").all_tool_names(config.tools)
     faults = [*_tool_faults(config, tools), *_skill_faults(config)]
     if faults:
         first, *others = faults

@@ -60,12 +60,13 @@ def enqueue_notice(
     conversation: str = "",
     mention: str = "",
     run: int | None = None,
+    reader: str = "",
 ) -> None:
     """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued.
 
-    `run` is the run that asks for an approval with it, in another chat.
+    `run` is the run that asks for an approval with it, in another chat. `reader` is the only person whom it concerns.
     """
-    payload = Final(text, asks, mention).dump()
+    payload = Final(text, asks, mention, reader=reader).dump()
     values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": payload, "reply_to": reply_to}
     values["conversation"] = conversation
     rest = {"key": key, "created": now, "language": current_language(), "run": run}
@@ -91,9 +92,10 @@ def latest_notice(execute: Execute, prefix: str) -> float:
     return row["at"] or 0.0
 
 
-def count_notices(execute: Execute, prefix: str) -> int:
-    """Count the rows whose key begins with `prefix`."""
-    [row] = execute("SELECT count(*) AS n FROM outbox WHERE key>:key AND key<:key || '~'", {"key": prefix})
+def count_notices(execute: Execute, prefix: str, since: float = 0.0) -> int:
+    """Count the rows whose key begins with `prefix`, and that are newer than `since`."""
+    sql = "SELECT count(*) AS n FROM outbox WHERE key>:key AND key<:key || '~' AND created>:since"
+    [row] = execute(sql, {"key": prefix, "since": since})
     return int(row["n"])
 
 

@@ -79,6 +79,7 @@ class SlackMessage:
     session: str = ""  # status of its thread's session after it; "" leaves it unchanged
     live: bool = field(default=False, compare=False)
     plain: bool = False  # text without blocks
+    reader: str = ""  # the only person who sees it
 
     @property
     def markdown(self) -> str:

@@ -149,6 +149,8 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
             parts[0] = replace(parts[0], mention=mention, tasks=tasks, plan=summary_line(final))
             status = ("suspended" if final.asks else "active") if answers else ""
             parts[-1] = replace(parts[-1], session=status, command=final_button(final, self._key))
+        if final.reader and not self._is_direct:
+            parts = [replace(part, reader=final.reader, session="") for part in parts]
         return parts
 
     def repeat(self, part: SlackMessage) -> SlackMessage:
@@ -185,6 +187,11 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
                     raise
                 log.info("slack.no_stream thread=%s reason=%s", self._thread, error)
                 self._native = False
+        if part.reader:
+            begins_thread = self._to == self._thread.topic  # before a thread exists, Slack shows nothing private in it
+            place = replace(self._thread, topic="") if begins_thread else self._thread
+            private = {**thread_arguments(place), **message_arguments(part), "user": part.reader}
+            return str((await self._call("chat.postEphemeral", **private))["message_ts"])
         message = {**thread_arguments(self._thread), **message_arguments(part), "metadata": self._metadata(index)}
         answer = await self._call("chat.postMessage", **message, unfurl_links=False, unfurl_media=False)
         return str(answer["ts"])
@@ -208,6 +215,8 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
         return ts
 
     async def edit(self, message_id: str, part: SlackMessage) -> None:
+        if part.reader:
+            return  # what one person sees cannot be edited, and never changes
         if stream := self._streams.get(message_id):
             try:
                 if not part.plain and await self._append_to_stream(message_id, stream, part):

@@ -9,7 +9,7 @@ import unicodedata
 
 import pytest
 
-from agent.blocks import Ask, Done, Final, Notice, Plan, PlanItem, Step, Text, View
+from agent.blocks import Done, Final, Notice, Plan, PlanItem, Step, Text
 from tests.support.recording_inbox import Rows
 from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 
@@ -35,18 +35,6 @@ async def test_the_final_is_visible_once_and_steps_are_folded_away(rig: Rig) -> 
     assert seen.count("The answer is 42.") == 1
     if "edits" in rig.can:
         assert rig.visible() == ["The answer is 42."]
-
-
-async def test_a_reply_without_streaming_is_posted(rig: Rig) -> None:
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Only this."))
-    assert (await settled(rig, "Only this.")).strip() == "Only this."
-
-
-async def test_a_second_finish_changes_nothing(rig: Rig) -> None:
-    reply = rig.channel.reply(rig.thread(), Memory())
-    for _ in range(3):
-        await reply.finish(Final("Said once."))
-    assert (await settled(rig, "Said once.")).count("Said once.") == 1
 
 
 @demanded("live")
@@ -92,25 +80,7 @@ async def test_a_reply_with_only_files_shows_no_text(rig: Rig) -> None:
     assert rig.visible() == []
 
 
-async def test_a_question_and_its_options_can_be_read_everywhere(rig: Rig) -> None:
-    view = View()
-    view.add(Ask("ask-1", "Which colour?", ("red", "blue")))
-    await rig.channel.reply(rig.thread(), Memory()).finish(view.final())
-    seen = await settled(rig, "Which colour?")
-    options = rig.buttons() if "buttons" in rig.can else re.findall("red|blue", seen)
-    assert options == ["red", "blue"]
-
-
 # ---------------------------------------------------------------- long replies
-
-
-async def test_a_long_reply_shows_each_word_once_and_in_order(rig: Rig) -> None:
-    words = [f"word{number}" for number in range(2000)]
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final(" ".join(words)))
-    await settled(rig, words[-1])
-    assert " ".join(rig.visible()).split() == words
-    messages = rig.visible()[:-1] if "documents" in rig.can else rig.visible()
-    assert all(len(text) <= rig.channel.limits.text_limit for text in messages)
 
 
 @demanded("documents")
@@ -121,24 +91,6 @@ async def test_the_rest_of_a_long_answer_is_a_file(rig: Rig) -> None:
         await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final(" ".join(words)))
         assert " ".join(rig.visible()).split() == words
         assert len(rig.visible()) <= 4
-
-
-async def test_code_and_tables_are_not_broken_across_messages(rig: Rig) -> None:
-    code = "\n".join(f"print({number}, 'some more text to fill the line up')" for number in range(150))
-    rows = "\n".join(f"| {number} | value {number} |" for number in range(300))
-    text = f"# Head\n\n```python\n{code}\n```\n\n| n | v |\n|---|---|\n{rows}\n\nThe end, 完. <@U1> @everyone"
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final(text))
-    seen = plain(await settled(rig, "The end"))
-    assert re.findall(r"print\((\d+),", seen) == [str(number) for number in range(150)]
-    assert re.findall(r"value (\d+)", seen) == [str(number) for number in range(300)]
-    assert "完. <@U1> @everyone" in seen
-
-
-async def test_a_final_that_ends_in_the_middle_of_a_fence_is_shown(rig: Rig) -> None:
-    lines = "\n".join(f"line {number} of 词" for number in range(400))
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final(f"Look:\n\n```py\n{lines}"))
-    seen = await settled(rig, "line 399")
-    assert re.findall(r"line (\d+)", seen) == [str(number) for number in range(400)]
 
 
 @demanded("edits")
@@ -236,26 +188,6 @@ async def test_first_words_are_shown_without_delay(rig: Rig) -> None:
 # ---------------------------------------------------------------- crashes
 
 
-async def test_a_restarted_process_edits_the_messages_it_had_posted(rig: Rig) -> None:
-    posts = Memory()
-    first = rig.channel.reply(rig.thread(), posts)
-    first.show(Text("Half a"))
-    if "edits" in rig.can:
-        await settled(rig, "Half a")
-    await first.close()
-    await rig.leave()
-    await rig.back()
-    again = rig.channel.reply(rig.thread(), Memory(rows=posts.rows))
-    again.show(Text("Half a sentence"))
-    await again.finish(Final("Half a sentence is better than none."))
-    seen = await settled(rig, "better than none")
-    assert seen.count("better than none") == 1
-    if "edits" in rig.can:
-        assert len(rig.visible()) == 1
-    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Half a sentence is better than none."))
-    assert "\n".join(rig.visible()).count("better than none") == 1
-
-
 @demanded("edits")
 async def test_a_restarted_process_continues_a_long_reply(rig: Rig) -> None:
     words = [f"word{number}" for number in range(rig.channel.limits.text_limit // 4)]
@@ -266,17 +198,6 @@ async def test_a_restarted_process_continues_a_long_reply(rig: Rig) -> None:
     words[0] = "changed"
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final(" ".join(words)))
     assert " ".join(rig.visible()).split() == words
-
-
-async def test_a_post_of_unknown_outcome_is_repeated(rig: Rig) -> None:
-    await rig.channel.reply(rig.thread(), Memory(rows=Rows({0: None}))).finish(Final("Perhaps twice."))
-    seen = await settled(rig, "Perhaps twice.")
-    assert seen.count("Perhaps twice.") == 1
-    if "once" not in rig.can:
-        assert seen.strip() != "Perhaps twice."
-        assert re.search("repeat|second time|seen this already", seen)
-    else:
-        assert seen.strip() == "Perhaps twice."
 
 
 @demanded("edits")

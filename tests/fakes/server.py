@@ -23,6 +23,8 @@ from typing import Any, Literal, Self
 import orjson
 from aiohttp import web
 
+from contracts.recording import until as until
+
 Json = dict[str, Any]  # a JSON object of a wire format: its shape is the platform's
 
 
@@ -234,15 +236,6 @@ def dumps(value: object) -> bytes:
         raise TypeError(f"no JSON for {type(unknown).__name__}")
 
     return orjson.dumps(value, default=other, option=orjson.OPT_NON_STR_KEYS)
-
-
-async def until(check: Callable[[], object], seconds: float = 60.0, what: str = "the condition") -> None:
-    """Wait until `check()` is true. Raises TimeoutError with `what` after so long that only a fault takes it."""
-    end = asyncio.get_running_loop().time() + seconds
-    while not check():
-        if asyncio.get_running_loop().time() > end:
-            raise TimeoutError(f"waited {seconds} s for {what}")
-        await asyncio.sleep(0.01)
 
 
 def main(server: LocalServer) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agent.setting import Secret
@@ -31,6 +32,8 @@ from tests.support.service_process import Service
 class AllPlatforms(Service):
     """`fawn run` with all platforms. `rigs` provide the people; their own channels are not used."""
 
+    access: Mapping[str, Any] = MappingProxyType({"open": True})  # of every channel
+
     def __init__(
         self,
         folder: Path,
@@ -46,7 +49,7 @@ class AllPlatforms(Service):
 
     def channels(self) -> dict[str, dict[str, Any]]:
         """The channel sections with the addresses of the fakes."""
-        return {name: {**section, "access": {"open": True}} for name, section in self._sections.items()}
+        return {name: {**section, "access": {**self.access}} for name, section in self._sections.items()}
 
     async def start(self) -> None:
         """Start it and wait until every channel is ready."""

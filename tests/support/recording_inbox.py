@@ -1,156 +1,20 @@
-"""An in-memory inbox and in-memory sent messages, for tests of channels."""
+"""The in-memory inbox of the contract kit, and the part of the service that a rig needs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
-from agent.messages import Kind, Message, Unreadable
-from channels.base import Channel, ChannelError, Gap, LastEvent, NotStored, Receipt, SentMessage
-from tests.fakes.server import until
+from channels.base import Channel, ChannelError
+from contracts.recording import Box as Box
+from contracts.recording import Memory as Memory
+from contracts.recording import Rows as Rows
+from contracts.recording import listening as listening
+from contracts.recording import until
 
 log = logging.getLogger(__name__)
-
-
-class Rows(dict[int, str | None]):
-    """Message ids by part; None counts posts with an unknown outcome."""
-
-    def __init__(self, rows: Mapping[int, str | None] = MappingProxyType({})) -> None:
-        super().__init__(rows)
-        self.posts = dict.fromkeys(rows, 1)
-        self.handles: dict[int, str] = {}
-        self.questions: dict[int, str] = {}
-
-
-class Memory:
-    """`channels.base.SentMessages` in memory. A second one over the same `rows` is a restarted process.
-
-    `others` are the other replies of the thread.
-    """
-
-    def __init__(self, key: str = "r1", rows: Rows | None = None, others: Sequence[Rows] = ()) -> None:
-        self.key = key
-        self.rows = Rows() if rows is None else rows
-        self.others = others
-
-    @property
-    def known(self) -> Sequence[SentMessage]:
-        rows = self.rows
-        return [SentMessage(i, rows[i], rows.posts[i], rows.handles.get(i, "")) for i in sorted(rows)]
-
-    async def sending(self, index: int, handle: str = "") -> None:
-        before = self.rows.posts[index] if self.rows.get(index, "") is None else 0
-        self.rows[index], self.rows.posts[index], self.rows.handles[index] = None, before + 1, handle
-
-    async def sent(self, index: int, message_id: str) -> None:
-        unknown = self.rows.posts[index] if self.rows.get(index, "") is None else 1
-        self.rows[index], self.rows.posts[index] = message_id, unknown
-        self.rows.handles.pop(index, None)
-
-    async def adopt(self, index: int, candidates: Sequence[str]) -> str | None:
-        taken = {message_id for rows in (self.rows, *self.others) for message_id in rows.values()}
-        found = next((candidate for candidate in candidates if candidate not in taken), None)
-        if found:
-            await self.sent(index, found)
-        return found
-
-    async def unsent(self, index: int) -> None:
-        self.rows.posts[index] -= 1
-        if not self.rows.posts[index]:
-            del self.rows[index]
-
-    async def record_questions(self, questions: Mapping[int, str]) -> None:
-        self.rows.questions = dict(questions)
-
-
-@dataclass
-class Box:
-    """An inbox that stores each key once, and one click per question.
-
-    `broken` makes it refuse to store, `stalls` makes it refuse one message, `refuses` returns IGNORED for matching
-    messages.
-
-    It is also a `CatchUpSource` with the latest event of each chat and thread.
-    """
-
-    events: list[Message | Unreadable] = field(default_factory=list)
-    receipts: list[Receipt] = field(default_factory=list)
-    broken: bool = False
-    stalls: Callable[[Message], bool] = lambda message: False
-    stalled: int = 0
-    offered: int = 0
-    refuses: Callable[[Message], bool] = lambda message: False
-    gaps: dict[str, tuple[float, int]] = field(default_factory=dict)  # workspace → since when it is open, and its id
-    hours: float = 24.0
-    most: int = 200
-
-    async def receive(self, batch: Sequence[Message | Unreadable]) -> list[Receipt]:
-        await asyncio.sleep(0)
-        self.offered += 1
-        if self.broken:
-            raise NotStored("disk full")
-        if any(isinstance(event, Message) and self.stalls(event) for event in batch):
-            self.stalled += 1
-            raise NotStored("disk full")
-        receipts = []
-        for event in batch:
-            if any(event.key == known.key for known in self.events):
-                receipts.append(Receipt.DUPLICATE)
-            elif isinstance(event, Message) and self.refuses(event):
-                receipts.append(Receipt.IGNORED)
-            elif isinstance(event, Message) and event.kind is Kind.CLICK and self._answered(event.target):
-                receipts.append(Receipt.DUPLICATE)
-            else:
-                self.events.append(event)
-                receipts.append(Receipt.ACCEPTED)
-        self.receipts += receipts
-        return receipts
-
-    def _answered(self, ask: str) -> bool:
-        """Accept one click per question."""
-        return any(message.kind is Kind.CLICK and message.target == ask for message in self.messages)
-
-    async def open_gap(self, channel: str, workspace: str) -> Gap:
-        since, number = self.gaps.get(workspace, (math.inf, 0))
-        latest: dict[tuple[str, str], float] = {}
-        for message in self.messages:
-            if (message.thread.channel, message.thread.workspace) == (channel, workspace):
-                for place in ((message.thread.chat, ""), (message.thread.chat, message.thread.topic)):
-                    latest[place] = max(message.time, latest.get(place, 0.0))
-        self.gaps[workspace] = since, number = min(since, max(latest.values(), default=math.inf)), number + 1
-        return Gap([LastEvent(chat, topic, min(time, since)) for (chat, topic), time in latest.items()], number)
-
-    async def close_gap(self, gap: Gap) -> None:
-        self.gaps = {place: known for place, known in self.gaps.items() if known[1] != gap.id}
-
-    @property
-    def messages(self) -> list[Message]:
-        return [event for event in self.events if isinstance(event, Message)]
-
-    async def next(self, number: int = 1, kind: Kind | None = None) -> Message:
-        """Wait for the `number`th message (of a kind) and return it."""
-
-        def found() -> list[Message]:
-            return [message for message in self.messages if kind in (None, message.kind)]
-
-        await until(lambda: len(found()) >= number, what=f"message {number}")
-        return found()[number - 1]
-
-
-@asynccontextmanager
-async def listening(channel: Channel, box: Box) -> AsyncIterator[None]:
-    """Run the channel with this inbox."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(channel.listen(box.receive, box), name="listen")
-        try:
-            yield
-        finally:
-            task.cancel()
 
 
 class Service:

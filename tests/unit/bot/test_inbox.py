@@ -16,6 +16,7 @@ from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.inbox import Accepted, Inbox
+from bot.rights.strangers import NO_ACCESS_HERE
 from bot.storage import audit, conversations
 from bot.storage import people as stored_people
 from bot.storage.database import Database, Execute
@@ -69,9 +70,9 @@ async def test_unknown_people_get_one_code_and_groups_none(store: Database) -> N
     closed = inbox(store, AccessConfig(operators=("1",)))
     assert await closed.receive([HELLO, replace(HELLO, key="k2")]) == [Receipt.IGNORED] * 2
     assert await closed.receive([replace(HELLO, key="k3", private=False)]) == [Receipt.IGNORED]
-    words = await said(store)
-    assert len(words) == 1
-    assert "Send this code to whoever runs me" in words[0]
+    code, refusal = await said(store)
+    assert "Send this code to whoever runs me" in code
+    assert "in a direct chat" in refusal
 
 
 GROUP = replace(HELLO, thread=Thread("telegram", "1", "-7"), private=False)
@@ -112,7 +113,7 @@ async def test_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) ->
     slack = replace(GROUP, thread=Thread("slack", "T1", "C1", "1.2"), author=Author("123", "Jane"))
     assert await entrance.receive([slack]) == [Receipt.ACCEPTED]
     assert await entrance.receive([replace(slack, key="k2", author=Author("124", "Bob"))]) == [Receipt.IGNORED]
-    assert await said(store) == []
+    assert await said(store) == [NO_ACCESS_HERE]
 
 
 @pytest.mark.parametrize("author", [Author("9", "Robot", bot=True), Author("5", "Bob", guest=True)])

@@ -1,0 +1,186 @@
+"""Code of the operator: tools, channels and sandbox providers by `use:`, found beside the configuration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.context import ToolServices
+from agent.models.settings import AgentConfigError
+from agent.sections import AgentSettings, ToolSettings
+from agent.tools import all_tool_names, make_tools
+from bot.config.loader import ConfigError, load_config
+from bot.config.schema import Config
+from bot.service.agent_builder import try_agent
+
+TOOLS = '''
+from typing import Annotated
+from agent.tools.tool import ToolTraits, make_tool
+
+@make_tool(ToolTraits(permission="allow", effect="none", read_only=True))
+async def own_quiet(word: Annotated[str, "a word"]) -> str:
+    """Do something without a question."""
+    return word
+
+@make_tool(ToolTraits(permission="allow", way_out="none", brings="nothing"))
+async def own_inner(word: Annotated[str, "a word"]) -> str:
+    """Stay inside."""
+    return word
+
+@make_tool(ToolTraits())
+async def bash(word: Annotated[str, "a word"]) -> str:
+    """Take the name of a tool of Fawn."""
+    return word
+
+def make(settings, services, loud=False):
+    return own_quiet if loud else None
+
+def broken(settings, services):
+    raise ValueError("no key")
+
+nothing = "not a tool"
+'''
+CHANNEL = '''
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from agent.setting import setting
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`channels.own` in config.yaml."""
+
+    depth: int = setting(1, "how deep", ge=1)
+
+@asynccontextmanager
+async def connect(settings):
+    yield None
+
+async def probe(settings):
+    return f"depth {settings.depth}"
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for a configuration with code beside it; its modules are forgotten afterwards."""
+    before = [*sys.path]
+    yield tmp_path
+    sys.path[:] = before
+    for name in [name for name in sys.modules if name.startswith("own_code_")]:
+        del sys.modules[name]
+
+
+def read(folder: Path, text: str) -> Config:
+    (folder / "config.yaml").write_text(f"config_version: 1\n{text}\n")
+    return load_config(folder / "config.yaml", {})
+
+
+def faults(folder: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(folder, text)
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------- tools
+
+
+def tool_settings(folder: Path, *uses: str, **options: object) -> tuple[ToolSettings, ...]:
+    (folder / "own_code_tools.py").write_text(TOOLS)
+    entries = ", ".join(f"{{use: 'own_code_tools:{use}', options: {options}}}" for use in uses)
+    return read(folder, f"tools: [{entries}]").tools
+
+
+def test_own_tools_come_after_those_of_fawn(folder: Path) -> None:
+    settings = AgentSettings(tools=tool_settings(folder, "own_inner", "make"))
+    names = [tool.name for tool in make_tools(settings, ToolServices(runs_commands=True))]
+    assert names[-1] == "own_inner"
+    assert "bash" in names
+    assert {"own_inner", "own_code_tools"} <= all_tool_names(settings.tools)
+    loud = AgentSettings(tools=tool_settings(folder, "make", loud=True))
+    assert make_tools(loud, ToolServices(runs_commands=True))[-1].name == "own_quiet"
+
+
+def test_an_own_tool_carries_data_out_unless_it_says_otherwise(folder: Path) -> None:
+    settings = AgentSettings(tools=tool_settings(folder, "own_quiet", "own_inner"))
+    quiet, inner = make_tools(settings, ToolServices(runs_commands=True))[-2:]
+    assert (quiet.traits.outward, quiet.traits.exposes) == ("arguments", "everything")
+    assert (inner.traits.outward, inner.traits.exposes) == ("none", "nothing")
+
+
+@pytest.mark.parametrize(
+    ("use", "wrong"),
+    [
+        ("own_code_nowhere:make", "No module named 'own_code_nowhere'"),
+        ("own_code_tools:missing", "has no attribute 'missing'"),
+        ("own_code_tools:broken", "ValueError: no key"),
+        ("own_code_tools:nothing", "is not callable"),
+        ("own_code_tools:bash", "another tool is called 'bash'"),
+    ],
+)
+async def test_a_tool_that_cannot_be_made_is_a_fault_at_its_line(folder: Path, use: str, wrong: str) -> None:
+    (folder / "own_code_tools.py").write_text(TOOLS)
+    config = read(folder, f"tools:\n  - {{use: '{use}'}}")
+    with pytest.raises(AgentConfigError) as caught:
+        await try_agent(config)
+    [fault] = config.faults_of(caught.value)
+    assert wrong in str(fault)
+    assert fault.line == 3
+
+
+async def test_rules_may_name_own_tools(folder: Path) -> None:
+    (folder / "own_code_tools.py").write_text(TOOLS)
+    await try_agent(read(folder, "tools: [{use: 'own_code_tools:own_inner'}]\npermissions: {deny: [own_inner]}"))
+    with pytest.raises(AgentConfigError):
+        await try_agent(read(folder, "tools: [{use: 'own_code_tools:own_inner'}]\npermissions: {deny: [own_outer]}"))
+
+
+# ---------------------------------------------------------------- the import path
+
+
+def test_a_file_beside_the_configuration_replaces_no_module(folder: Path) -> None:
+    (folder / "json.py").write_text("raise RuntimeError('not this one')")
+    (folder / "agent").mkdir()
+    tool_settings(folder, "own_inner")
+    assert sys.path[-1] == str(folder)
+
+
+def test_without_own_code_the_folder_is_not_on_the_path(folder: Path) -> None:
+    read(folder, "keep_days: 3")
+    assert str(folder) not in sys.path
+
+
+def test_code_in_a_folder_that_everybody_can_write_is_not_used(folder: Path) -> None:
+    folder.chmod(0o1777)
+    assert "everybody can write" in faults(folder, "tools: [{use: 'own_code_tools:own_inner'}]")
+    assert str(folder) not in sys.path
+
+
+# ---------------------------------------------------------------- channels
+
+
+def test_a_channel_of_the_operator_is_configured_as_others(folder: Path) -> None:
+    (folder / "own_code_channel.py").write_text(CHANNEL)
+    [entry] = read(folder, "channels: {nest: {use: own_code_channel, depth: 3, access: {allow: ['7']}}}").channels
+    assert (entry.name, entry.module, entry.settings.depth) == ("nest", "own_code_channel", 3)
+    assert entry.access.allow == ("7",)
+
+
+@pytest.mark.parametrize(
+    ("section", "wrong"),
+    [
+        ("nest: {use: own_code_channel, depth: 0}", "channels.nest.depth: must be at least 1"),
+        ("nest: {use: own_code_channel, deepth: 2}", "did you mean 'depth'?"),
+        ("nest: {use: own_code_nowhere}", "channels.nest.use: cannot be imported: ModuleNotFoundError"),
+        ("nest: {use: own_code_empty}", "channels.nest.use: has no `Settings`"),
+        ("slack: {use: own_code_channel}", "channels.slack.use: Fawn has a channel called slack"),
+        ("N/est: {use: own_code_channel}", "is no name of a channel"),
+        ("nest: {depth: 1}", "there is no such channel"),
+    ],
+)
+def test_a_channel_that_cannot_be_used_is_a_fault(folder: Path, section: str, wrong: str) -> None:
+    (folder / "own_code_channel.py").write_text(CHANNEL)
+    (folder / "own_code_empty.py").write_text("")
+    assert wrong in faults(folder, f"channels: {{{section}}}")

@@ -31,8 +31,7 @@ class ToolContract:
         assert len(json.dumps(schema)) <= MAX_SCHEMA_CHARS
 
     def test_arguments_that_it_does_not_have_are_refused(self, tool: AgentTool) -> None:
-        assert not isinstance(tool.args_schema, dict | None), "make it with make_tool"
-        assert tool.args_schema.model_config.get("extra") == "forbid"
+        assert getattr(tool.args_schema, "model_config", {}).get("extra") == "forbid", "make it with make_tool"
 
     @pytest.mark.asyncio
     async def test_it_runs_on_the_event_loop(self, tool: AgentTool) -> None:

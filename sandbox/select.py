@@ -33,7 +33,7 @@ async def select_provider(
     takes the best that works."""
     if settings.use:
         own = make_own_provider(settings)
-        await _checked_provider(own, folders)
+        await _checked_provider(own)
         return own, LazyText(N_("{name}, by {use}, as configured."), name=own.name, use=settings.use), LazyText("")
     only = FilesOnlyProvider(settings.skills)
     if provider == "none":

@@ -1,4 +1,4 @@
-"""Run build_dashboard.py for the tool run_skill: options as JSON from stdin, its JSON to stdout, failures to stderr."""
+"""Run build_dashboard.py for run_skill: options as JSON from stdin, its JSON to stdout, failures to stderr."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from langchain.tools import ToolException
 
 from agent.skills.skill import read_skill
 from agent.tools.run_skill import _prepare, _run_program
+from sandbox.base import WORKSPACE
 from tests.unit.skills.conftest import ROOT, SkillRunner
 
 pytestmark = pytest.mark.slow
@@ -82,3 +83,10 @@ async def test_chart_answers_through_the_tool(runner: SkillRunner) -> None:
     found = await run_entry(runner, "chart", given)
     assert (found["points"], found["series"]) == (2, ["amount"])
     assert "South leads" in (await runner.read("sales.svg")).decode()
+
+
+async def test_code_review_answers_through_the_tool(runner: SkillRunner) -> None:
+    await runner.bash("mkdir code")
+    await runner.sandbox.write(f"{WORKSPACE}/code/a.py", b"x = 1  # FIXME: name\n")
+    found = await run_entry(runner, "code-review", {"folder": "code"})
+    assert found["todos"]["places"] == [{"place": "a.py:1", "text": "FIXME name"}]

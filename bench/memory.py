@@ -4,8 +4,10 @@
 (github.com/snap-research/locomo): turns with ids, questions with the ids of the turns that answer them, and 40 Chinese
 and Japanese questions. `memory_changes.json` has facts in four languages that are taken back or changed, and
 `memory_requests.json` requests that concern no fact.
-`--locomo FILE` takes the original instead (data/locomo10.json). `--turns N` also measures turns of the whole service,
-with memory on and off.
+`--locomo FILE` takes the original instead (data/locomo10.json). `--many N` measures the search among so many facts of
+one person, which are the turns and mixtures of their halves. `--embeddings URL` also finds memories by their meaning,
+with the model of an OpenAI-compatible server. `--turns N` also measures turns of the whole service, with memory on and
+off.
 """
 
 from __future__ import annotations
@@ -24,18 +26,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agent.context import Meter
 from agent.memory.changes import is_update
-from agent.memory.ranking import choose_notes, concerning_memories, rank_memories
+from agent.memory.embeddings import MAX_BATCH_TEXTS, EmbeddedRequest, Embedder, vector_key
+from agent.memory.ranking import choose_notes, concerning_memories, fuse_matches, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of
 from agent.messages import Author, Thread
+from agent.sections import EmbeddingsConfig
 from bench.harness import Job, new_chats, world
 from bench.latency import FAST
 from bot.storage import memory as stored
 from bot.storage.database import Database, Execute
 from bot.storage.memory_search import search_memories
+from bot.storage.memory_vectors import memories_without_vector, nearest_memories, store_vectors
 from bot.storage.migrate import migrate_database
 
 FACTS, RESULTS = 10_000, 5
+MAX_ID = 2**63 - 1
+MAX_ASKED = 200  # questions among many facts of one person
 OWN_SET = Path(__file__).parent / "memory_dialogue.json"
 REQUESTS = Path(__file__).parent / "memory_requests.json"
 NOTE_TOKENS = 500
@@ -100,6 +108,34 @@ def filler(person: str, count: int) -> Iterable[Said]:
         )
 
 
+def mixtures(person: str, said: Sequence[Said], count: int) -> Iterable[Said]:
+    """Yield the turns as facts of one person, then mixtures of their halves: their words are as frequent as before."""
+    chance, halves = random.Random(1), [each.text.split() for each in said]
+    for number in range(count):
+        if number < len(said):
+            yield replace(said[number], person=person, key=f"{said[number].person}/{said[number].key}")
+        else:
+            one, other = chance.choice(halves), chance.choice(halves)
+            text = " ".join([*one[: (len(one) + 1) // 2], *other[len(other) // 2 :]])
+            yield Said(person, f"m{number}", text, name="Jane")
+
+
+async def measure_many(count: int, said: Sequence[Said], asked: Sequence[Asked]) -> None:
+    """Print how long a search takes among so many facts of one person."""
+    in_one = [
+        Asked("one", each.text, frozenset(f"{each.person}/{key}" for key in each.evidence))
+        for each in asked[:MAX_ASKED]
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "fawn.db")
+        migrate_database(path)
+        async with Database(path) as store:
+            await store.run(
+                partial(store_said, place=place_of_person("one"), said=mixtures("one", said, count)), durable=False
+            )
+            await measure_search(store, f"{count:,} of one", in_one)
+
+
 def place_of_person(person: str) -> Place:
     """Return the direct chat of a person."""
     return Place(Thread("bench", "1", person), private=True)
@@ -134,21 +170,47 @@ def by_speaker(said: Iterable[Said], asked: Iterable[Asked]) -> tuple[list[Said]
     return own, questions
 
 
-async def measure_notes(store: Database, asked: Sequence[Asked]) -> None:
-    """Print how many unrelated requests get notes, and how many questions get their evidence."""
+async def embed_all(store: Database, config: EmbeddingsConfig, embedder: Embedder) -> None:
+    """Embed all facts, as the service does in its job."""
+    key, before = vector_key(config), MAX_ID
+    while facts := await store.run(
+        partial(memories_without_vector, model=key, before=before, limit=MAX_BATCH_TEXTS), durable=False
+    ):
+        vectors = await embedder.embed_facts([fact.line for fact in facts], Meter())
+        rows = [(fact.id, vector) for fact, vector in zip(facts, vectors, strict=True)]
+        await store.run(partial(store_vectors, model=key, vectors=rows), durable=False)
+        before = facts[-1].id
 
-    def notes(execute: Execute, person: str, text: str) -> set[str]:
-        found = search_memories(execute, place_of_person(person), Author(person, ""), text)
+
+async def measure_notes(store: Database, asked: Sequence[Asked], config: EmbeddingsConfig | None = None) -> None:
+    """Print how many unrelated requests get notes, and how many questions get their evidence.
+
+    With `config`, memories are also found by their meaning.
+    """
+    settings = config or EmbeddingsConfig()
+    embedder = Embedder(lambda: settings)
+    if config:
+        await embed_all(store, config, embedder)
+
+    def choose(execute: Execute, person: str, text: str, request: EmbeddedRequest | None) -> set[str]:
+        place, who = place_of_person(person), Author(person, "")
+        found = search_memories(execute, place, who, text)
+        if request:
+            near = nearest_memories(execute, place, who, vector_key(settings), request, settings.min_similarity)
+            found = fuse_matches(found, near)
         return {memory.message for memory in choose_notes(concerning_memories(found), [], 0.0, NOTE_TOKENS)}
+
+    requests: dict[str, EmbeddedRequest | None] = {}
+
+    async def notes(person: str, text: str) -> set[str]:
+        if config and text not in requests:
+            requests[text] = await embedder.embed_request(text, Meter())
+        return await store.run(partial(choose, person=person, text=text, request=requests.get(text)), durable=False)
 
     unrelated = json.loads(REQUESTS.read_text("utf-8"))["unrelated"]
     people = sorted({each.person for each in asked})
-    carried = [
-        bool(await store.run(partial(notes, person=person, text=text), durable=False))
-        for person in people
-        for text in unrelated
-    ]
-    given = [await store.run(partial(notes, person=each.person, text=each.text), durable=False) for each in asked]
+    carried = [bool(await notes(person, text)) for person in people for text in unrelated]
+    given = [await notes(each.person, each.text) for each in asked]
     hits = sum(bool(keys & each.evidence) for keys, each in zip(given, asked, strict=True))
     print(f"{'unrelated requests':24} {sum(carried)} of {len(carried)} carry notes")
     print(f"{'questions':24} {hits} of {len(asked)} carry their evidence, {statistics.mean(map(len, given)):.1f} notes")
@@ -214,7 +276,7 @@ def fill_service(execute: Execute, chat: int) -> None:
     store_said(execute, Place(Thread.parse(row["thread"]), private=True), filler(str(chat), FACTS))
 
 
-async def main(locomo: Path | None, turns: int) -> None:
+async def main(locomo: Path | None, turns: int, many: int, embeddings: EmbeddingsConfig | None) -> None:
     """Print the figures."""
     print_changes()
     own = json.loads(OWN_SET.read_text("utf-8"))
@@ -243,6 +305,11 @@ async def main(locomo: Path | None, turns: int) -> None:
             await store.run(partial(store_said, place=place_of_person(""), said=own_said))
             await measure_search(store, "each person's own", own_asked)
             await measure_notes(store, own_asked)
+            if embeddings:
+                print(f"with {embeddings.model}, at least {embeddings.min_similarity} of the meaning:")
+                await measure_notes(store, own_asked, embeddings)
+    if many:
+        await measure_many(many, said, [each for _, asked in parts for each in asked] + cjk_asked)
     if turns:
         await compare_turns(turns)
 
@@ -251,5 +318,17 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
     parser.add_argument("--locomo", type=Path, help="LoCoMo's data file")
     parser.add_argument("--turns", type=int, default=0, help="how many turns of the service to measure")
+    parser.add_argument("--many", type=int, default=0, help="how many facts of one person to search among")
+    parser.add_argument("--embeddings", default="", help="URL of an OpenAI-compatible server of embeddings")
+    parser.add_argument("--model", default="multilingual-e5-small", help="its model, which wants the prefixes of E5")
+    parser.add_argument("--similarity", type=float, default=EmbeddingsConfig().min_similarity, help="min_similarity")
     given = parser.parse_args()
-    asyncio.run(main(given.locomo, given.turns))
+    server = EmbeddingsConfig(
+        given.embeddings,
+        given.model,
+        seconds=60.0,
+        query_prefix="query: ",
+        passage_prefix="passage: ",
+        min_similarity=given.similarity,
+    )
+    asyncio.run(main(given.locomo, given.turns, given.many, server if given.embeddings else None))

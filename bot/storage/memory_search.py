@@ -67,11 +67,12 @@ def search_memories(
     """
     words = _weigh(execute, place, person, content_words(text)[:MAX_QUERY_WORDS])
     found = _find(execute, place, person, words, limit)
-    speakers = {memory.name: {*content_words(memory.name)} & words.weights.keys() for memory in found}
+    speakers = {name: {*content_words(name)} & words.weights.keys() for name in {memory.name for memory in found}}
     if named := set().union(*speakers.values()):
         rest = {word: weight for word, weight in words.weights.items() if word not in named}
-        words = replace(words, weights=rest or words.weights)
-        found = _find(execute, place, person, words, limit)
+        before, words = words.finding, replace(words, weights=rest or words.weights)
+        if words.finding != before:
+            found = _find(execute, place, person, words, limit)
     if not found:
         return []
     stems = {stem(word): weight for word, weight in words.weights.items()}

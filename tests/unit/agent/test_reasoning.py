@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 
 import orjson
+import pytest
 
 from agent.context import Answer, UserInput
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.models.settings import ModelSettings
 from tests.fakes.model import FakeModel
 from tests.fakes.server import Json
+from tests.support.chat_templates import TEMPLATES, render_prompt
 from tests.support.turn_context import ListSteering, say
 from tests.unit.agent.conftest import Bench, Workshop, view
 from tests.unit.agent.test_resume import ASKING, asks, call, end, script
@@ -94,11 +97,9 @@ class Notes:
         raise NotImplementedError
 
 
-def thoughts_in_prompt(messages: list[Json]) -> list[str]:
-    """Return the thoughts that reach the model by the templates of Qwen3, MiniMax M2, GLM 4.5 and Gemma: those after
-    the last message of a user; results of tools have a role of their own."""
-    last = max(place for place, message in enumerate(messages) if message["role"] == "user")
-    return [message["reasoning_content"] for message in messages[last:] if message.get("reasoning_content")]
+def thoughts_in_prompt(template: str, messages: list[Json]) -> list[str]:
+    """Return the thoughts that reach a model of this family."""
+    return re.findall(r"thought \d+, step 0", render_prompt(template, messages))
 
 
 def shared_bytes(before: list[Json], after: list[Json]) -> float:
@@ -108,14 +109,18 @@ def shared_bytes(before: list[Json], after: list[Json]) -> float:
     return same / len(first)
 
 
-async def test_a_model_sees_its_thoughts_beside_notes(bench: Bench, model: FakeModel) -> None:
+@pytest.mark.parametrize("family", TEMPLATES)
+async def test_a_model_sees_its_thoughts_beside_notes(bench: Bench, model: FakeModel, family: str) -> None:
     model.thinks = True
     context = await bench.context()
     context.memory = Notes("[Memory: notes\n- #1 (fact) Jane likes tea")
     await bench.run(say(LOOK), context=context)
     first, *later = [request.messages for request in model.requests()]
-    assert [len(thoughts_in_prompt(messages)) for messages in later] == [1, 2]
-    assert [shared_bytes(*pair) for pair in pairwise([first, *later])] > [0.95, 0.95]
+    assert [len(thoughts_in_prompt(TEMPLATES[family], messages)) for messages in later] == [1, 2]
+    assert all("Jane likes tea" in render_prompt(TEMPLATES[family], messages) for messages in (first, *later))
+    behind = [*later[-1], {"role": "user", "content": "[Memory: notes"}]
+    assert thoughts_in_prompt(TEMPLATES[family], behind) == [], "where the notes must not stand"
+    assert min(shared_bytes(*pair) for pair in pairwise([first, *later])) > 0.95
     assert all(str(messages).count("Jane likes tea") == 1 for messages in (first, *later))
     assert "Jane likes tea" not in str(await bench.state())
 

@@ -15,10 +15,10 @@ import uvloop
 from agent.messages import Thread
 from agent.models.settings import ModelPrice, ModelSettings
 from agent.spending import ModelCall, PlannedCall
-from bot.budgets.reservations import BudgetReservation, Budgets
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig, Money
 from bot.current import Current
+from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import conversations
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database

@@ -33,8 +33,8 @@ from bot.journey.scheduler import Scheduler
 from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.journey.turn_runner import TurnRunner
 from bot.memory.service import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
+from bot.notifications.digests import DigestJobs
 from bot.notifications.push import PushJobs
-from bot.notifications.routing import DIGEST_JOB, PUSH_JOB, DigestJobs
 from bot.privacy.forgetting import ConversationCleaner, register_privacy_jobs
 from bot.privacy.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.reload import ConfigReloader, ReloadOutcome
@@ -44,13 +44,15 @@ from bot.schedules.firing import WATCH_JOB
 from bot.schedules.watches import WatchJobs
 from bot.service.agent_builder import AgentBuilder
 from bot.service.agent_loading import freeze_heap, import_agent
+from bot.service.audit_upkeep import AUDIT_JOB, keep_audit, record_config
 from bot.service.background import run_forever
 from bot.service.channel_supervisor import ChannelSupervisor, Connect
 from bot.service.jobs import JobWorker
 from bot.service.loop_watch import LoopWatch
+from bot.service.pings import DIGEST_JOB, PUSH_JOB
+from bot.service.skill_library import clone_bounds, open_library
 from bot.service.systemd import SystemdNotifier
 from bot.skills.jobs import SKILL_JOB, SkillJobs
-from bot.skills.turns import clone_bounds, open_library
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
@@ -60,7 +62,6 @@ from bot.storage.plan_holds import restore_holds
 from bot.storage.watermarks import StoredCatchUp
 from bot.tasks.reports import report_lost
 from bot.tasks.runner import TAIL_JOB, CommandTasks
-from bot.team.audit import AUDIT_JOB, keep_audit, record_config
 from bot.team.departures import DAY_SECONDS, DEPARTURES_JOB, DepartureJobs
 from catalogue import configure_language
 from channels import console

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from agent.skills.library import SkillLibrary
-from bot.budgets.limits import StandingBudgets
 from bot.config.schema import AccessConfig, Config, FollowUpLimits, ServiceLimits
 from bot.rights.access import AccessPolicy
+from bot.rights.budget_limits import StandingBudgets
 from bot.storage.languages import ChosenLanguages
 from catalogue import _
 

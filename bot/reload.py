@@ -17,13 +17,13 @@ from bot.config.schema import ChannelConfig, Config, LogConfig
 from bot.config.source import ConfigSource
 from bot.current import Current
 from bot.service.agent_builder import AgentBuilder
+from bot.service.audit_upkeep import record_config
 from bot.service.background import run_forever
 from bot.service.log import set_up_logging
 from bot.service.model_discovery import name_models
-from bot.skills.turns import skill_folders
+from bot.service.skill_library import skill_folders
 from bot.storage.audit import COMMAND_LINE, AuditEvent, AuditKind, digest, record
 from bot.storage.database import Database
-from bot.team.audit import record_config
 
 log = logging.getLogger(__name__)
 

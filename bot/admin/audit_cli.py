@@ -15,11 +15,11 @@ import orjson
 
 from bot.admin.commands import FAULT, OK, fail
 from bot.config.schema import AuditConfig, Config
+from bot.service.audit_upkeep import sign_anchor, sign_text
 from bot.storage import audit
 from bot.storage.audit import AuditKind
 from bot.storage.audit_check import PruningRules, read_only, read_rows, verify_chain
 from bot.storage.database import Execute
-from bot.team.audit import sign_anchor, sign_text
 from catalogue import N_, _, list_items
 
 NO_ANCHOR = N_(

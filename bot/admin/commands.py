@@ -191,7 +191,7 @@ def run_skills(arguments: argparse.Namespace, config: Config) -> int:
     """List or change the skills. Return the exit code."""
     from bot.admin.cli import OperationFailed, note_skill_change
     from bot.admin.skill_cli import SkillCommandFailed, changes_skills, run_skill_command
-    from bot.skills.turns import clone_bounds, open_library
+    from bot.service.skill_library import clone_bounds, open_library
     from bot.storage.audit import digest
 
     library, action, word = open_library(config), arguments.action, arguments.word

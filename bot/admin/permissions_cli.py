@@ -16,14 +16,14 @@ from zoneinfo import ZoneInfo
 from agent.foreign_text import printable_line
 from agent.permissions.rules import GRANTED
 from bot.admin.commands import CONFIG, FAULT, OK, fail
-from bot.budgets.texts import describe_budget, format_money
+from bot.admin.replay import PRICE, RATE, REFUSED, ROLE, RefusedWork, Replay, ReplayedCall
 from bot.config.schema import Config
 from bot.config.variant import load_variant
+from bot.rights.budget_texts import describe_budget, format_money
 from bot.rights.known_people import names_of_channel
 from bot.storage.audit_check import read_only
 from bot.storage.database import Execute
 from bot.storage.migrate import head_revision, schema_revision
-from bot.team.replay import PRICE, RATE, REFUSED, ROLE, RefusedWork, Replay, ReplayedCall
 from catalogue import N_, _, ngettext
 
 DAY_SECONDS = 86400

@@ -25,10 +25,10 @@ from agent.web.search import make_provider
 from agent.web.settings import SearchSettings
 from bot.admin.local_checks import Finding
 from bot.app import folders, sandbox_settings
-from bot.budgets.texts import unknown_price
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
 from bot.notifications.push import PushFailed, PushRefused, probe_target
+from bot.rights.budget_texts import unknown_price
 from catalogue import N_, _, list_items, localized
 from sandbox.base import Sandbox, SandboxError
 from sandbox.select import select_provider

@@ -16,11 +16,11 @@ from agent.blocks import command_hint
 from agent.messages import Thread
 from agent.spending import PlannedCall
 from bot.budgets.chart import BarChart, draw_bars
-from bot.budgets.limits import limits_of, period_bounds
-from bot.budgets.texts import describe_left, format_money
 from bot.commands.call import CommandCall
 from bot.current import Current
 from bot.journey.outbox import files_payload
+from bot.rights.budget_limits import limits_of, period_bounds
+from bot.rights.budget_texts import describe_left, format_money
 from bot.rights.deeds import SEE_TEAM_USAGE
 from bot.service.jobs import Effect
 from bot.service.plain_text import without_formatting

@@ -9,8 +9,8 @@ from statistics import median_low
 
 from agent.context import Meter
 from agent.expected_cost import CostBound, ExpectedCost, Unit
-from bot.budgets.reservations import Budgets
-from bot.budgets.texts import format_money
+from bot.rights.budget_texts import format_money
+from bot.rights.reservations import Budgets
 from bot.storage.database import Database, Execute
 from bot.storage.request_costs import RequestCost, finished_requests, spent_by_request
 from bot.storage.usage import Payer, Spending

@@ -336,6 +336,11 @@ class Config(FileConfig):
     systemd: SystemdConfig = SystemdConfig()
     places: Mapping[Location, ConfigFault] = field(default_factory=dict)
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether memory is on; the built-in demo model has none."""
+        return self.memory.enabled and bool(self.models)
+
     def faults_of(self, error: AgentConfigError) -> list[ConfigFault]:
         """Return the faults of an agent that cannot be built, at their lines."""
         return [self.locate(each.place, each.wrong, each.fix) for each in (error, *error.others)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent.blocks import CALL_FILE_NAME, Approve, Ask, File, Final, View
+from agent.schedules import NOTHING_NEW
 from catalogue import LazyText, _, list_items, localized, ngettext
 from channels.base import OutgoingFile
 from sandbox import base
@@ -72,6 +73,12 @@ def make_final(view: View, collected: Artifacts) -> Final:
     if collected.notes:
         text = f"{text}\n\n" + "\n".join(collected.notes)
     return replace(final, text=text.strip())
+
+
+def is_silent(unattended: bool, view: View, collected: Artifacts) -> bool:
+    """Return whether a run that nobody waits for ended with nothing to report: the marker as answer, nothing else."""
+    is_done = view.done is not None and view.done.state == "done" and not view.failed
+    return unattended and is_done and not collected.files and view.text.strip() == NOTHING_NEW
 
 
 def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Artifacts:

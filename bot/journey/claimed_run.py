@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agent.blocks import Approve, Ask
 from agent.context import Answer
-from agent.messages import Author, Message, Requester, Thread
+from agent.messages import Author, Message, Origin, Requester, Thread
 from bot.config.team import RoleConfig
 from bot.storage.exposures import ExposureRow
 from bot.storage.states import RunState
@@ -60,6 +60,11 @@ class ClaimedRun:
         """Whose the work is that this run begins: who pays for it, and where it was asked for."""
         author = self.author if self.payer == self.requester else Author(self.payer, "", language=self.language)
         return replace(self.who, person=author)
+
+    @property
+    def is_unattended(self) -> bool:
+        """Whether a schedule or a background task began it: nobody waits, and its result is one new message."""
+        return any(each.origin in (Origin.SCHEDULE, Origin.TASK) for each in self.messages)
 
     @property
     def payer(self) -> str:

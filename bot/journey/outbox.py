@@ -23,8 +23,8 @@ from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
 from bot.current import Current
+from bot.journey.redirects import redirect_answer
 from bot.journey.spelled_reply import open_reply
-from bot.notifications.routing import redirect_answer
 from bot.rights import approvals
 from bot.service.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
 from bot.service.spool import copy_path, row_folder

@@ -12,7 +12,6 @@ from agent.blocks import NOTED_STEP, Failed, Step, command_hint
 from agent.context import CallNote, JudgedCall, LedgerEntry, Meter, T, Turn, UserInput
 from agent.exposure import Exposure
 from agent.messages import Kind, Message
-from bot.budgets.reservations import Budgets
 from bot.current import Current
 from bot.journey import claims
 from bot.journey.attachments import Attachments
@@ -20,6 +19,7 @@ from bot.journey.claimed_run import ClaimedRun
 from bot.journey.exposure import make_row
 from bot.journey.feed import RunFeed
 from bot.journey.inbox import longest_wait
+from bot.rights.reservations import Budgets
 from bot.storage import audit, tool_calls, usage
 from bot.storage import calls as judged_calls
 from bot.storage.audit import AuditEvent, AuditKind

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from agent.messages import Thread
-from bot.budgets.reservations import Budgets
 from bot.outcomes.recording import record_job
+from bot.rights.reservations import Budgets
 from bot.service.jobs import Effect
 from bot.storage import conversations, runs, usage
 from bot.storage.conversations import ConversationRow

@@ -18,10 +18,9 @@ from agent.blocks import Approve, Ask, Done, Failed, Step, Usage, View, command_
 from agent.context import TurnContext, UserInput
 from agent.parsing.child import ParserProcess
 from bot.budgets.expected_cost import RequestCosts
-from bot.budgets.reservations import Budgets
 from bot.current import Current
 from bot.journey import artifacts, claims, questions
-from bot.journey.artifacts import Artifacts
+from bot.journey.artifacts import Artifacts, is_silent
 from bot.journey.attachments import Attachments
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claims import ClaimLost
@@ -32,6 +31,7 @@ from bot.journey.null_reply import NullReply
 from bot.journey.outbox import Outbox, files_payload
 from bot.journey.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
 from bot.journey.spelled_reply import open_reply
+from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.titles import enqueue_title
 from bot.journey.transcript import TranscriptRecorder
 from bot.journey.turn_state import RunResult, TurnState
@@ -41,7 +41,8 @@ from bot.notifications.run_pings import make_ping, remember_private_chat
 from bot.outcomes.recording import record_part, record_run
 from bot.rights.permissions import TurnPermissions
 from bot.rights.rates import ToolAndMessageRates
-from bot.schedules.turns import TurnSchedules, is_scheduled, is_silent
+from bot.rights.reservations import Budgets
+from bot.schedules.turns import TurnSchedules
 from bot.service.background import until_stored
 from bot.service.data_dir import conversation_folder
 from bot.service.log import run_var, thread_var
@@ -55,7 +56,6 @@ from bot.storage.request_costs import usage_of_run
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.tasks.runner import CommandTasks
-from bot.tasks.sandboxes import TaskSandboxes
 from bot.tasks.turns import TurnTasks
 from catalogue import _, format_duration, set_language, use_language
 from channels.base import Channel, Reply
@@ -109,7 +109,7 @@ class TurnRunner:
     def make_reply(self, job: ClaimedRun) -> Reply:
         """Return the reply that shows this run and continues what is visible of it already."""
         channel = self._channel(job.thread.channel)
-        if channel is None or is_scheduled(job):  # nobody waits: the result is one new message
+        if channel is None or job.is_unattended:  # nobody waits: the result is one new message
             return NullReply()
         posts = StoredSentMessages(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
         try:
@@ -320,7 +320,11 @@ class TurnRunner:
                 end.transcript.store(execute, work.view, steered, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
-            rows = [] if is_silent(job, work.view, collected) else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
+            rows = (
+                []
+                if is_silent(job.is_unattended, work.view, collected)
+                else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
+            )
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
             remember_private_chat(execute, job)
@@ -336,7 +340,7 @@ class TurnRunner:
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
             return items, used
 
-        if not is_scheduled(job):
+        if not job.is_unattended:
             self._outbox.adopt_reply(job.run, live.reply)
         try:
             items, used = await until_stored("turn", partial(work.account.commit, record))

@@ -14,9 +14,9 @@ from bot.journey.attachments import Attachments
 from bot.journey.claimed_run import RunEnding
 from bot.journey.live_questions import StoredLiveQuestions
 from bot.journey.running_turn import Account, StoredSteering
+from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.transcript import TranscriptRecorder
 from bot.memory.turn import TurnMemory
-from bot.tasks.sandboxes import TaskSandboxes
 from sandbox.select import LazySandbox
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens

@@ -15,7 +15,6 @@ from agent.stored_json import Damaged
 from bot.commands.call import CommandCall
 from bot.journey.outbox import files_payload
 from bot.memory.facts import place_of
-from bot.memory.service import is_enabled
 from bot.rights import deeds
 from bot.service.plain_text import without_formatting
 from bot.service.spool import command_folder
@@ -44,7 +43,7 @@ KIND_NAMES = {
 
 def memory_command(call: CommandCall) -> str:
     """Show or change what the agent remembers of this person, as far as this place may show it."""
-    if not is_enabled(call.current.config):
+    if not call.current.config.has_memory:
         return _("Memory is disabled here. Whoever runs me can enable it in the configuration.")
     word, _space, rest = call.words.lower().partition(" ")
     match word:

@@ -16,14 +16,13 @@ from agent.memory.visibility import Memory, Place
 from agent.memory.words import content_words, own_words
 from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
-from bot.budgets.reservations import Budgets
-from bot.config.schema import Config
 from bot.current import Current
 from bot.journey import claims
 from bot.journey.claimed_run import ClaimedRun
 from bot.memory.facts import NewFact, place_of, statement_of, store_fact
 from bot.memory.turn import TurnMemory
 from bot.outcomes.recording import record_job
+from bot.rights.reservations import Budgets
 from bot.service.jobs import Effect
 from bot.storage import inbox, people, transcripts, usage
 from bot.storage import memory as stored
@@ -73,7 +72,7 @@ class MemoryService:
     @property
     def enabled(self) -> bool:
         """Whether memory is on."""
-        return is_enabled(self._current.config)
+        return self._current.config.has_memory
 
     async def recall(self, job: ClaimedRun, meter: Meter) -> TurnMemory | None:
         """Return the memory of a turn; None where it is off. A fault of the memory does not fail the turn."""
@@ -204,11 +203,6 @@ class MemoryService:
 
         await self._store.run(record)
         return True
-
-
-def is_enabled(config: Config) -> bool:
-    """Return whether memory is on in a configuration; the built-in demo model has none."""
-    return config.memory.enabled and bool(config.models)
 
 
 def _load_reading(execute: Execute, account: str, owner: str) -> Reading | None:

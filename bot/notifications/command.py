@@ -5,8 +5,8 @@ from __future__ import annotations
 from agent.blocks import command_hint
 from bot.commands.call import CommandCall
 from bot.notifications.push import is_bark_server
-from bot.notifications.routing import enqueue_digest, parse_clock_time
 from bot.rights import access
+from bot.service.pings import enqueue_digest, parse_clock_time
 from bot.storage import inbox, people
 from bot.storage.people import PersonRow
 from catalogue import N_, _, join_sentences

@@ -7,9 +7,8 @@ from bot.config.push import PushEvent
 from bot.current import Current
 from bot.journey.artifacts import Artifacts
 from bot.journey.claimed_run import ClaimedRun
-from bot.notifications.routing import Ping, route_ping
 from bot.rights import access
-from bot.schedules.turns import is_scheduled
+from bot.service.pings import Ping, route_ping
 from bot.storage import people
 from bot.storage.database import Execute
 from bot.storage.states import RunState
@@ -36,7 +35,7 @@ def make_ping(
 
     The result of a scheduled run is a new message itself; it is a notification elsewhere only.
     """
-    seconds, scheduled = now - job.started, is_scheduled(job)
+    seconds, scheduled = now - job.started, job.is_unattended
     after = access.notify_after(execute, job.thread.channel, job.requester, current.limits.notify_seconds)
     if state is RunState.STOPPED or after is None or (seconds < after and not scheduled):
         return None

@@ -17,17 +17,18 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agent.messages import Author, Thread
-from bot.budgets.limits import period_bounds
 from bot.current import Current
 from bot.journey.inbox import begins_work
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
+from bot.journey.task_sandboxes import remove_task_folders
 from bot.privacy.command import AGAIN_SECONDS, FORGET_PERSON_JOB, LATELY_JOB, lately_key
 from bot.privacy.overwriting import FREE_PAGES_JOB, FREE_PAGES_SECONDS, OVERWRITE_JOB, OverwriteJobs, overwrite_now
 from bot.privacy.own_data import EXPORT_JOB, ExportJobs
+from bot.rights.budget_limits import period_bounds
 from bot.rights.rates import counted_since
 from bot.service import spool
-from bot.service.data_dir import conversation_folder
+from bot.service.data_dir import LOG_FOLDER, conversation_folder
 from bot.service.jobs import Effect, JobWorker
 from bot.storage import conversations, forgetting, languages, memory, outbox, runs
 from bot.storage import forgotten_accounts as accounts
@@ -37,8 +38,6 @@ from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.migrate import remove_upgrade_backups
 from bot.storage.states import RunState
-from bot.tasks.reports import LOG_FOLDER
-from bot.tasks.sandboxes import remove_task_folders
 from bot.team.offboarding import STOP_WORK_JOB, StopWorkJobs
 from catalogue import N_, _, join_sentences
 from sandbox.base import SandboxFileError, SandboxProvider

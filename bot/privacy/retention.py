@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from bot.current import Current
+from bot.journey.task_sandboxes import remove_task_folders
 from bot.rights.rates import counted_since
 from bot.service.data_dir import conversation_folder
 from bot.service.spool import sweep_spool
@@ -18,7 +19,6 @@ from bot.storage import blanked, follow_ups, forgotten_accounts, retention
 from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import remove_upgrade_backups
-from bot.tasks.sandboxes import remove_task_folders
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agent.messages import Message, Thread
-from bot.budgets.limits import StandingBudgets
 from bot.config.schema import AccessConfig, FollowUpLimits
 from bot.config.team import NOBODY, OPERATOR, OWNER, Right, RoleConfig, TeamConfig
+from bot.rights.budget_limits import StandingBudgets
 from bot.rights.deeds import Deed
 from bot.rights.inherited_roles import DIRECT_WORKSPACES, combine_roles
 from bot.storage import people, person_roles

@@ -11,10 +11,10 @@ from itertools import takewhile
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message
-from bot.budgets.limits import StandingBudgets
 from bot.config.team import Right, RoleConfig
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import may_answer
+from bot.rights.budget_limits import StandingBudgets
 from bot.storage import audit, inbox, languages, outbox
 from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind

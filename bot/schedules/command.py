@@ -12,9 +12,10 @@ from bot.commands.work import busy_answer
 from bot.journey import questions
 from bot.rights import deeds
 from bot.schedules import proposals
-from bot.schedules.firing import enqueue_check, fire, record_change, withdraw_fire
+from bot.schedules.firing import enqueue_check, fire
 from bot.schedules.timing import next_time
 from bot.schedules.words import describe_line, describe_next, format_times
+from bot.service.schedule_changes import record_change, withdraw_fire
 from bot.service.times import TimingError, find_zone, local_time
 from bot.storage import conversations, inbox, languages, people, runs, schedules
 from bot.storage.rows import parse_row_id

@@ -15,13 +15,15 @@ from itertools import islice
 from agent.blocks import command_hint
 from agent.messages import Message, Origin, Quote
 from agent.schedules import MissedRule, ScheduleKind
-from bot.budgets.limits import Limit, record_used_up
 from bot.config.team import Right
 from bot.journey import questions
 from bot.rights.access import AccessPolicy
+from bot.rights.budget_limits import Limit, record_used_up
 from bot.schedules.timing import next_time, times_until
 from bot.schedules.words import format_times
 from bot.service.plain_text import without_formatting
+from bot.service.schedule_changes import MAX_TITLE_CHARS, record_change, short_words, withdraw_fire
+from bot.service.task_rows import add_fire
 from bot.service.times import TimingError, local_time
 from bot.storage import audit, conversations, inbox, languages, outbox, schedules
 from bot.storage.audit import AuditEvent, AuditKind
@@ -29,8 +31,7 @@ from bot.storage.database import Execute
 from bot.storage.jobs import enqueue_job
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
-from bot.tasks.starting import add_fire
-from catalogue import N_, _
+from catalogue import N_
 from channels.shared.texts import shorten
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,6 @@ WATCH_JOB = "watch"
 BATCH = 100  # schedules fired in one transaction
 ON_TIME_SECONDS = 60.0  # a fire that is later was missed
 MAX_MADE_UP = 24  # missed times of a schedule that makes up for all
-MAX_TITLE_CHARS = 60
 NO_ACCESS = N_(
     "⏸ I paused schedule {number} (“{what}”): {name} may no longer write to me here. An operator can give them access;"
     " `{command}` then continues."
@@ -146,12 +146,6 @@ def _say_used_up(execute: Execute, access: AccessPolicy, row: ScheduleRow, limit
     _say(execute, row, words, f"sched:{row.id}:budget:{limit.key.scope}:{limit.key.period}", now)
 
 
-def withdraw_fire(execute: Execute, row: ScheduleRow) -> None:
-    """Withdraw work that was queued and has not begun: the schedule was paused or deleted."""
-    inbox.withdraw_conversation(execute, row.conversation)
-    conversations.refresh_pending(execute, row.conversation)
-
-
 def enqueue_check(execute: Execute, row: ScheduleRow, due: float) -> None:
     """Have a worker look at the watched page."""
     enqueue_job(execute, key=row.watch_job, kind=WATCH_JOB, payload={"schedule": row.id, "due": due})
@@ -183,19 +177,6 @@ def make_message(row: ScheduleRow, due: float, now: float, quotes: tuple[Quote, 
     )
 
 
-def record_change(execute: Execute, row: ScheduleRow, action: str, by: str = "") -> None:
-    """Record in the audit that a schedule was changed, by a person or ("") by the service."""
-    what: dict[str, int | str] = {
-        "schedule": row.id,
-        "action": action,
-        "kind": row.kind,
-        "what": audit.digest(row.what),
-    }
-    subject = audit.person_name(row.channel, row.owner)
-    event = AuditEvent(AuditKind.SCHEDULE_CHANGED, row.place, by, channel=row.channel, subject=subject, what=what)
-    audit.record(execute, event)
-
-
 def pause_and_say(execute: Execute, access: AccessPolicy, row: ScheduleRow, words: str, now: float) -> None:
     """Pause a schedule, and say so where it posts and to the operators."""
     schedules.set_schedule_state(execute, row.id, ScheduleState.PAUSED)
@@ -206,12 +187,6 @@ def pause_and_say(execute: Execute, access: AccessPolicy, row: ScheduleRow, word
     for person in access.reachable_operators(execute, console=False):
         if (chat := person.private_chat) and chat != row.place.without_topic:
             outbox.enqueue_notice(execute, chat, words, key=f"{key}:{person.person}", now=now)
-
-
-def short_words(row: ScheduleRow, sentence: str, **values: object) -> str:
-    """Return a sentence about a schedule."""
-    what = shorten(without_formatting(row.what), MAX_TITLE_CHARS)
-    return _(sentence, number=row.id, what=what, **values)
 
 
 def _say(execute: Execute, row: ScheduleRow, words: str, key: str, now: float) -> None:

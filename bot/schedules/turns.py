@@ -1,15 +1,12 @@
-"""The schedules of a turn: what its tool does for the requester, and how a scheduled run ends."""
+"""The schedules of a turn: what its tool does for the requester."""
 
 from __future__ import annotations
 
 import time
 from functools import partial
 
-from agent.blocks import View
-from agent.messages import Origin
-from agent.schedules import NOTHING_NEW, ScheduleRequest
+from agent.schedules import ScheduleRequest
 from bot.current import Current
-from bot.journey.artifacts import Artifacts
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.exposure import inherit_exposure
 from bot.schedules.proposals import (
@@ -24,17 +21,6 @@ from bot.storage import runs, schedules
 from bot.storage.database import Database, Execute
 from bot.storage.schedules import ScheduleRow
 from catalogue import use_language
-
-
-def is_scheduled(job: ClaimedRun) -> bool:
-    """Return whether a schedule or a background task began this run: nobody waits for it."""
-    return any(message.origin in (Origin.SCHEDULE, Origin.TASK) for message in job.messages)
-
-
-def is_silent(job: ClaimedRun, view: View, collected: Artifacts) -> bool:
-    """Return whether a scheduled run ended with nothing to report: its answer is the marker, and nothing else."""
-    is_done = view.done is not None and view.done.state == "done" and not view.failed
-    return is_scheduled(job) and is_done and not collected.files and view.text.strip() == NOTHING_NEW
 
 
 class TurnSchedules:

@@ -10,9 +10,10 @@ from functools import partial
 from agent.messages import Quote
 from agent.web.addresses import WebError
 from bot.current import Current
-from bot.schedules.firing import begin_run, pause_and_say, short_words
+from bot.schedules.firing import begin_run, pause_and_say
 from bot.schedules.proposals import may_read_page
 from bot.service.jobs import Effect
+from bot.service.schedule_changes import short_words
 from bot.storage import languages, schedules
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob

@@ -16,9 +16,8 @@ from agent.web.fetcher import WebFetcher
 from agent.web.search import make_search
 from agent.web.settings import WebConfig
 from bot.config.schema import Config
-from bot.memory.service import is_enabled
+from bot.service.skill_library import open_library
 from bot.service.tool_names import check_tool_names
-from bot.skills.turns import open_library
 from bot.storage.database import Database
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
@@ -52,7 +51,7 @@ class AgentBuilder:
             self._preview,
             self._skills,
             config.skills.evolution,
-            is_enabled(config),
+            config.has_memory,
             fetcher,
             make_search(config.web.search, config.web.proxy),
             config.schedules.per_person > 0,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+LOG_FOLDER = ".tasks"  # in a workspace: what background commands printed
+
 
 def close_to_others(data_dir: Path) -> None:
     """Close `data_dir` to other users where an earlier version left it open. Raises OSError."""

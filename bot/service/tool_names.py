@@ -19,7 +19,7 @@ from agent.tool_names import (
 )
 from bot.config.schema import Config
 from bot.config.team import RoleConfig
-from bot.skills.turns import skill_folders
+from bot.service.skill_library import skill_folders
 from catalogue import LazyText
 
 

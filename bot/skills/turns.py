@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 from agent.brief import join_parts
 from agent.context import TurnContext
 from agent.messages import Author
 from agent.skills.changes import SkillChange, stage_files
-from agent.skills.git_source import CloneBounds
-from agent.skills.library import SkillFolders, SkillLibrary, TurnSkills
-from agent.web.addresses import AddressGuard
-from bot.config.schema import Config
+from agent.skills.library import TurnSkills
 from bot.current import Current
 from bot.journey.claimed_run import ClaimedRun
 from bot.rights.deeds import CHANGE_SKILLS
@@ -23,25 +19,8 @@ from bot.storage import languages, outbox
 from bot.storage.database import Database, Execute
 from catalogue import N_, _
 from sandbox.disk.file_threads import run_file_work
-from sandbox.network.rules import normalize_host
 
 PROPOSED = N_("I propose the skill `{name}`. An operator decides whether I may use it.")
-
-
-def open_library(config: Config) -> SkillLibrary:
-    """Return the library of this configuration, not read yet."""
-    return SkillLibrary(skill_folders(config), config.data_dir / "skills")
-
-
-def skill_folders(config: Config) -> SkillFolders:
-    """Return where the skills of this configuration are."""
-    return SkillFolders(Path(config.skills.custom), tuple(Path(folder) for folder in config.skills.folders))
-
-
-def clone_bounds(config: Config) -> CloneBounds:
-    """Return what an installation from a git address may reach and fill."""
-    private = tuple(map(normalize_host, config.skills.private_hosts))
-    return CloneBounds(AddressGuard(private=private))
 
 
 async def add_skills(context: TurnContext, current: Current, store: Database, job: ClaimedRun) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from agent.blocks import command_hint
 from bot.config.schema import Config
-from bot.notifications.routing import Ping, route_ping
+from bot.service.data_dir import LOG_FOLDER
+from bot.service.pings import Ping, route_ping
 from bot.storage import audit, languages, outbox, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
@@ -19,7 +20,6 @@ from sandbox.base import WORKSPACE, SandboxFileError
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.safe_files import read_file, size_and_kind
 
-LOG_FOLDER = ".tasks"  # in the workspace
 MAX_TAIL_BYTES, MAX_TAIL_LINES = 1500, 15
 MAX_REASON_CHARS = 300
 FENCE_INSIDE = "ˋˋˋ"  # in place of what would end a block of code

@@ -17,9 +17,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bot.budgets.limits import record_used_up
 from bot.config.team import Right
 from bot.current import Current
+from bot.rights.budget_limits import record_used_up
 from bot.service.background import run_forever, until_stored
 from bot.service.data_dir import conversation_folder
 from bot.storage import languages, outbox, tasks

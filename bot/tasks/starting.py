@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from agent.messages import Message, Origin, Requester
 from agent.permissions.rules import Subject, ToolUse, Verdict
@@ -14,22 +13,17 @@ from bot.journey.exposure import inherit_exposure
 from bot.rights import allowance
 from bot.rights.allowance import Lineage, UsedUp
 from bot.rights.permissions import judge_for_roles
-from bot.service.plain_text import without_formatting
+from bot.service.task_rows import MAX_TITLE_CHARS, new_task, title_of
 from bot.service.times import local_time
 from bot.storage import agents, audit, conversations, inbox, people, runs, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
-from bot.storage.rows import requester_columns
 from bot.storage.states import TaskKind, TaskState
 from bot.storage.tasks import TaskRow
 from catalogue import N_, _, localized
 from channels.shared.texts import shorten
 
-if TYPE_CHECKING:
-    from bot.storage.schedules import ScheduleRow
-
 TakeTool = Callable[[str, str], float | None]
-MAX_TITLE_CHARS = 80
 DISABLED = N_("Background tasks are disabled here. Whoever runs me can enable them in the configuration.")
 TOO_MANY_HERE = N_("At most {limit} background tasks may run in one thread.")
 TOO_MANY = N_("One person may have at most {limit} background tasks at once.")
@@ -80,7 +74,8 @@ def start_command(
     if found := tasks.find_started(execute, key):
         return found.id
     _check_limits(execute, current, who)
-    number = tasks.add_task(execute, _values(who, TaskKind.COMMAND, key, title, command, now))
+    values = new_task(who, TaskKind.COMMAND, key, title, command, now, conversation=who.conversation, begun_in=who.run)
+    number = tasks.add_task(execute, values)
     if follow_up:
         _take_allowance(execute, current, who, number, now)
         tasks.set_follow_up(execute, number, follow_up)
@@ -95,7 +90,8 @@ def start_agent(
     if found := tasks.find_started(execute, key):
         return found.id
     _check_limits(execute, current, who)
-    number = tasks.add_task(execute, _values(who, TaskKind.AGENT, key, title, prompt, now, TaskState.RUN))
+    values = new_task(who, TaskKind.AGENT, key, title, prompt, now, TaskState.RUN, who.conversation, who.run)
+    number = tasks.add_task(execute, values)
     lineage = _take_allowance(execute, current, who, number, now)
     _record_start(execute, who, number, TaskKind.AGENT)
     conversation = f"task:{number}"
@@ -121,14 +117,6 @@ def start_agent(
     tasks.set_message(execute, number, stored, conversation)
     conversations.refresh_pending(execute, conversation)
     return number
-
-
-def add_fire(execute: Execute, row: ScheduleRow, message: Message, stored: int | None, now: float) -> None:
-    """Store the task of a fire: the run that answers this message."""
-    who = TaskPlace(message.author, message.thread, message.private, row.conversation)
-    key = f"fire:{message.key}"
-    values = _values(who, TaskKind.SCHEDULE, key, row.what, str(row.id), now, TaskState.RUN)
-    tasks.add_task(execute, values | {"message": stored})
 
 
 def store_follow_up(execute: Execute, row: TaskRow, text: str, now: float) -> None:
@@ -249,28 +237,6 @@ def _record_call(execute: Execute, row: TaskRow, result: str) -> None:
 
 def _use_of(row: TaskRow) -> ToolUse:
     """Return the call that started a command. The title of a skill's program is the name of the skill."""
-    if row.title == _title_of(row.what):
+    if row.title == title_of(row.what):
         return ToolUse("bash", {"command": row.what}, Subject("command", "shell"), "allow")
     return ToolUse("run_skill", {"name": row.title}, Subject("name", "skill"), "allow")
-
-
-def _title_of(text: str) -> str:
-    return shorten(without_formatting(text), MAX_TITLE_CHARS) or "-"
-
-
-def _values(
-    who: TaskPlace, kind: TaskKind, key: str, title: str, what: str, now: float, state: TaskState = TaskState.QUEUED
-) -> dict[str, Any]:
-    """Return the columns of a new task."""
-    return {
-        "key": key,
-        "kind": kind,
-        "state": state,
-        **requester_columns(who, "person"),
-        "conversation": who.conversation,
-        "title": _title_of(title),
-        "what": what,
-        "follow_up": "",
-        "created": now,
-        "begun_in": who.run,
-    }

@@ -16,8 +16,8 @@ from agent.messages import Author, Thread
 from bot.config.schema import Config
 from bot.journey.questions import close_open_questions
 from bot.rights.known_people import is_possible_id
-from bot.schedules.firing import record_change, short_words, withdraw_fire
 from bot.service.jobs import Effect
+from bot.service.schedule_changes import record_change, short_words, withdraw_fire
 from bot.storage import audit, languages, offboarding, outbox, people, schedules
 from bot.storage.audit import COMMAND_LINE, AuditEvent, AuditKind
 from bot.storage.database import Execute

@@ -20,11 +20,11 @@ from agent.models.prices import price_call
 from agent.models.settings import ModelPrice, ModelSettings
 from agent.sections import VoiceConfig
 from agent.spending import ModelCall, PlannedCall, Refusal
-from bot.budgets.limits import limits_of, period_bounds
-from bot.budgets.reservations import BudgetReservation, Budgets
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig, Money, TokenCount
 from bot.current import Current
+from bot.rights.budget_limits import limits_of, period_bounds
+from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import usage
 from bot.storage.budgets import release_stale_holds
 from bot.storage.database import Database

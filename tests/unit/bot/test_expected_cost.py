@@ -14,9 +14,9 @@ from agent.messages import Author, Message, Origin, Thread
 from agent.models.settings import ModelPrice, ModelSettings
 from agent.spending import ModelCall
 from bot.budgets.expected_cost import RequestCosts, round_up
-from bot.budgets.reservations import Budgets
 from bot.config.schema import Config
 from bot.current import Current
+from bot.rights.reservations import Budgets
 from bot.storage import runs, usage
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database

@@ -18,11 +18,11 @@ from agent.memory.ranking import rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, may_see
 from agent.messages import Author, Message, Origin
 from agent.models.settings import ModelSettings
-from bot.budgets.reservations import Budgets
 from bot.config.schema import Config, MemoryConfig
 from bot.current import Current
 from bot.memory.facts import NewFact, store_fact
 from bot.memory.service import MEMORY_JOB, MemoryService
+from bot.rights.reservations import Budgets
 from bot.service.jobs import JobWorker
 from bot.storage import inbox, people, runs
 from bot.storage import memory as stored

@@ -20,10 +20,10 @@ from agent.messages import Author
 from agent.models.settings import ModelSettings
 from agent.sections import EmbeddingsConfig
 from agent.setting import Secret
-from bot.budgets.reservations import Budgets
 from bot.config.schema import Config, MemoryConfig
 from bot.current import Current
 from bot.memory.service import EMBED_JOB, MemoryService
+from bot.rights.reservations import Budgets
 from bot.storage import memory as stored
 from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob

@@ -18,8 +18,10 @@ from agent.setting import Secret
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
 from bot.current import Current
+from bot.journey.redirects import redirect_answer
+from bot.notifications.digests import DigestJobs
 from bot.notifications.push import PushFailed, PushJobs
-from bot.notifications.routing import DigestJobs, Ping, held_until, redirect_answer, route_ping
+from bot.service.pings import Ping, held_until, route_ping
 from bot.storage import jobs, outbox, people
 from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob

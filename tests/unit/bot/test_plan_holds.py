@@ -11,8 +11,8 @@ import pytest
 
 from agent.messages import Author, Message, Origin
 from agent.spending import Refusal
-from bot.budgets.reservations import BudgetReservation, Budgets
 from bot.config.spending import BudgetConfig, Money, TokenCount
+from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import runs
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database

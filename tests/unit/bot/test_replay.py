@@ -17,6 +17,7 @@ from agent.models.settings import ModelSettings
 from agent.permissions.rules import Grant, RuleText, Subject, ToolUse, Verdict, judge, parse_rules
 from agent.sections import PermissionConfig
 from agent.spending import ModelCall
+from bot.admin.replay import PRICE, RATE, REFUSED, ROLE, Replay
 from bot.config.loader import ConfigError
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.spending import BudgetConfig, Money, RateLimitConfig, TokenCount
@@ -28,7 +29,6 @@ from bot.storage.forgetting import PersonKey
 from bot.storage.migrate import migrate_database
 from bot.storage.retention import delete_finished
 from bot.storage.usage import Payer, PricedCall
-from bot.team.replay import PRICE, RATE, REFUSED, ROLE, Replay
 from tests.support.rehearsed_database import RehearsedDatabase
 
 THREAD = Thread("slack", "T1", "C1", "7")

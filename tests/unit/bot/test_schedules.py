@@ -18,7 +18,6 @@ import pytest
 from agent.messages import Author, Kind, Message, Origin, Requester, Thread
 from agent.schedules import ScheduleRequest, Timing
 from agent.spending import ModelCall
-from bot.budgets.limits import StandingBudgets
 from bot.commands.registry import COMMANDS
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
 from bot.config.spending import BudgetConfig, TokenCount
@@ -28,6 +27,7 @@ from bot.journey import claims
 from bot.journey.claimed_run import RunEnding
 from bot.rights import allowance
 from bot.rights.access import AccessPolicy
+from bot.rights.budget_limits import StandingBudgets
 from bot.schedules import proposals
 from bot.schedules.command import begins_work
 from bot.schedules.firing import MAX_MADE_UP, fire_due, pause_and_say

@@ -14,12 +14,12 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.models.settings import ModelPrice, ModelSettings
 from agent.spending import ModelCall, PlannedCall
 from bot.budgets.command import CHART_NAME, ChartJobs
-from bot.budgets.reservations import BudgetReservation, Budgets
 from bot.commands.call import CommandService
 from bot.commands.runner import CommandRunner
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.spending import BudgetConfig, Money
 from bot.current import Current
+from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import budgets as stored
 from bot.storage import inbox, jobs, outbox, usage
 from bot.storage.database import Database, Execute

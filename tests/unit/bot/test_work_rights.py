@@ -12,7 +12,6 @@ import pytest
 from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.spending import ModelCall
-from bot.budgets.limits import StandingBudgets
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
@@ -20,6 +19,7 @@ from bot.journey import claims
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.inbox import Inbox, longest_wait
 from bot.rights.access import AccessPolicy
+from bot.rights.budget_limits import StandingBudgets
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.budgets.limits import Limit
+from bot.rights.budget_limits import Limit
 from bot.storage import budgets as stored
 from bot.storage import plan_holds
 from bot.storage.database import Execute

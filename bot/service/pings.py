@@ -6,27 +6,21 @@ a digest hold notifications back, and deliver them together. Everything happens 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from datetime import time as clock_time
-from itertools import groupby
 
-from agent.messages import Author, Thread
+from agent.messages import Thread
 from bot.config.push import PushEvent
 from bot.config.schema import Config
-from bot.current import Current
 from bot.service.times import find_zone
-from bot.storage import held_pings, languages, outbox, people
-from bot.storage.database import Database, Execute
+from bot.storage import held_pings, outbox, people
+from bot.storage.database import Execute
 from bot.storage.held_pings import HeldPing
-from bot.storage.jobs import BackgroundJob, enqueue_job
+from bot.storage.jobs import enqueue_job
 from bot.storage.people import PersonRow
-from catalogue import N_, _, ngettext
 
 PUSH_JOB, DIGEST_JOB = "push", "digest"
-GONE = N_("I can't post any more where you asked me, so here is my answer:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +51,7 @@ def route_ping(execute: Execute, config: Config, ping: Ping, now: float) -> bool
     for target in config.push.targets:
         if ping.event in target.events and (not target.people or ping.person_key in target.people):
             text = ping.text if ping.person_key in target.people else ping.without_words or ping.text
-            _enqueue_push(execute, replace(ping, text=text), {"target": target.name})
+            enqueue_push(execute, replace(ping, text=text), {"target": target.name})
     known = people.find_person(execute, ping.thread.channel, ping.person)
     if known is None:
         return True
@@ -69,7 +63,7 @@ def route_ping(execute: Execute, config: Config, ping: Ping, now: float) -> bool
         return False
     match known.notify_where:
         case "push" if known.push_url:
-            _enqueue_push(execute, ping, {"channel": known.channel, "person": known.person})
+            enqueue_push(execute, ping, {"channel": known.channel, "person": known.person})
             return False
         case "dm" if (chat := known.private_chat) and chat != ping.thread.without_topic:
             outbox.enqueue_notice(execute, chat, ping.text, key=f"dm:{ping.key}", now=now)
@@ -108,58 +102,8 @@ def enqueue_digest(execute: Execute, person: PersonRow, due: float) -> None:
     enqueue_job(execute, key=key, kind=DIGEST_JOB, payload=payload, due=due)
 
 
-def _enqueue_push(execute: Execute, ping: Ping, to: dict[str, str]) -> None:
+def enqueue_push(execute: Execute, ping: Ping, to: dict[str, str]) -> None:
+    """Have a notification pushed to a target, or to the device of a person."""
     key = f"{PUSH_JOB}:{ping.key}:{to.get('target', '')}"
     payload = {**to, "key": ping.key, "text": ping.text, "event": ping.event, "thread": str(ping.thread)}
     enqueue_job(execute, key=key, kind=PUSH_JOB, payload={**payload, "who": ping.person}, keep=True)
-
-
-class DigestJobs:
-    """Deliver the notifications that were held back."""
-
-    def __init__(self, store: Database, current: Current) -> None:
-        self._store = store
-        self._current = current
-
-    async def run(self, job: BackgroundJob) -> Callable[[Execute], object]:
-        """Return what delivers them together, where the person wants them now."""
-        channel, person = job.arguments["channel"], job.arguments["person"]
-
-        def deliver(execute: Execute) -> None:
-            known = people.find_person(execute, channel, person)
-            if known is None:
-                return
-            now = time.time()
-            until = held_until(known, self._current.config.time_zone, now) if known.quiet else now
-            if until > now and not known.digest:  # the quiet hours were changed meanwhile
-                enqueue_digest(execute, known, until)
-                return
-            pings = held_pings.take_held(execute, channel, person)
-            for thread, group in groupby(sorted(pings, key=lambda ping: ping.thread), key=lambda ping: ping.thread):
-                self._deliver(execute, known, thread, [*group], now)
-
-        return deliver
-
-    def _deliver(self, execute: Execute, known: PersonRow, thread: str, pings: list[HeldPing], now: float) -> None:
-        place = Thread.parse(thread)
-        with languages.speak_to(execute, place, Author(known.person, known.name)):
-            heading = ngettext("{n} notification:", "{n} notifications:", len(pings))
-        text = pings[0].text if len(pings) == 1 else "\n".join([heading, *(f"- {ping.text}" for ping in pings)])
-        ping = Ping(known.person, place, text, f"held:{pings[0].key}", "done")
-        if known.notify_where == "push" and known.push_url:
-            _enqueue_push(execute, ping, {"channel": known.channel, "person": known.person})
-            return
-        to = (known.private_chat if known.notify_where == "dm" else None) or place
-        outbox.enqueue_notice(execute, to, text, key=ping.key, now=now, mention=known.person)
-
-
-def redirect_answer(execute: Execute, person: str, thread: Thread, text: str, key: str, now: float) -> bool:
-    """Send what cannot be posted in its thread, which is gone, to the private chat of its reader, if that is known."""
-    known = people.find_person(execute, thread.channel, person) if person else None
-    home = known.private_chat if known else None
-    if known is None or home in (None, thread) or not text:
-        return False
-    with languages.speak_to(execute, thread, Author(known.person, known.name)):
-        words = f"{_(GONE)}\n\n{text}"
-    outbox.enqueue_notice(execute, home, words, key=key, now=now)
-    return True

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 from agent.messages import Thread
 from agent.spending import LEAD, PlannedCall
-from bot.budgets.texts import refusal_of
 from bot.config.spending import BudgetConfig
+from bot.rights.budget_texts import refusal_of
 from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.budgets import CounterKey, read_counter

@@ -14,11 +14,11 @@ from zoneinfo import ZoneInfo
 from agent.messages import Thread
 from agent.permissions.rules import GRANTED, Judgement, grant_for
 from agent.spending import PlannedCall
-from bot.budgets.limits import Limit, limits_of, period_bounds
 from bot.config.schema import Config
 from bot.config.team import Right, RoleConfig
 from bot.current import Current
 from bot.rights.approvals import find_approval_rule
+from bot.rights.budget_limits import Limit, limits_of, period_bounds
 from bot.rights.permissions import is_in_force, judge_for_roles
 from bot.rights.rates import ToolAndMessageRates
 from bot.storage import grants

@@ -19,12 +19,12 @@ from agent.context import Meter
 from agent.models.prices import REPORTED_PRICE, Priced, load_prices, price_call
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.spending import EMBEDDING, EXTERNAL, LEAD, VOICE, ModelCall, PlannedCall, Refusal
-from bot.budgets.limits import STANDING_SCOPES, Limit, limits_of, record_used_up
-from bot.budgets.plan_holds import ReservedForPlan, Rest, is_reserved, left_for_plan, own_hold, set_plan_hold
-from bot.budgets.texts import refusal_of, reserved_for_plan, unknown_price, warning_of
 from bot.config.spending import BudgetConfig
 from bot.config.team import RoleConfig
 from bot.current import Current
+from bot.rights.budget_limits import STANDING_SCOPES, Limit, limits_of, record_used_up
+from bot.rights.budget_texts import refusal_of, reserved_for_plan, unknown_price, warning_of
+from bot.rights.plan_holds import ReservedForPlan, Rest, is_reserved, left_for_plan, own_hold, set_plan_hold
 from bot.service.background import until_stored
 from bot.storage import audit, plan_holds, usage
 from bot.storage import budgets as stored

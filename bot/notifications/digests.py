@@ -1,0 +1,56 @@
+"""Deliver together what quiet hours and a digest held back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import groupby
+
+from agent.messages import Author, Thread
+from bot.current import Current
+from bot.service.pings import Ping, enqueue_digest, enqueue_push, held_until
+from bot.storage import held_pings, languages, outbox, people
+from bot.storage.database import Database, Execute
+from bot.storage.held_pings import HeldPing
+from bot.storage.jobs import BackgroundJob
+from bot.storage.people import PersonRow
+from catalogue import ngettext
+
+
+class DigestJobs:
+    """Deliver the notifications that were held back."""
+
+    def __init__(self, store: Database, current: Current) -> None:
+        self._store = store
+        self._current = current
+
+    async def run(self, job: BackgroundJob) -> Callable[[Execute], object]:
+        """Return what delivers them together, where the person wants them now."""
+        channel, person = job.arguments["channel"], job.arguments["person"]
+
+        def deliver(execute: Execute) -> None:
+            known = people.find_person(execute, channel, person)
+            if known is None:
+                return
+            now = time.time()
+            until = held_until(known, self._current.config.time_zone, now) if known.quiet else now
+            if until > now and not known.digest:  # the quiet hours were changed meanwhile
+                enqueue_digest(execute, known, until)
+                return
+            pings = held_pings.take_held(execute, channel, person)
+            for thread, group in groupby(sorted(pings, key=lambda ping: ping.thread), key=lambda ping: ping.thread):
+                self._deliver(execute, known, thread, [*group], now)
+
+        return deliver
+
+    def _deliver(self, execute: Execute, known: PersonRow, thread: str, pings: list[HeldPing], now: float) -> None:
+        place = Thread.parse(thread)
+        with languages.speak_to(execute, place, Author(known.person, known.name)):
+            heading = ngettext("{n} notification:", "{n} notifications:", len(pings))
+        text = pings[0].text if len(pings) == 1 else "\n".join([heading, *(f"- {ping.text}" for ping in pings)])
+        ping = Ping(known.person, place, text, f"held:{pings[0].key}", "done")
+        if known.notify_where == "push" and known.push_url:
+            enqueue_push(execute, ping, {"channel": known.channel, "person": known.person})
+            return
+        to = (known.private_chat if known.notify_where == "dm" else None) or place
+        outbox.enqueue_notice(execute, to, text, key=ping.key, now=now, mention=known.person)

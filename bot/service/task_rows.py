@@ -1,0 +1,55 @@
+"""The rows of background tasks: every one that starts is stored here, that of a schedule's fire, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.messages import Message, Requester
+from bot.service.plain_text import without_formatting
+from bot.storage import tasks
+from bot.storage.database import Execute
+from bot.storage.rows import requester_columns
+from bot.storage.schedules import ScheduleRow
+from bot.storage.states import TaskKind, TaskState
+from channels.shared.texts import shorten
+
+MAX_TITLE_CHARS = 80
+
+
+def add_fire(execute: Execute, row: ScheduleRow, message: Message, stored: int | None, now: float) -> None:
+    """Store the task of a fire: the run that answers this message."""
+    who = Requester(message.author, message.thread, message.private)
+    key = f"fire:{message.key}"
+    values = new_task(who, TaskKind.SCHEDULE, key, row.what, str(row.id), now, TaskState.RUN, row.conversation)
+    tasks.add_task(execute, values | {"message": stored})
+
+
+def title_of(text: str) -> str:
+    """Return a text as the title of a task."""
+    return shorten(without_formatting(text), MAX_TITLE_CHARS) or "-"
+
+
+def new_task(
+    who: Requester,
+    kind: TaskKind,
+    key: str,
+    title: str,
+    what: str,
+    now: float,
+    state: TaskState = TaskState.QUEUED,
+    conversation: str = "",
+    begun_in: int | None = None,
+) -> dict[str, Any]:
+    """Return the columns of a new task."""
+    return {
+        "key": key,
+        "kind": kind,
+        "state": state,
+        **requester_columns(who, "person"),
+        "conversation": conversation,
+        "title": title_of(title),
+        "what": what,
+        "follow_up": "",
+        "created": now,
+        "begun_in": begun_in,
+    }

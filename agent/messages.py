@@ -96,6 +96,7 @@ class Kind(StrEnum):
     CHAT = "chat"  # text and files for the agent
     COMMAND = "command"  # such as /stop or !help: text is the command without its prefix
     CLICK = "click"  # a button of an Ask: target = Ask.id, text = the chosen option
+    PRESS = "press"  # a click that the bot itself answers, as the inbox keeps it: text = the number of the option
     EDIT = "edit"  # text = the new text of the message `target`
     DELETE = "delete"  # the message `target` was deleted
     MOVED = "moved"  # text = the new id of the chat

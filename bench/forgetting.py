@@ -22,8 +22,6 @@ import uvloop
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import Config
 from bot.current import Current
-from bot.journey.outbox import Outbox
-from bot.journey.scheduler import Scheduler
 from bot.privacy.forgetting import ConversationCleaner, ForgetJobs
 from bot.storage import conversations
 from bot.storage.database import Database, Execute
@@ -119,8 +117,7 @@ async def run(folder: Path, gigabytes: float) -> None:
 
     async with Database(path) as store:
         cleaner = ConversationCleaner(folder, FilesOnlyProvider(folder / "skills"), folders, forget_checkpoint)
-        outbox = Outbox(store, lambda _: None, current)
-        jobs = ForgetJobs((store,), current, cleaner, Scheduler(store, current), outbox, lambda _: None)
+        jobs = ForgetJobs((store,), current, cleaner, lambda _run, _by: None, lambda _command: False)
         given = b'{"channel":"telegram","person":"%s","chats":[],"tell":"","by":""}' % PERSON.encode()
         left = "SELECT count(*) AS n FROM inbox WHERE author=:author"
         who = {"author": f"telegram:{PERSON}"}

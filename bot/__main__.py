@@ -354,8 +354,8 @@ def _has_terminal() -> bool:
 
 async def _render_banner(config: Config) -> str:
     """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
-    from bot.app import folders, sandbox_settings
     from bot.current import Current
+    from bot.service.sandbox_setup import folders, sandbox_settings
     from sandbox.select import SANDBOX, select_provider
 
     provider, sandbox, _why = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))

@@ -10,49 +10,41 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Message
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
-from bot.budgets.command import CHART_JOB, ChartJobs
 from bot.commands.call import CommandService
-from bot.commands.registry import listed_commands
+from bot.commands.reception import FeatureReception
 from bot.commands.reload import enqueue_outcome
 from bot.commands.runner import CommandRunner
 from bot.config.schema import Config
 from bot.config.source import ConfigSource
 from bot.console.host import ServiceConsoleHost
 from bot.current import Current
+from bot.feature import Service
+from bot.features import FEATURES, gather_commands, gather_meetings, gather_presses
 from bot.journey import claims
 from bot.journey.inbox import Inbox, extend_bundle_wait
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
 from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.journey.turn_runner import TurnRunner
-from bot.memory.service import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
-from bot.notifications.digests import DigestJobs
-from bot.notifications.push import PushJobs
-from bot.privacy.forgetting import ConversationCleaner, register_privacy_jobs
-from bot.privacy.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.reload import ConfigReloader, ReloadOutcome
 from bot.rights.rates import ToolAndMessageRates
-from bot.schedules.clock import ScheduleClock
-from bot.schedules.firing import WATCH_JOB
-from bot.schedules.watches import WatchJobs
+from bot.rights.reservations import Budgets
 from bot.service.agent_builder import AgentBuilder
 from bot.service.agent_loading import freeze_heap, import_agent
-from bot.service.audit_upkeep import AUDIT_JOB, keep_audit, record_config
+from bot.service.audit_upkeep import record_config
 from bot.service.background import run_forever
 from bot.service.channel_supervisor import ChannelSupervisor, Connect
 from bot.service.jobs import JobWorker
 from bot.service.loop_watch import LoopWatch
-from bot.service.pings import DIGEST_JOB, PUSH_JOB
-from bot.service.skill_library import clone_bounds, open_library
+from bot.service.sandbox_setup import folders, sandbox_settings
+from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
-from bot.skills.jobs import SKILL_JOB, SkillJobs
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
@@ -60,21 +52,15 @@ from bot.storage.languages import read_chosen
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.plan_holds import restore_holds
 from bot.storage.watermarks import StoredCatchUp
-from bot.tasks.reports import report_lost
-from bot.tasks.runner import TAIL_JOB, CommandTasks
-from bot.team.departures import DAY_SECONDS, DEPARTURES_JOB, DepartureJobs
 from catalogue import configure_language
 from channels import console
 from channels.base import Channel
 from channels.console.view import Look
 from channels.shared.texts import use_chosen_languages
 from sandbox.base import SandboxProvider
-from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.quota import QuotaProvider
-from sandbox.docker.spec import DockerSettings
 from sandbox.network.preview import PreviewServer
 from sandbox.select import select_provider
-from sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from agent.context import MakePreviewLink
@@ -96,6 +82,7 @@ class App:
         self._source = source
         self._current = Current(config, self._skills)
         self._rates = ToolAndMessageRates(self._current)
+        self._commands = gather_commands(self._current)
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
         self._folders = folders(config)
@@ -103,19 +90,16 @@ class App:
         self._supervisor = ChannelSupervisor(
             {**connects, "console": lambda: self._connect_console(connects.get("console"))},
             self._drain_console,
-            lambda: listed_commands(self._skills.current.usable(self._current.config.skills.allow)),
+            self._commands.listed,
         )
         self._store: Database
         self._checkpoints: Database
         self._outbox: Outbox
         self._scheduler: Scheduler
-        self._commands: CommandRunner
         self._jobs: JobWorker
         self._status: ServiceStatus
-        self._schedules: ScheduleClock
         self._host: ServiceConsoleHost
         self._reloader: ConfigReloader
-        self._background: CommandTasks
 
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of the console. Returns the exit code.
@@ -141,8 +125,6 @@ class App:
             self._outbox = Outbox(store, channels.get, self._current)
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
-            self._schedules = ScheduleClock(store, self._current)
-            self._background = CommandTasks(store, self._current, config.data_dir, self._scheduler.stop_run)
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
             self._reloader = ConfigReloader(store, self._current, self._source, self._answer_reload)
             service = CommandService(
@@ -151,12 +133,15 @@ class App:
                 self._status.health,
                 self._scheduler.stop_run,
                 channels.get,
+                self._commands,
                 lambda: [line for line, _ in self._status.describe_channels().values()],
-                self._background.stop,
                 self._rates.take_once,
                 self._reloader.request,
             )
-            self._commands = CommandRunner(store, service)
+            presses = gather_presses(self._current)
+            runner = CommandRunner(store, service, presses)
+            meet = gather_meetings(self._current, lambda: "console" in channels)
+            reception = FeatureReception(self._commands, presses, meet)
             table = operations.Operations(
                 store, config.data_dir, self._folders, lambda: self._skills.folders.custom
             ).table()
@@ -165,12 +150,13 @@ class App:
                 operations.serve_control_socket(config.data_dir, {**table, **more}, self._attach_console)
             )
             try:
-                await self._run_tasks(Inbox(store, self._current, self._scheduler, lambda: "console" in channels))
+                inbox = Inbox(store, self._current, self._scheduler, reception)
+                await self._run_tasks(inbox, runner)
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
         return 0
 
-    async def _run_tasks(self, inbox: Inbox) -> None:
+    async def _run_tasks(self, inbox: Inbox, runner: CommandRunner) -> None:
         data_dir = self.config.data_dir
         databases = {data_dir / "fawn.db": self._store, data_dir / "checkpoints.db": self._checkpoints}
         past = StoredCatchUp(self._store, self.config.catch_up.hours, self.config.catch_up.messages)
@@ -178,7 +164,7 @@ class App:
             tasks = [
                 group.create_task(self._supervisor.serve(inbox.receive, past), name="channels"),
                 group.create_task(self._outbox.serve(), name="outbox"),
-                group.create_task(self._commands.serve(), name="commands"),
+                group.create_task(runner.serve(), name="commands"),
                 group.create_task(self._run_turns(), name="turns"),
                 group.create_task(self._reloader.serve(), name="reload"),
                 group.create_task(set_aside(databases), name="reserve"),
@@ -283,48 +269,35 @@ class App:
             freeze_heap()
             log.info("app.ready models=%s", ",".join(self._current.models))
             store, jobs, channel = self._store, self._jobs, self._supervisor.channels.get
-            folders, outbox, current, tasks = self._folders, self._outbox, self._current, self._background
-            turns = TurnRunner(
-                *(store, current, provider, folders, outbox, channel),
-                *(config.data_dir, tasks, self._rates, builder.parser),
+            folders, outbox, current, budgets = (
+                self._folders,
+                self._outbox,
+                self._current,
+                Budgets(store, self._current),
             )
-            self._register_jobs(turns)
-            cleaner = ConversationCleaner(config.data_dir, provider, folders, self._forget)
-            parts = (self._scheduler, outbox, tasks.stop)
-            register_privacy_jobs(jobs, (store, self._checkpoints), current, cleaner, *parts)
+            service = Service(
+                *(store, self._checkpoints, current, budgets, self._commands),
+                *(provider, folders, channel, self._scheduler.stop_run),
+            )
+            parts = [feature.start(service) for feature in FEATURES]
+            turns = TurnRunner(
+                *(store, current, provider, folders, outbox, channel, config.data_dir, budgets),
+                *(self._rates, builder.parser, [part.turn for part in parts if part.turn]),
+            )
+            jobs.register(TITLE_JOB, partial(make_title, budgets))
+            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
+            for part in parts:
+                jobs.register_kinds(part.jobs)
             self._status.is_ready = True
             self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scheduler.serve(turns), name="scheduler")
                 group.create_task(jobs.serve(), name="jobs")
-                group.create_task(self._schedules.serve(), name="schedules")
-                group.create_task(self._background.serve(provider), name="tasks")
+                for name, loop in ((name, loop) for part in parts for name, loop in part.loops.items()):
+                    group.create_task(loop(), name=name)
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 reap = partial(_reap_sandboxes, provider, self._current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
-
-    def _register_jobs(self, turns: TurnRunner) -> None:
-        store, jobs = self._store, self._jobs
-        channel, current = self._supervisor.channels.get, self._current
-        retention = Retention(store, current, self._folders, self._forget)
-        memory = MemoryService(store, current, turns.budgets)
-        jobs.register(SKILL_JOB, SkillJobs(store, self._skills, lambda: clone_bounds(current.config), channel).run)
-        jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
-        jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
-        jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
-        jobs.register(DEPARTURES_JOB, DepartureJobs(store, current, channel).check, DAY_SECONDS)
-        jobs.register(AUDIT_JOB, partial(keep_audit, store, current), ROUND_SECONDS)
-        jobs.register(MEMORY_JOB, memory.extract)
-        jobs.register(FORGET_JOB, memory.forget_unused, FORGET_SECONDS)
-        jobs.register(EMBED_JOB, memory.embed_facts, EMBED_SECONDS)
-        jobs.register(PUSH_JOB, PushJobs(store, current).send)
-        jobs.register(DIGEST_JOB, DigestJobs(store, current).run)
-        jobs.register(CHART_JOB, ChartJobs(store, current).draw)
-        jobs.register(TAIL_JOB, self._background.answer_tail)
-        jobs.register(WATCH_JOB, WatchJobs(store, current).check)
-
-    async def _forget(self, conversation: str) -> None:
-        await self._current.agent.forget(conversation)
 
     async def _start_preview(self, stack: AsyncExitStack) -> MakePreviewLink | None:
         """Serve links to servers in sandboxes, if previews are enabled."""
@@ -351,7 +324,9 @@ def _release_previous_process(execute: Execute, config: Config) -> None:
     record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
     claims.release_stale_claims(execute)
     restore_holds(execute)
-    report_lost(execute, config, time.time())
+    for feature in FEATURES:
+        if feature.recover:
+            feature.recover(execute, config, time.time())
     extend_bundle_wait(execute, time.time())
 
 
@@ -359,26 +334,6 @@ async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:
     await asyncio.sleep(REAP_INTERVAL_SECONDS)
     if keys := await provider.reap(current.config.sandbox.idle_minutes * 60):
         log.info("sandbox.reaped count=%d", len(keys))
-
-
-def folders(config: Config) -> ConversationFolders:
-    """Return the manager of the conversations' folders."""
-    return ConversationFolders(config.data_dir / "threads", config.sandbox.disk_mb)
-
-
-def sandbox_settings(config: Config) -> DockerSettings:
-    """Return the settings of the sandbox providers."""
-    sandbox = config.sandbox
-    names = {each.name for each in fields(SandboxSettings)} - {"skills"}
-    same: dict[str, Any] = {name: getattr(sandbox, name) for name in names}
-    return DockerSettings(
-        **same,
-        skills=config.data_dir / "skills" / "view",
-        state=config.data_dir / "sandbox",
-        image=sandbox.image,
-        host=sandbox.docker_host,
-        runtime=sandbox.runtime,
-    )
 
 
 def _single_error(group: ExceptionGroup[Exception]) -> Exception:

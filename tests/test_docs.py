@@ -13,10 +13,11 @@ from agent.sections import AgentSettings
 from agent.tools import make_tools
 from agent.web.fetcher import WebFetcher
 from bot.__main__ import command_line_parser
-from bot.commands.registry import COMMANDS, REGISTRY
 from bot.config.loader import channel_modules, environment_names, load_config
 from bot.config.reference import settings_page, settings_table
+from bot.features import gather_commands
 from bot.service.version import VERSION
+from tests.support.current_config import current_of
 from tests.support.decision_index import INDEX, decision_index
 
 ROOT = Path(__file__).parents[1]
@@ -67,9 +68,9 @@ def test_every_setting_has_a_help_text() -> None:
 
 def test_the_readme_lists_every_chat_command_and_no_page_an_unknown_one() -> None:
     named = {name for page_ in PAGES for name in re.findall(r"`[/!]([a-z]+)[` ]", page_.read_text("utf-8"))}
-    assert named - NOT_OURS <= REGISTRY.keys()
+    assert named - NOT_OURS <= gather_commands(current_of()).known.keys()
     readme = set(re.findall(r"`/([a-z]+)[` ]", text("README.md")))
-    assert readme >= {command.name for command in COMMANDS}
+    assert readme >= {command.name for command in gather_commands(current_of()).ranked()}
 
 
 def test_the_docs_list_every_program_command_and_no_unknown_one() -> None:

@@ -31,7 +31,6 @@ from bot.admin.service_checks import (
     check_search,
     check_voice,
 )
-from bot.app import folders, sandbox_settings
 from bot.config.library_switches import SWITCHES
 from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
@@ -39,6 +38,7 @@ from bot.rights.access import LOCAL_CHANNEL
 from bot.service.agent_builder import try_agent
 from bot.service.log import Redactor
 from bot.service.model_discovery import name_models
+from bot.service.sandbox_setup import folders, sandbox_settings
 from catalogue import N_, _, join_sentences, list_items, localized
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable

@@ -24,11 +24,11 @@ from agent.web.addresses import AddressGuard, WebError
 from agent.web.search import make_provider
 from agent.web.settings import SearchSettings
 from bot.admin.local_checks import Finding
-from bot.app import folders, sandbox_settings
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
 from bot.notifications.push import PushFailed, PushRefused, probe_target
 from bot.rights.budget_texts import unknown_price
+from bot.service.sandbox_setup import folders, sandbox_settings
 from catalogue import N_, _, list_items, localized
 from sandbox.base import Sandbox, SandboxError
 from sandbox.select import select_provider

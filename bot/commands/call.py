@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from agent.blocks import command_hint
 from agent.messages import Message, Thread
@@ -28,8 +29,8 @@ class CommandService:
     health: Callable[[], Health]
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     channel: Callable[[str], Channel | None]
+    commands: CommandTable
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
-    stop_task: Callable[[int], None] = lambda _number: None
     take_tool: Callable[[str, str], float | None] = lambda _tool, _key: None  # counts a call, see `take_once`
     reload: Callable[[Message], None] = lambda message: None  # reads the configuration again for a command
 
@@ -95,11 +96,25 @@ class CommandCall:
         audit.record(self.execute, AuditEvent(kind, self.thread, self.message.author.id, what=what))
 
 
+class CommandTable(Protocol):
+    """All commands of the service. `known` are those that always exist, by name."""
+
+    @property
+    def known(self) -> Mapping[str, Command]:
+        """Name → command."""
+
+    def find(self, name: str) -> Command | None:
+        """Return the command of this name."""
+
+    def ranked(self) -> Sequence[Command]:
+        """Return the commands that always exist, in the order of `/help`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command. `run` returns the answer (Markdown), "" for none; `words` names what may follow the command, `deed`
     what every use of it is. `begins_work` says whether the agent works on such words: it counts as a message for the
-    rate limits.
+    rate limits. `rank` is its place in `/help`.
     """
 
     name: str
@@ -108,6 +123,7 @@ class Command:
     words: str = ""
     deed: Deed = deeds.SHOW
     begins_work: Callable[[str], bool] = lambda _words: False
+    rank: int = 500
 
     def answer(self, call: CommandCall) -> str:
         """Run the command, if the person has the right."""

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agent.blocks import command_hint
-from agent.messages import Message
+from agent.messages import Kind, Message
 from agent.stored_json import Damaged
 from bot.commands.call import CommandCall, CommandService
-from bot.commands.registry import REGISTRY
+from bot.commands.presses import PressTable
 from bot.journey import claims
 from bot.rights.work_rights import NOT_ALLOWED, record_refusal
 from bot.service.background import run_forever
-from bot.skills.commands import request_skill
 from bot.storage import audit, inbox, languages, outbox
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
@@ -31,11 +30,12 @@ BATCH = 20  # commands read at once
 
 
 class CommandRunner:
-    """Answers the commands in the inbox."""
+    """Answers the commands in the inbox, and the presses on the bot's own questions."""
 
-    def __init__(self, store: Database, service: CommandService) -> None:
+    def __init__(self, store: Database, service: CommandService, presses: PressTable) -> None:
         self._store = store
         self._service = service
+        self._presses = presses
         self._wake = store.listen(Written.COMMAND)
 
     async def serve(self) -> None:
@@ -61,9 +61,9 @@ class CommandRunner:
         except Damaged as error:
             await self._store.run(partial(claims.bury_messages, rows=[row], error=error, now=time.time()))
         except Exception:  # the boundary of one command
-            name = message.text.partition(" ")[0]
+            name = self._name_of(message)
             log.exception("command.fault name=%s", name)
-            await self._store.run(lambda execute: _report_fault(execute, row, message, name))
+            await self._store.run(lambda execute: self._report_fault(execute, row, message, name))
         for effect in after:
             effect()
 
@@ -74,37 +74,44 @@ class CommandRunner:
             inbox.set_state(execute, row.id, InboxState.DONE, NOT_ALLOWED)
             record_refusal(execute, message)
             return after
-        name, _space, words = message.text.partition(" ")
+        name, words = self._name_of(message), message.text.partition(" ")[2]
         log.info("command name=%s key=%s", name, message.key)
         with languages.speak_to(execute, message.thread, message.author):
             known = name
             call = CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
-            if command := REGISTRY.get(name):
+            if message.kind is Kind.PRESS:
+                answer = self._presses.answer(call)
+            elif command := self._service.commands.find(name):
                 answer = command.answer(call)
-            elif (asked := request_skill(call, name)) is not None:
-                answer = asked
             else:
-                answer, known = _unknown_command(name), ""
+                answer, known = self._unknown_command(name), ""
             _finish_command(execute, row, message, answer, known, "done" if known else "unknown")
         return after
 
+    def _name_of(self, message: Message) -> str:
+        """Return the name of a command, that of a press for one."""
+        if message.kind is Kind.PRESS and (found := self._presses.find(message.target)):
+            return found[1].name
+        return message.text.partition(" ")[0]
 
-def _unknown_command(name: str) -> str:
-    if similar := difflib.get_close_matches(name, REGISTRY, 1):
+    def _unknown_command(self, name: str) -> str:
+        if similar := difflib.get_close_matches(name, self._service.commands.known, 1):
+            return _(
+                "I don't know `{command}`. Did you mean `{similar}`?",
+                command=command_hint(name),
+                similar=command_hint(similar[0]),
+            )
         return _(
-            "I don't know `{command}`. Did you mean `{similar}`?",
+            "I don't know `{command}`. `{help}` lists what I know.",
             command=command_hint(name),
-            similar=command_hint(similar[0]),
+            help=command_hint("help"),
         )
-    return _(
-        "I don't know `{command}`. `{help}` lists what I know.", command=command_hint(name), help=command_hint("help")
-    )
 
-
-def _report_fault(execute: Execute, row: InboxRow, message: Message, name: str) -> None:
-    with languages.speak_to(execute, message.thread, message.author):
-        words = _("`{command}` failed on my side. It's logged.", command=command_hint(name))
-        _finish_command(execute, row, message, words, name if name in REGISTRY else "", "failed")
+    def _report_fault(self, execute: Execute, row: InboxRow, message: Message, name: str) -> None:
+        with languages.speak_to(execute, message.thread, message.author):
+            words = _("`{command}` failed on my side. It's logged.", command=command_hint(name))
+            known = name if name in self._service.commands.known else ""
+            _finish_command(execute, row, message, words, known, "failed")
 
 
 def _finish_command(execute: Execute, row: InboxRow, message: Message, words: str, name: str, outcome: str) -> None:

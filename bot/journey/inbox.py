@@ -18,17 +18,13 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
-from agent.skills.library import SkillLibrary
-from bot.commands.registry import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
 from bot.journey import claims, questions
 from bot.journey.claimed_run import ClaimedRun
-from bot.journey.decisions import command_of, decision_of, may_decide
 from bot.journey.ignored import describe_ignored, refusal_reason
 from bot.rights import strangers
-from bot.rights.deeds import Decision
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.work_rights import NOT_ALLOWED, record_refusal, refuse_work
 from bot.storage import (
@@ -49,7 +45,6 @@ from bot.storage.database import Database, Execute, StorageError
 from bot.storage.moved_chats import move_chat
 from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
-from bot.team import pairing
 from catalogue import N_, _
 from channels.base import NotStored, Receipt
 
@@ -81,16 +76,30 @@ class Turns(Protocol):
         """Called after the commit: begin the claimed runs, and tell the running ones of their new messages."""
 
 
+class Reception(Protocol):
+    """What receives the events that need no turn. Its methods run inside the transaction."""
+
+    def knows_command(self, name: str) -> bool:
+        """Return whether there is a command of this name."""
+
+    def begins_work(self, command: Message) -> bool:
+        """Return whether a command has the agent work."""
+
+    def take_press(self, execute: Execute, event: Message, now: float) -> Message | Receipt | None:
+        """Return what is left of a press to be answered, or its receipt; None for another event."""
+
+    def meet_stranger(self, execute: Execute, message: Message, now: float) -> None:
+        """Answer somebody who may not enter."""
+
+
 class Inbox:
     """Where channels offer their events. While a place is free, the transaction that stores a message claims it."""
 
-    def __init__(
-        self, store: Database, current: Current, turns: Turns, console_open: Callable[[], bool] = lambda: False
-    ) -> None:
+    def __init__(self, store: Database, current: Current, turns: Turns, reception: Reception) -> None:
         self._store = store
         self._current = current
         self._turns = turns
-        self._console_open = console_open
+        self._reception = reception
         self._rates = ToolAndMessageRates(current)
         self._reasons: dict[str, str] = {}  # key → why its event is ignored, until that is logged
 
@@ -174,21 +183,16 @@ class Inbox:
             return _apply_edit(execute, event)
         if _was_ignored(execute, event):
             return Receipt.IGNORED
-        if not _is_addressed(execute, event, self._current.skills):
+        if not self._is_addressed(execute, event):
             self._reasons[event.key] = "not_addressed"
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
         access = self._current.access
-        if decision := decision_of(event):
-            if not may_decide(execute, access, event, decision):
-                return Receipt.IGNORED
-            if decision is Decision.PAIRING:
-                return self._decide_pairing(execute, event, now, accepted)
-            decided = command_of(execute, event, decision)
-            if isinstance(decided, Receipt):
-                return decided
-            event = decided
+        if (pressed := self._reception.take_press(execute, event, now)) is not None:
+            if isinstance(pressed, Receipt):
+                return pressed
+            event = pressed
         if not access.may_enter(execute, event):
-            pairing.ask_pairing(execute, access, event, now, console=self._console_open())
+            self._reception.meet_stranger(execute, event, now)
             strangers.answer_stranger(execute, access, event, now)
             self._reasons[event.key] = why = refusal_reason(execute, event, now)
             return _ignore_event(execute, event, NOT_ALLOWED, now, why)
@@ -230,15 +234,6 @@ class Inbox:
         )
         return Receipt.ACCEPTED
 
-    def _decide_pairing(self, execute: Execute, click: Message, now: float, accepted: Accepted) -> Receipt:
-        """Do what an operator pressed under the question about a stranger."""
-        decided = pairing.decide(execute, click, now)
-        if decided is None:
-            return Receipt.DUPLICATE
-        if isinstance(decided, pairing.Paired) and decided.waiting:
-            accepted.append(decided.waiting)
-        return Receipt.ACCEPTED
-
     def _store_message(self, execute: Execute, message: Message, conversation: str, now: float) -> Receipt:
         bundle = continues = ""
         if message.kind is Kind.CHAT:
@@ -249,7 +244,7 @@ class Inbox:
         row = inbox.store_message(execute, message, conversation, ready=ready, received=received, bundle=bundle)
         if row is None:
             return Receipt.DUPLICATE
-        if message.kind is not Kind.COMMAND:  # a command has its row when it is done
+        if message.kind not in (Kind.COMMAND, Kind.PRESS):  # they have their row when they are answered
             what = {"id": row, "kind": message.kind, "files": len(message.attachments)}
             audit.record(execute, AuditEvent(AuditKind.MESSAGE, message.thread, message.author.id, what=what))
         if message.kind is Kind.UNSUPPORTED:
@@ -261,16 +256,26 @@ class Inbox:
             if message.kind is Kind.CHAT and not continues and self._refuse(execute, message, row, received):
                 return Receipt.IGNORED
             self._limit_flood(execute, message, row, now)
-        elif self._begins_work(message) and self._refuse(execute, message, row, received):
+        elif message.kind is Kind.COMMAND and self._refuses_work(execute, message, row, received):
             return Receipt.IGNORED
         return Receipt.ACCEPTED
 
-    def _begins_work(self, message: Message) -> bool:
-        return begins_work(self._current.skills, message)
+    def _refuses_work(self, execute: Execute, command: Message, row: int, received: float) -> bool:
+        return self._reception.begins_work(command) and self._refuse(execute, command, row, received)
+
+    def _is_addressed(self, execute: Execute, message: Message) -> bool:
+        """Return whether the message is for the bot: by its address, by its thread, or as a piece of a bundle."""
+        if message.addressed:
+            return True
+        if message.kind is Kind.COMMAND:  # "!important" is none, "/roll" is another bot's
+            return self._reception.knows_command(message.text.partition(" ")[0])
+        if message.follow_up and conversations.has_conversation(execute, message.thread):
+            return True
+        return message.kind is Kind.CHAT and bool(_open_bundle(execute, message))
 
     def _refuse(self, execute: Execute, message: Message, row: int, received: float) -> bool:
         """Refuse a message above a rate limit, and say once until when. Queued, it would block the thread for all."""
-        self._rates.read_messages(execute, row, received, self._begins_work)
+        self._rates.read_messages(execute, row, received, self._reception.begins_work)
         refused = self._rates.take_message(message, received)
         if refused is None:
             return False
@@ -317,29 +322,6 @@ def extend_bundle_wait(execute: Execute, now: float) -> None:
     """After a start, let bundles wait longer: their other pieces may still be on the way."""
     for conversation in inbox.delay_all_bundles(execute, now + 2 * GATHER_SECONDS):
         conversations.refresh_pending(execute, conversation)
-
-
-def _is_addressed(execute: Execute, message: Message, skills: SkillLibrary | None) -> bool:
-    """Return whether the message is for the bot: by its address, by its thread, or as a piece of a bundle."""
-    if message.addressed:
-        return True
-    if message.kind is Kind.COMMAND:  # "!important" is none, "/roll" is another bot's
-        name = message.text.partition(" ")[0]
-        return name in REGISTRY or _is_skill(skills, name)
-    if message.follow_up and conversations.has_conversation(execute, message.thread):
-        return True
-    return message.kind is Kind.CHAT and bool(_open_bundle(execute, message))
-
-
-def begins_work(skills: SkillLibrary | None, command: Message) -> bool:
-    """Return whether a command has the agent work: by itself, or as the name of a skill."""
-    name, _space, words = command.text.partition(" ")
-    known = REGISTRY.get(name)
-    return known.begins_work(words.strip()) if known else _is_skill(skills, name)
-
-
-def _is_skill(skills: SkillLibrary | None, name: str) -> bool:
-    return bool(skills and skills.current.find(name))
 
 
 def _ignore_event(execute: Execute, event: Message, reason: str, now: float, why: str = "") -> Receipt:

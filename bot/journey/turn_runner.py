@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from agent.blocks import Approve, Ask, Done, Failed, Step, Usage, View, command_hint, internal_fault
 from agent.context import TurnContext, UserInput
 from agent.parsing.child import ParserProcess
-from bot.budgets.expected_cost import RequestCosts
 from bot.current import Current
 from bot.journey import artifacts, claims, questions
 from bot.journey.artifacts import Artifacts, is_silent
@@ -34,29 +33,23 @@ from bot.journey.spelled_reply import open_reply
 from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.titles import enqueue_title
 from bot.journey.transcript import TranscriptRecorder
+from bot.journey.turn_part import EndedTurn, MakeTurnPart
 from bot.journey.turn_state import RunResult, TurnState
 from bot.journey.upload_details import UploadInspector
-from bot.memory.service import MemoryService
-from bot.notifications.run_pings import make_ping, remember_private_chat
 from bot.outcomes.recording import record_part, record_run
 from bot.rights.permissions import TurnPermissions
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.reservations import Budgets
-from bot.schedules.turns import TurnSchedules
 from bot.service.background import until_stored
 from bot.service.data_dir import conversation_folder
 from bot.service.log import run_var, thread_var
 from bot.service.spool import run_folder
-from bot.skills.turns import add_skills
 from bot.storage import conversations, outbox, outputs
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
-from bot.storage.plan_holds import release_ended
 from bot.storage.request_costs import usage_of_run
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
-from bot.tasks.runner import CommandTasks
-from bot.tasks.turns import TurnTasks
 from catalogue import _, format_duration, set_language, use_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
@@ -84,23 +77,23 @@ class TurnRunner:
         outbox: Outbox,
         channel: Callable[[str], Channel | None],
         data_dir: Path,
-        tasks: CommandTasks | None = None,
-        rates: ToolAndMessageRates | None = None,
-        parser: ParserProcess | None = None,
+        budgets: Budgets,
+        rates: ToolAndMessageRates,
+        parser: ParserProcess,
+        parts: Sequence[MakeTurnPart],
     ) -> None:
         self.feed = Feed()
         self._store = store
         self._current = current
-        self.budgets = Budgets(store, current)
-        self._rates = rates or ToolAndMessageRates(current)
-        self._memory = MemoryService(store, current, self.budgets)
+        self._budgets = budgets
+        self._rates = rates
         self._provider = provider
         self._folders = folders
         self._outbox = outbox
         self._channel = channel
         self._data_dir = data_dir
-        self._tasks = tasks
-        self._parser = parser or ParserProcess()
+        self._parser = parser
+        self._parts = parts
 
     def folder(self, conversation: str) -> Path:
         """Return the folder of a conversation's workspace, uploads and outputs."""
@@ -148,7 +141,7 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, account, limits = live.job, Account(self._store, live.job, live.meter, self.budgets), self._current.limits
+        job, account, limits = live.job, Account(self._store, live.job, live.meter, self._budgets), self._current.limits
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         voice = self._current.config.voice
@@ -160,7 +153,10 @@ class TurnRunner:
         permissions = TurnPermissions(self._store, self._current, job)
         ask = StoredLiveQuestions(account, live, steering, limits, permissions)
         own = TaskSandboxes(self._provider, self._folders, job.conversation, folder)
-        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own, sandbox)
+        parts = [make(job, account) for make in self._parts]
+        return TurnState(
+            agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own, sandbox, parts
+        )
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
@@ -180,20 +176,16 @@ class TurnRunner:
             live.feed.record(Failed(what, _("Please send it again.")))
             return
         channel = self._channel(job.thread.channel)
-        work.memory = await self._memory.recall(job, work.account.meter)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.permissions, context.questions = work.questions.permissions, work.questions
         context.exposure = work.account.exposure = open_exposure(self._store, self._current, job.exposure)
         context.brief, context.meter = work.agent.prompt_of(job.agent), work.account.meter
         context.notes, context.judged = work.account.notes, work.account.judged
-        context.costs = RequestCosts(self._store, self.budgets, work.account.payer, work.account.meter)
-        context.own_sandboxes, context.memory = work.task_sandboxes.open, work.memory
+        context.own_sandboxes = work.task_sandboxes.open
         await self._rates.read_tools(self._store)
         context.tool_rates = self._rates
-        context.schedules = TurnSchedules(self._store, self._current, job)
-        if self._tasks and self._current.config.tasks.per_thread:
-            context.background = TurnTasks(self._store, self._current, job, self._tasks)
-        await add_skills(context, self._current, self._store, job)
+        for part in work.parts:
+            await part.prepare(context)
         inputs = await self._make_inputs(job, channel, work)
         turn = make_turn(job, inputs, channel.window if channel else 0.2)
         if not job.title:
@@ -314,28 +306,20 @@ class TurnRunner:
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             parts = claims.finish_run(execute, job, ending, now)
             used = usage_of_run(parts)
-            release_ended(execute)
             if end.transcript:
                 steered = claims.steered_messages(execute, job) if has_steered else []
                 end.transcript.store(execute, work.view, steered, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
-            rows = (
-                []
-                if is_silent(job.is_unattended, work.view, collected)
-                else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
-            )
+            silent = is_silent(job.is_unattended, work.view, collected)
+            rows = [] if silent else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
-            remember_private_chat(execute, job)
-            ping = rows and make_ping(
-                execute, self._current, self._channel(job.thread.channel), job, ending.state, collected, now
-            )
-            if ping:
-                rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
+            channel = self._channel(job.thread.channel)
+            ended = EndedTurn(job, ending.state, end.final.text, collected, channel, bool(rows), now)
+            rows += [row for part in work.parts for row in part.end(execute, ended)]
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
-            self._memory.record_turn(execute, job, work.memory, end.final.text, now)
             record_run(execute, job.run, parts, ending.state, noted, named, now)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
             return items, used
@@ -349,7 +333,7 @@ class TurnRunner:
             await live.reply.close()
             return
         self._outbox.offer(items)
-        self.budgets.wake()
+        self._budgets.wake()
         self.feed.end_run(job.run, ending.state)
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",

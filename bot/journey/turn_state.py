@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from bot.journey.live_questions import StoredLiveQuestions
 from bot.journey.running_turn import Account, StoredSteering
 from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.transcript import TranscriptRecorder
-from bot.memory.turn import TurnMemory
+from bot.journey.turn_part import TurnPart
 from sandbox.select import LazySandbox
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
@@ -37,7 +37,7 @@ class TurnState:
     questions: StoredLiveQuestions
     task_sandboxes: TaskSandboxes
     sandbox: LazySandbox
-    memory: TurnMemory | None = None
+    parts: Sequence[TurnPart] = ()  # of the features
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
     clock: WorkClock = field(init=False)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from agent.context import Meter
+from agent.context import Meter, TurnContext
 from agent.memory.embeddings import MAX_BATCH_TEXTS, Embedder, EmbeddingsRefused, vector_key
 from agent.memory.extraction import Fact, Statement
 from agent.memory.secrets import looks_secret
@@ -19,6 +19,8 @@ from agent.stored_json import Damaged
 from bot.current import Current
 from bot.journey import claims
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.running_turn import Account
+from bot.journey.turn_part import EndedTurn, OutboxRow, TurnPart
 from bot.memory.facts import NewFact, place_of, statement_of, store_fact
 from bot.memory.turn import TurnMemory
 from bot.outcomes.recording import record_job
@@ -96,6 +98,21 @@ class MemoryService:
             return None
         turn_memory.take_memories(chosen)
         return turn_memory
+
+    def open_turn(self, job: ClaimedRun, account: Account) -> TurnPart:
+        """Return the part of the memory in a turn."""
+        recalled: list[TurnMemory] = []
+
+        async def prepare(context: TurnContext) -> None:
+            if found := await self.recall(job, account.meter):
+                recalled.append(found)
+                context.memory = found
+
+        def end(execute: Execute, ended: EndedTurn) -> Sequence[OutboxRow]:
+            self.record_turn(execute, job, next(iter(recalled), None), ended.text, ended.now)
+            return ()
+
+        return TurnPart(prepare, end)
 
     def record_turn(self, execute: Execute, job: ClaimedRun, used: TurnMemory | None, answer: str, now: float) -> None:
         """In the transaction that ends a run: count what its answer used, and have its messages read for memories."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agent.blocks import Final
 from bot.config.push import PushEvent
 from bot.current import Current
-from bot.journey.artifacts import Artifacts
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.turn_part import EndedTurn, OutboxRow
 from bot.rights import access
 from bot.service.pings import Ping, route_ping
 from bot.storage import people
 from bot.storage.database import Execute
-from bot.storage.states import RunState
+from bot.storage.states import OutboxKind, RunState
 from catalogue import N_, _, format_duration, list_items
-from channels.base import Channel
 
 PING_TEXTS: dict[RunState, tuple[str, PushEvent]] = {
     RunState.DONE: (N_("Done after {time}."), "done"),
@@ -22,34 +23,44 @@ PING_TEXTS: dict[RunState, tuple[str, PushEvent]] = {
 }
 
 
-def make_ping(
-    execute: Execute,
-    current: Current,
-    channel: Channel | None,
-    job: ClaimedRun,
-    state: RunState,
-    collected: Artifacts,
-    now: float,
-) -> Final | None:
+class RunPings:
+    """The part of notifications in the end of each turn."""
+
+    def __init__(self, current: Current) -> None:
+        self._current = current
+
+    def end(self, execute: Execute, ended: EndedTurn) -> Sequence[OutboxRow]:
+        """Remember where the requester can be reached, and return the ping of a run whose reply is posted."""
+        remember_private_chat(execute, ended.job)
+        ping = make_ping(execute, self._current, ended) if ended.answers else None
+        return [(OutboxKind.PING, f"run:{ended.job.run}:ping", ping.dump())] if ping else ()
+
+
+def make_ping(execute: Execute, current: Current, ended: EndedTurn) -> Final | None:
     """After a long run, make a short new message for the requester, unless they want it elsewhere: then send it there.
 
     The result of a scheduled run is a new message itself; it is a notification elsewhere only.
     """
-    seconds, scheduled = now - job.started, job.is_unattended
+    job, state, channel = ended.job, ended.state, ended.channel
+    seconds, scheduled = ended.now - job.started, job.is_unattended
     after = access.notify_after(execute, job.thread.channel, job.requester, current.limits.notify_seconds)
     if state is RunState.STOPPED or after is None or (seconds < after and not scheduled):
         return None
     took = format_duration(seconds)
     text, event = PING_TEXTS[state]
     without_words = _(text, time=took) if any(message.private for message in job.messages) else ""
-    if collected.files:
-        took = _("{time} ({files})", time=took, files=list_items(file.name for file in collected.files))
+    if ended.collected.files:
+        took = _("{time} ({files})", time=took, files=list_items(file.name for file in ended.collected.files))
     words = _(text, time=took)
     elsewhere = _("“{title}”: {text}", title=job.title, text=words) if job.title else words
     ping = Ping(
         job.requester, job.thread, elsewhere, f"run:{job.run}", "schedule" if scheduled else event, without_words
     )
-    if not route_ping(execute, current.config, ping, now) or scheduled or (channel and channel.limits.edits_notify):
+    if (
+        not route_ping(execute, current.config, ping, ended.now)
+        or scheduled
+        or (channel and channel.limits.edits_notify)
+    ):
         return None
     return Final(words, mention=job.requester)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent.outcomes import CallError, Used
-from bot.budgets.texts import format_money
 from bot.commands.call import CommandCall
 from bot.outcomes.comparison import MIN_THUMBS
 from bot.outcomes.proposals import model_proposals
 from bot.outcomes.recording import add_up
+from bot.rights.budget_texts import format_money
 from bot.rights.deeds import SEE_SERVICE
 from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_outcomes
 from catalogue import N_, _, list_items, ngettext

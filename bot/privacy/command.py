@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 
 from agent.blocks import Ask, command_hint
-from agent.messages import Kind, Message, Thread
+from agent.messages import Thread
 from bot.commands.call import CommandCall
-from bot.rights.deeds import Decision
+from bot.commands.presses import Pressed
 from bot.storage import outbox
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import enqueue_job, has_job
-from catalogue import N_, _, every_translation
+from catalogue import N_, _
+from channels.base import Receipt
 
 FORGET_PERSON_JOB = "forget_person"
 YES, NO = N_("Forget me"), N_("Keep everything")
+OPTIONS = (YES, NO)
+PREFIX = "forget:"  # of the question's id, before the person's
 USAGE = N_("`{forget}` deletes what I have stored of you. I ask before I do it.")
 QUESTION = N_(
     "Shall I forget you? I stop your work and delete your messages, our direct chats with their files, what I remember"
@@ -38,23 +40,16 @@ AGAIN_SECONDS = 86400.0
 
 
 def forget_command(call: CommandCall) -> str:
-    """Ask the person whether to forget them, or begin to."""
+    """Ask the person whether to forget them."""
+    if call.words.lower().split() != ["me"]:
+        return _(USAGE, forget=command_hint("forget me"))
     person = call.message.author
     if refusal := _refuse_again(call, PersonKey(call.thread.channel, person.id)):
         return refusal
-    match call.words.lower().split():
-        case ["me"]:
-            ask = Ask(f"{Decision.FORGETTING}{person.id}", _(QUESTION), (_(YES), _(NO)), free_text=False)
-            key = f"forget:{call.message.key}"
-            outbox.enqueue_notice(call.execute, call.thread, ask.question, key=key, now=call.now, asks=(ask,))
-            return ""
-        case ["me", "confirm"]:
-            chats = [call.thread] if call.message.private else []
-            enqueue_forgetting(call.execute, PersonKey(call.thread.channel, person.id), chats, call.thread, person.id)
-            return _(BEGUN)
-        case ["me", "keep"]:
-            return _(KEPT)
-    return _(USAGE, forget=command_hint("forget me"))
+    ask = Ask(f"{PREFIX}{person.id}", _(QUESTION), tuple(map(_, OPTIONS)), free_text=False)
+    key = f"forget:{call.message.key}"
+    outbox.enqueue_notice(call.execute, call.thread, ask.question, key=key, now=call.now, asks=(ask,))
+    return ""
 
 
 def lately_key(person: PersonKey) -> str:
@@ -64,19 +59,26 @@ def lately_key(person: PersonKey) -> str:
 
 def _refuse_again(call: CommandCall, person: PersonKey) -> str:
     """Return why not now, "" if nothing speaks against it: it is much work, once for each person and day."""
-    if not call.words.lower().startswith("me"):
-        return ""
     if has_job(call.execute, f"{FORGET_PERSON_JOB}:{person.key}"):
         return _(UNDER_WAY)
     return _(LATELY) if has_job(call.execute, lately_key(person)) else ""
 
 
-def decision_command(click: Message) -> Message | None:
-    """Return the command that a press of the person themselves stands for; None for another's press."""
-    if click.target.removeprefix(Decision.FORGETTING) != click.author.id:
-        return None
-    verb = "confirm" if click.text in every_translation(YES) else "keep"
-    return replace(click, kind=Kind.COMMAND, text=f"forget me {verb}", target="")
+def check_press(_execute: Execute, pressed: Pressed) -> Receipt | None:
+    """Return the receipt of another person's press."""
+    return None if pressed.subject == pressed.click.author.id else Receipt.IGNORED
+
+
+def answer_press(call: CommandCall, pressed: Pressed) -> str:
+    """Do what the person decided."""
+    person = PersonKey(call.thread.channel, call.message.author.id)
+    if refusal := _refuse_again(call, person):
+        return refusal
+    if OPTIONS[pressed.option] == NO:
+        return _(KEPT)
+    chats = [call.thread] if call.message.private else []
+    enqueue_forgetting(call.execute, person, chats, call.thread, person.id)
+    return _(BEGUN)
 
 
 def enqueue_forgetting(

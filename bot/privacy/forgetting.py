@@ -16,20 +16,16 @@ from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from agent.messages import Author, Thread
+from agent.messages import Author, Message, Thread
 from bot.current import Current
-from bot.journey.inbox import begins_work
-from bot.journey.outbox import Outbox
-from bot.journey.scheduler import Scheduler
 from bot.journey.task_sandboxes import remove_task_folders
-from bot.privacy.command import AGAIN_SECONDS, FORGET_PERSON_JOB, LATELY_JOB, lately_key
-from bot.privacy.overwriting import FREE_PAGES_JOB, FREE_PAGES_SECONDS, OVERWRITE_JOB, OverwriteJobs, overwrite_now
-from bot.privacy.own_data import EXPORT_JOB, ExportJobs
+from bot.privacy.command import AGAIN_SECONDS, LATELY_JOB, lately_key
+from bot.privacy.overwriting import overwrite_now
 from bot.rights.budget_limits import period_bounds
 from bot.rights.rates import counted_since
 from bot.service import spool
 from bot.service.data_dir import LOG_FOLDER, conversation_folder
-from bot.service.jobs import Effect, JobWorker
+from bot.service.jobs import Effect
 from bot.storage import conversations, forgetting, languages, memory, outbox, runs
 from bot.storage import forgotten_accounts as accounts
 from bot.storage.blanked import StillCounted
@@ -38,7 +34,6 @@ from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.migrate import remove_upgrade_backups
 from bot.storage.states import RunState
-from bot.team.offboarding import STOP_WORK_JOB, StopWorkJobs
 from catalogue import N_, _, join_sentences
 from sandbox.base import SandboxFileError, SandboxProvider
 from sandbox.disk.file_threads import run_file_work
@@ -108,9 +103,8 @@ class ForgetJobs:
     databases: tuple[Database, ...]
     current: Current
     cleaner: ConversationCleaner
-    scheduler: Scheduler
-    outbox: Outbox
-    stop_task: Callable[[int], None]
+    stop_run: Callable[[int, str], None]
+    begins_work: Callable[[Message], bool]
 
     @property
     def store(self) -> Database:
@@ -119,16 +113,15 @@ class ForgetJobs:
     @property
     def counted(self) -> StillCounted:
         """Which messages still count for the limits in force."""
-        return StillCounted(counted_since(self.current, time.time()), partial(begins_work, self.current.skills))
+        return StillCounted(counted_since(self.current, time.time()), self.begins_work)
 
     async def forget_person(self, job: BackgroundJob) -> Effect | None:
         """Handle a job: delete all that can be deleted now. If somebody's turn still works, the job continues later."""
         given = job.arguments
         person = PersonKey(given["channel"], given["person"])
         for run in await self.store.run(partial(forgetting.stop_runs, person=person)):
-            self.scheduler.stop_run(run, person.id)
-        for task in await self.store.run(partial(forgetting.stop_tasks, person=person)):
-            self.stop_task(task)
+            self.stop_run(run, person.id)
+        await self.store.run(partial(forgetting.stop_tasks, person=person))
         chats = [*map(Thread.parse, given["chats"])]
         traces = await self.store.run(partial(forgetting.find_traces, person=person, chats=chats))
         busy = [key for key in traces.private if not await self._clean(person, key, traces, private=True)]
@@ -235,25 +228,5 @@ def _say_done(execute: Execute, thread: Thread, person: PersonKey, *, whole: boo
         outbox.enqueue_notice(execute, thread, words, key=f"forgotten:{now:.3f}", now=now)
 
 
-async def _end_lately(_: BackgroundJob) -> None:
+async def end_lately(_: BackgroundJob) -> None:
     """A day has passed: the person may be forgotten again. The end of the job deletes its row."""
-
-
-def register_privacy_jobs(
-    jobs: JobWorker,
-    databases: tuple[Database, ...],
-    current: Current,
-    cleaner: ConversationCleaner,
-    scheduler: Scheduler,
-    outbox: Outbox,
-    stop_task: Callable[[int], None],
-) -> None:
-    """Have the jobs of `/forget me` and `/export me` run."""
-    forget = ForgetJobs(databases, current, cleaner, scheduler, outbox, stop_task)
-    jobs.register(FORGET_PERSON_JOB, forget.forget_person)
-    jobs.register(LATELY_JOB, _end_lately)
-    jobs.register(STOP_WORK_JOB, StopWorkJobs(scheduler.stop_run, stop_task).stop)
-    upkeep = OverwriteJobs(databases)
-    jobs.register(OVERWRITE_JOB, upkeep.overwrite)
-    jobs.register(FREE_PAGES_JOB, upkeep.free_pages, every_seconds=FREE_PAGES_SECONDS)
-    jobs.register(EXPORT_JOB, ExportJobs(databases[0], current).export)

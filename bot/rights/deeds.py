@@ -27,15 +27,6 @@ class Extent(StrEnum):
 BEYOND_CHAT = frozenset((Extent.CHANNEL, Extent.WORKSPACE, Extent.SERVICE))
 
 
-class Decision(StrEnum):
-    """What the id of a question begins with whose buttons the bot itself handles."""
-
-    PAIRING = "pair:"
-    SKILL = "skill:"
-    SCHEDULE = "schedule:"
-    FORGETTING = "forget:"
-
-
 @dataclass(frozen=True, slots=True)
 class Deed:
     """Something that people do. `uses` are the commands, `button` and the question's id, or `tool` and its name."""

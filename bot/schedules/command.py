@@ -8,6 +8,7 @@ from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
 from bot.commands.call import CommandCall
+from bot.commands.presses import Pressed
 from bot.commands.work import busy_answer
 from bot.journey import questions
 from bot.rights import deeds
@@ -25,6 +26,7 @@ from catalogue import N_, _, join_sentences
 
 SCHEDULE_WORDS = "REQUEST | pause N | resume N | run N | here N | delete N | history N"
 MAX_FIRES = 10  # in the history
+DISABLED = N_("Schedules are disabled here. Whoever runs me can enable them in the configuration.")
 ASKED = "Use the tool `schedule` for this request: {words}"  # for the agent
 NOT_YOURS = N_("Only the person whose schedule it is, or an operator, can change it.")
 RESULTS = {
@@ -60,26 +62,42 @@ def begins_work(words: str) -> bool:
 def schedule_command(call: CommandCall) -> str:
     """Show or change schedules. Other words are a request for the agent."""
     if not call.current.config.schedules.per_person:
-        return _("Schedules are disabled here. Whoever runs me can enable them in the configuration.")
+        return _(DISABLED)
     verb, _space, rest = call.words.partition(" ")
-    act = VERBS.get(verb.lower())
     number = rest.strip(" #")
     if not call.words or call.words.lower() == "list":
         return _show(call)
-    if act is None or asks_agent(call.words):
+    if asks_agent(call.words):
         return _ask_agent(call)
+    return _change(call, verb.lower(), number)
+
+
+def answer_press(call: CommandCall, pressed: Pressed) -> str:
+    """Do what the owner decided with a button."""
+    if not call.may(deeds.PLAN_TIMES):
+        return call.refuse("schedule", deeds.PLAN_TIMES)
+    if not call.current.config.schedules.per_person:
+        return _(DISABLED)
+    change, number = proposals.split_subject(pressed.subject)
+    yes, no = (change, "keep") if change else ("confirm", "decline")
+    return _change(call, yes if proposals.OPTIONS[pressed.option] == proposals.YES else no, str(number))
+
+
+def _change(call: CommandCall, verb: str, number: str) -> str:
+    """Do what `verb` says with a schedule."""
+    act = VERBS[verb]
     known = parse_row_id(number)
     row = schedules.find_schedule(call.execute, known) if known is not None else None
     if row is None or row.state == ScheduleState.ENDED or not _may_see(call, row):
         return _("I don't know a schedule {number} here.", number=number)
-    if not (_is_owner(call, row) or (call.may(deeds.CHANGE_OTHERS_SCHEDULE) and verb.lower() not in OWNER_ONLY)):
+    if not (_is_owner(call, row) or (call.may(deeds.CHANGE_OTHERS_SCHEDULE) and verb not in OWNER_ONLY)):
         return _(NOT_YOURS)
     try:
         answer = act(call, row)
     except TimingError as error:
         return _("The times of schedule {number} can't be computed: {reason}.", number=number, reason=error)
     if act not in (_history, _keep):
-        record_change(call.execute, row, verb.lower(), call.message.author.id)
+        record_change(call.execute, row, verb, call.message.author.id)
     return answer
 
 

@@ -1,6 +1,6 @@
 """Propose schedules, and do what their owner decides. A schedule fires only after its owner has confirmed it.
 
-A press on a button is a command, `schedule confirm NUMBER`, so that one place says what happened.
+A press on a button does what `/schedule confirm NUMBER` does, so that one place says what happened.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.blocks import Ask
-from agent.messages import Kind, Message, Requester, Thread
+from agent.messages import Requester, Thread
 from agent.permissions.rules import Subject, ToolUse, judge
 from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingForm
+from bot.commands.presses import Pressed
 from bot.config.schema import Config
 from bot.config.team import Right
 from bot.current import Current
-from bot.rights.deeds import Decision
 from bot.rights.permissions import rules_in_force
 from bot.schedules.timing import has_offset, next_time, parse_timing, shortest_interval
 from bot.schedules.words import confirmation_text
@@ -22,15 +22,17 @@ from bot.service.schedule_changes import short_words
 from bot.service.times import TimingError, find_zone
 from bot.storage import languages, outbox, people, schedules
 from bot.storage.database import Execute
-from bot.storage.rows import requester_columns
+from bot.storage.rows import parse_row_id, requester_columns
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import ScheduleState
-from catalogue import N_, _, every_translation
+from catalogue import N_, _
 from channels.base import Receipt
 
 MAX_WHAT_CHARS = 1500  # which the question shows as a whole
 NO_ZONE = "UTC"
 YES, NO = N_("Yes"), N_("No")
+OPTIONS = (YES, NO)
+PREFIX = "schedule:"  # of the question's id, before the number of the proposal, or VERB-NUMBER
 CHANGES = {  # what the agent asks the owner
     "pause": N_("I would pause schedule {number}, “{what}”. Shall I?"),
     "delete": N_("I would delete schedule {number}, “{what}”. Shall I?"),
@@ -134,7 +136,7 @@ def ask_owner(execute: Execute, row: ScheduleRow, now: float) -> None:
     """Enqueue the question whether a proposal is right, in the owner's language. Raises TimingError."""
     with languages.speak_to(execute, row.place, row.who.person):
         text = confirmation_text(row, now)
-        ask = Ask(f"{Decision.SCHEDULE}{row.id}", text, (_(YES), _(NO)), free_text=False)
+        ask = Ask(f"{PREFIX}{row.id}", text, tuple(map(_, OPTIONS)), free_text=False)
         outbox.enqueue_notice(execute, row.thread, text, key=f"sched:{row.id}:ask", now=now, asks=(ask,))
 
 
@@ -142,7 +144,7 @@ def ask_to_change(execute: Execute, row: ScheduleRow, verb: str, run: int, now: 
     """Enqueue the question whether a schedule is to be paused or deleted, where it posts, in the owner's language."""
     with languages.speak_to(execute, row.place, row.who.person):
         text = short_words(row, CHANGES[verb])
-        ask = Ask(f"{Decision.SCHEDULE}{verb}-{row.id}", text, (_(YES), _(NO)), free_text=False)
+        ask = Ask(f"{PREFIX}{verb}-{row.id}", text, tuple(map(_, OPTIONS)), free_text=False)
         key = f"sched:{row.id}:{verb}:{run}"
         outbox.enqueue_notice(execute, row.thread, text, key=key, now=now, mention=row.owner, asks=(ask,))
 
@@ -157,17 +159,20 @@ DECIDABLE = {
 }
 
 
-def decision_command(execute: Execute, click: Message) -> Message | Receipt:
-    """Return the command that the owner's press stands for; the receipt of a press without effect."""
-    change, _dash, number = click.target.removeprefix(Decision.SCHEDULE).rpartition("-")
-    row = schedules.find_schedule(execute, int(number)) if number.isdecimal() else None
+def check_press(execute: Execute, pressed: Pressed) -> Receipt | None:
+    """Return the receipt of a press without effect; None for one of the owner in time."""
+    change, number = split_subject(pressed.subject)
+    row = schedules.find_schedule(execute, number) if number is not None else None
     if row is None or row.state not in DECIDABLE.get(change, ()):
         return Receipt.DUPLICATE
-    if (row.channel, row.owner) != (click.thread.channel, click.author.id):
-        return Receipt.IGNORED
-    yes, no = (change, "keep") if change else ("confirm", "decline")
-    verb = yes if click.text in every_translation(YES) else no
-    return replace(click, kind=Kind.COMMAND, text=f"schedule {verb} {number}", target="")
+    click = pressed.click
+    return None if (row.channel, row.owner) == (click.thread.channel, click.author.id) else Receipt.IGNORED
+
+
+def split_subject(subject: str) -> tuple[str, int | None]:
+    """Return the change that the owner was asked for, "" for a proposal, and the number of the schedule."""
+    change, _dash, number = subject.rpartition("-")
+    return change, parse_row_id(number)
 
 
 def confirm(execute: Execute, row: ScheduleRow, now: float) -> ScheduleRow | None:

@@ -20,6 +20,7 @@ from bot.storage.jobs import BackgroundJob
 log = logging.getLogger(__name__)
 
 AUDIT_JOB = "audit"
+AUDIT_SECONDS = 3600.0  # between two rounds
 BATCH_ROWS = 2000  # deleted in one transaction, which takes about 20 ms
 
 

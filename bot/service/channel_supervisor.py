@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
-from bot.commands.registry import listed_commands
 from bot.service.background import run_forever
 from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receive
 
@@ -24,7 +23,7 @@ class ChannelSupervisor:
         self,
         connects: Mapping[str, Connect],
         on_console_end: Callable[[], Awaitable[None]],
-        list_commands: Callable[[], Sequence[CommandInfo]] = listed_commands,
+        list_commands: Callable[[], Sequence[CommandInfo]],
     ) -> None:
         self.channels: dict[str, Channel] = {}
         self.names = tuple(connects)

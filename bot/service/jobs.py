@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -62,6 +62,10 @@ class JobWorker:
     def register(self, kind: str, handler: JobHandler, every_seconds: float = 0.0) -> None:
         """Run jobs of this kind with `handler`; before `serve`."""
         self._kinds[kind] = JobKind(handler, every_seconds)
+
+    def register_kinds(self, kinds: Mapping[str, JobKind]) -> None:
+        """Run jobs of these kinds; before `serve`."""
+        self._kinds.update(kinds)
 
     async def serve(self) -> None:
         """Run jobs until cancelled. Jobs that are then running are released and run again after the next start."""

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, SkillSet, SkillState
-from bot.commands.call import CommandCall
+from bot.commands.call import Command, CommandCall
+from bot.commands.presses import Pressed
 from bot.commands.work import describe_waiting, start_over_hint
 from bot.config.schema import Config
 from bot.config.team import RoleConfig
+from bot.current import Current
 from bot.outcomes.texts import describe_skills
 from bot.rights import deeds
+from bot.skills.decisions import ACCEPT, CHOICE, OPTIONS
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
 from bot.storage.states import ConversationState
 from catalogue import N_, _, join_sentences, localized
+from channels.base import CommandInfo
 from channels.shared.texts import shorten
 
 MAX_DESCRIPTION_CHARS = 120
+BEGUN = N_("I'm getting the skill and checking it.")
+MAX_LISTED_CHARS = 60  # in the list of commands
 ACTIONS = ("enable", "disable", "diff", "accept", "decline", "rollback")
 LINES = {
     SkillState.ENABLED: N_("- `{name}`: {description}"),
@@ -50,7 +57,7 @@ def skills_command(call: CommandCall) -> str:
     if action == "install" and (words or call.message.attachments):
         address, wanted = [*words, "", ""][:2]
         enqueue_change(call, action, address, wanted)
-        return _("I'm getting the skill and checking it.")
+        return _(BEGUN)
     if action in ACTIONS and words:
         enqueue_change(call, action, words[0])
         return ""
@@ -105,11 +112,39 @@ def _describe_problems(shown: list[InstalledSkill], current: SkillSet) -> list[s
     return lines
 
 
-def request_skill(call: CommandCall, name: str) -> str | None:
-    """Enqueue a request for the skill of this name, and return the answer ("": the turn gives it); None without one."""
+def answer_press(call: CommandCall, pressed: Pressed) -> str:
+    """Have the change made, or declined, that an operator decided on."""
+    if not call.may(deeds.CHANGE_SKILLS):
+        return call.refuse("skills", deeds.CHANGE_SKILLS)
+    if pressed.subject.startswith(CHOICE):  # the label is the name of a skill
+        enqueue_change(call, "install", pressed.subject, pressed.label)
+        return _(BEGUN)
+    enqueue_change(call, "accept" if OPTIONS[pressed.option] == ACCEPT else "decline", pressed.subject)
+    return ""
+
+
+class SkillCommands:
+    """The installed skills as commands: `/NAME request` starts a turn with it."""
+
+    def find(self, current: Current, name: str) -> Command | None:
+        """Return the command of a skill."""
+        found = current.skills.current.find(name) if current.skills else None
+        if found is None:
+            return None
+        run = partial(_request_skill, name=name)
+        return Command(name, found.skill.description, run, "REQUEST", begins_work=lambda _words: True)
+
+    def listed(self, current: Current) -> list[CommandInfo]:
+        """Return the skills that may be used."""
+        usable = current.skills.current.usable(current.config.skills.allow) if current.skills else ()
+        return [CommandInfo(skill.name, shorten(skill.description, MAX_LISTED_CHARS), "REQUEST") for skill in usable]
+
+
+def _request_skill(call: CommandCall, name: str) -> str:
+    """Enqueue a request for the skill of this name, and return the answer ("": the turn gives it)."""
     library = call.current.skills
-    if library is None or library.current.find(name) is None:
-        return None
+    if library is None:
+        return ""
     try:
         skill = library.current.require(name, allowed_skills(call.current.config, call.here.agent, call.role))
     except SkillError as error:

@@ -1,27 +1,30 @@
 """Ask operators about a new or changed skill: the difference, with a button to accept and one to decline; and which of
 the skills of a repository they mean.
 
-A press is a command, `skills accept NAME HASH`, so that one place decides who may and says what happened.
+A press does what `/skills accept HASH` does, so that one place says what happened.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent.blocks import Ask, command_hint
-from agent.messages import Author, Kind, Message, Thread
+from agent.messages import Author, Message, Thread
 from agent.skills.changes import SkillChange
 from agent.skills.found import FoundSkill
-from bot.rights.deeds import Decision
+from bot.commands.presses import UNKNOWN, Pressed
 from bot.storage import languages, outbox
 from bot.storage.database import Execute
-from catalogue import N_, _, every_translation, ngettext
+from catalogue import N_, _, ngettext
+from channels.base import Receipt
 from channels.shared.texts import shorten
 
 MAX_SHOWN_CHARS = 2400  # of a difference, so that the question is one message on every platform
 SHOWN_HASH_CHARS = 32
 ACCEPT, DECLINE = N_("Accept"), N_("Decline")
+OPTIONS = (ACCEPT, DECLINE)
+PREFIX = "skill:"  # of the question's id, before the begin of the hash
 NEW = N_("Shall I install the new skill `{name}`?")
 CHANGED = N_("Shall I use this changed version of the skill `{name}`?")
 WHICH = N_("There are {n} skills at {address}. Which one shall I install?")
@@ -50,8 +53,8 @@ def enqueue_question(
         text = f"{words}\n\n{render_diff(change.diff[:MAX_SHOWN_CHARS])}"
         if rest := len(change.diff) - MAX_SHOWN_CHARS if len(change.diff) > MAX_SHOWN_CHARS else 0:
             text += "\n\n" + _(REST, n=rest, command=command_hint(f"skills diff {change.name}"))
-        id = f"{Decision.SKILL}{change.hash[:SHOWN_HASH_CHARS]}"
-        ask = Ask(id, text, (_(ACCEPT), _(DECLINE)), free_text=False)
+        id = f"{PREFIX}{change.hash[:SHOWN_HASH_CHARS]}"
+        ask = Ask(id, text, tuple(map(_, OPTIONS)), free_text=False)
         outbox.enqueue_notice(execute, place, text, key=key, now=now, asks=(ask,), reply_to=reply_to)
 
 
@@ -67,7 +70,7 @@ def enqueue_choice(execute: Execute, message: Message, choice: SkillChoice, key:
         others = _(OTHERS, command=command_hint(f"skills install {choice.address} NAME"))
         text = "\n".join([which, "", *lines, "", others])
         names = tuple(dict.fromkeys(each.name for each in choice.found))[:MAX_CHOICES]
-        ask = Ask(f"{Decision.SKILL}{CHOICE}{choice.hash}", text, names, free_text=False)
+        ask = Ask(f"{PREFIX}{CHOICE}{choice.hash}", text, names, free_text=False)
         outbox.enqueue_notice(execute, message.thread, text, key=key, now=now, asks=(ask,), reply_to=message.id)
 
 
@@ -77,11 +80,7 @@ def render_diff(diff: str) -> str:
     return f"{fence}diff\n{diff}\n{fence}"
 
 
-def decision_command(click: Message) -> Message:
-    """Return the command that a press stands for."""
-    target = click.target.removeprefix(Decision.SKILL)
-    if target.startswith(CHOICE):
-        return replace(click, kind=Kind.COMMAND, text=f"skills install {target} {click.text}", target="")
-    verb = "accept" if click.text in every_translation(ACCEPT) else "decline"
-    text = f"skills {verb} {target}"
-    return replace(click, kind=Kind.COMMAND, text=text, target="")
+def check_press(_execute: Execute, pressed: Pressed) -> Receipt | None:
+    """Return the receipt of a press on a button that says neither a decision nor the name of a skill."""
+    is_known = pressed.option != UNKNOWN or pressed.subject.startswith(CHOICE)
+    return None if is_known else Receipt.DUPLICATE

@@ -196,13 +196,10 @@ def stop_runs(execute: Execute, person: PersonKey) -> list[int]:
     return found
 
 
-def stop_tasks(execute: Execute, person: PersonKey) -> list[int]:
-    """End the background tasks of a person, and return those whose command is to be killed."""
-    sql = (
-        f"UPDATE tasks SET state='{TaskState.FAILED}' WHERE channel=:channel AND person=:person AND {OPEN_TASK}"
-        " RETURNING id"
-    )
-    return [int(row["id"]) for row in execute(sql, {"channel": person.channel, "person": person.id})]
+def stop_tasks(execute: Execute, person: PersonKey) -> None:
+    """End the background tasks of a person; that has their commands killed."""
+    sql = f"UPDATE tasks SET state='{TaskState.FAILED}' WHERE channel=:channel AND person=:person AND {OPEN_TASK}"
+    execute(sql, {"channel": person.channel, "person": person.id})
 
 
 def claim_conversation(execute: Execute, key: str) -> bool:

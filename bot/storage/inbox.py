@@ -166,8 +166,9 @@ def rows_of_run(execute: Execute, run: int) -> list[InboxRow]:
 
 
 def pending_commands(execute: Execute, limit: int) -> list[InboxRow]:
-    """Return the commands that are not answered yet."""
-    sql = f"SELECT * FROM inbox WHERE state={InboxState.NEW} AND kind='{Kind.COMMAND}' ORDER BY id LIMIT :limit"
+    """Return the commands and presses that are not answered yet."""
+    kinds = f"kind IN ('{Kind.COMMAND}', '{Kind.PRESS}')"
+    sql = f"SELECT * FROM inbox WHERE state={InboxState.NEW} AND {kinds} ORDER BY id LIMIT :limit"
     return read_rows(execute, InboxRow, sql, limit=limit)
 
 

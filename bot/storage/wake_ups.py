@@ -18,21 +18,22 @@ from bot.storage.states import InboxState, OutboxState, ScheduleState, TaskState
 class Written(StrEnum):
     """A kind of row that a reader waits for."""
 
-    COMMAND = "command"  # to answer
+    COMMAND = "command"  # or press, to answer
     MESSAGE = "message"  # of a conversation that no turn works in
     OUTBOX = "outbox"  # to deliver
     JOB = "job"  # to run, also later
     SCHEDULE = "schedule"  # active, with another time
-    TASK = "task"  # queued
+    TASK = "task"  # queued, or ended while its command may run
 
 
-_COMMAND = f"NEW.kind='{Kind.COMMAND}' AND NEW.state={InboxState.NEW}"
+_COMMAND = f"NEW.kind IN ('{Kind.COMMAND}', '{Kind.PRESS}') AND NEW.state={InboxState.NEW}"
 _UNCLAIMED = "NEW.pending>0 AND NEW.owner IS NULL"
 _FREED = "OLD.owner IS NOT NULL OR NEW.pending<>OLD.pending OR NEW.ready IS NOT OLD.ready"
 _UNDELIVERED = f"NEW.state={OutboxState.NEW}"
 _WAITING = "NEW.due IS NOT NULL AND NEW.owner IS NULL"
 _ACTIVE = f"NEW.state='{ScheduleState.ACTIVE}'"
 _QUEUED = f"NEW.state='{TaskState.QUEUED}'"
+_ENDED = f"OLD.state='{TaskState.RUNNING}'"
 
 TRIGGERS = (  # the kind, its table, the statements, and when a row of them wakes
     (Written.COMMAND, "inbox", "INSERT", _COMMAND),
@@ -50,7 +51,7 @@ TRIGGERS = (  # the kind, its table, the statements, and when a row of them wake
         f"{_ACTIVE} AND (OLD.state<>NEW.state OR OLD.next_at IS NOT NEW.next_at)",
     ),
     (Written.TASK, "tasks", "INSERT", _QUEUED),
-    (Written.TASK, "tasks", "UPDATE OF state", f"{_QUEUED} AND OLD.state<>NEW.state"),
+    (Written.TASK, "tasks", "UPDATE OF state", f"({_QUEUED} OR {_ENDED}) AND OLD.state<>NEW.state"),
 )
 TABLES = tuple(dict.fromkeys(table for _, table, _, _ in TRIGGERS))
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from agent.blocks import command_hint
+from bot.commands.background import cancel_task
 from bot.commands.call import CommandCall
 from bot.rights import deeds
-from bot.service.plain_text import plain_line
 from bot.service.times import local_time
 from bot.storage import people, tasks
 from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState, TaskKind, TaskState
 from bot.storage.tasks import TaskRow
-from bot.tasks.cancelling import cancel_task, end_follow_ups, stoppable_tasks
 from bot.tasks.runner import enqueue_tail
 from bot.tasks.starting import TaskRefused, retry_task
-from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
+from catalogue import N_, _, format_duration, ngettext
 
-MAX_NAMED = 10  # in an answer
 TASK_WORDS = "NUMBER | NUMBER cancel | NUMBER retry"
 LINES: dict[str, str] = {
     TaskState.QUEUED: N_("{number}. ⏳ {title}: it waits to begin"),
@@ -131,9 +127,7 @@ def _line(call: CommandCall, row: TaskRow) -> str:
 
 
 def _cancel(call: CommandCall, row: TaskRow) -> str:
-    stop = cancel_task(
-        call.execute, row, call.message.author.id, call.now, call.service.stop_task, call.service.stop_run
-    )
+    stop = cancel_task(call.execute, row, call.message.author.id, call.now, call.service.stop_run)
     if stop is None:
         return _("Task {number} has ended already.", number=row.id)
     call.after.append(stop)
@@ -156,46 +150,3 @@ def _retry(call: CommandCall, row: TaskRow) -> str:
     except TaskRefused as error:
         return str(error)
     return _("Trying again as task {number}.", number=number)
-
-
-# ------------------------------------------------------------ with `/stop` and `/status`
-
-
-def end_background(call: CommandCall, *, everybody: bool) -> str:
-    """Let nothing follow from the background tasks here, end their commands, and name these; "" for none.
-
-    A button stops one reply: the commands go on.
-    """
-    person, service = call.message.author.id, call.service
-    rows = end_follow_ups(call.execute, call.thread, person, call.now, everybody=everybody)
-    if not call.message.target:
-        ends = [cancel_task(call.execute, row, person, call.now, service.stop_task, service.stop_run) for row in rows]
-        call.after.extend(filter(None, ends))
-        return _("These commands in the background have ended: {tasks}.", tasks=_name_tasks(rows)) if rows else ""
-    sentences = [
-        _(
-            "Background task {number} goes on, and nothing follows it. `{command}` ends it.",
-            number=row.id,
-            command=command_hint(f"task {row.id} cancel"),
-        )
-        for row in rows
-    ]
-    return join_sentences(*sentences)
-
-
-def describe_background(call: CommandCall) -> str:
-    """Name the commands in the background that this person may stop here; "" for none."""
-    everybody, person = call.may(deeds.ACT_FOR_OTHERS), call.message.author.id
-    found = stoppable_tasks(call.execute, call.thread, person, everybody=everybody)
-    rows = [row for row in found if row.kind == TaskKind.COMMAND]
-    hint = command_hint("stop")
-    return (
-        _("In the background: {tasks}. `{command}` ends this.", tasks=_name_tasks(rows), command=hint) if rows else ""
-    )
-
-
-def _name_tasks(rows: Sequence[TaskRow]) -> str:
-    named = [f"{row.id} (“{plain_line(row.title)}”)" for row in rows[:MAX_NAMED]]
-    if more := rows[MAX_NAMED:]:
-        named.append(ngettext("{n} more", "{n} more", len(more)))
-    return list_items(named)

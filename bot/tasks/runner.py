@@ -56,20 +56,13 @@ class CommandTasks:
         store: Database,
         current: Current,
         data_dir: Path,
-        stop_run: Callable[[int, str], None],
     ) -> None:
-        self.stop_run = stop_run
         self._store = store
         self._current = current
         self._data_dir = data_dir
         self._wake = store.listen(Written.TASK)
         self._running: dict[int, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
-
-    def stop(self, number: int) -> None:
-        """Kill a command whose end is recorded."""
-        if task := self._running.get(number):
-            task.cancel()
 
     async def serve(self, provider: SandboxProvider) -> None:
         """Run commands until cancelled. Those that then run are lost, which the next start reports."""
@@ -79,29 +72,30 @@ class CommandTasks:
             await self._tasks.cancel()
 
     async def _start_queued(self, provider: SandboxProvider) -> None:
-        self._wake.clear()
         for row in await self._store.run(partial(tasks.claim_queued, now=time.time())):
             task = self._running[row.id] = self._tasks.start(self._run(provider, row), name=f"task {row.id}")
             task.add_done_callback(partial(self._forget, row.id))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS if self._running else None):
                 await self._wake.wait()
+        self._wake.clear()
         if self._running:
-            await self._stop_unpermitted()
+            await self._stop_ended()
 
-    async def _stop_unpermitted(self) -> None:
-        """End the commands whose person lost the right to them, or used up a budget, since they began."""
+    async def _stop_ended(self) -> None:
+        """Kill the commands that were cancelled, or whose person lost the right to them or used up a budget."""
         for number in [*self._running]:
-            now = time.time()
-            if end := await self._store.run(partial(self._find_objection, number=number, now=now)):
-                self.stop(number)
-                log.info("task.stopped id=%d reason=%s", number, end.reason)
+            end, is_over = await self._store.run(partial(self._look_at, number=number, now=time.time()))
+            if is_over and (task := self._running.get(number)):
+                task.cancel()
+                log.info("task.stopped id=%d reason=%s", number, end.reason if end else "")
 
-    def _find_objection(self, execute: Execute, number: int, now: float) -> TaskEnd | None:
-        """Record the end of a running command that may not run any more, and return it."""
+    def _look_at(self, execute: Execute, number: int, now: float) -> tuple[TaskEnd | None, bool]:
+        """Record the end of a running command that may not run any more, and return it. Also return whether it is
+        over: somebody else may have recorded that."""
         row = tasks.find_task(execute, number)
         if row is None or not row.is_open:
-            return None
+            return None, True
         access = self._current.access
         if is_forbidden(execute, self._current, row) or not access.may(execute, row.place, row.person, Right.TALK):
             end: TaskEnd | None = TaskEnd(TaskState.FAILED, reason=NO_RIGHT)
@@ -109,7 +103,7 @@ class CommandTasks:
             end = self._refuse_spending(execute, row, now)
         if end:
             reports.record_end(execute, self._current.config, replace(row, follow_up=""), end, now)
-        return end
+        return end, end is not None
 
     def _forget(self, number: int, _task: asyncio.Task[None]) -> None:
         self._running.pop(number, None)
@@ -126,6 +120,7 @@ class CommandTasks:
         except Exception:  # the boundary: a fault fails this task only
             log.exception("task.fault id=%d", row.id)
             end = TaskEnd(TaskState.FAILED, reason=FAULT)
+        self._running.pop(row.id, None)  # its end is not one to be killed for
         record = partial(reports.record_end, config=self._current.config, row=row, end=end, now=time.time())
         await until_stored("task", lambda: self._store.run(record))
         log.info("task.%s id=%d", end.state, row.id)

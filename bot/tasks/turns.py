@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from agent.messages import Origin
+from bot.commands.background import cancel_task
 from bot.current import Current
 from bot.journey.claimed_run import ClaimedRun
 from bot.rights import allowance
@@ -17,9 +18,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.states import TaskKind
 from bot.storage.tasks import TaskRow
 from bot.tasks import starting
-from bot.tasks.cancelling import cancel_task
 from bot.tasks.reports import log_path
-from bot.tasks.runner import CommandTasks
 from bot.tasks.starting import TaskPlace, TaskRefused, Worker
 from catalogue import use_language
 
@@ -27,10 +26,12 @@ from catalogue import use_language
 class TurnTasks:
     """`agent.background.BackgroundWork` of one turn. It acts for the requester, or for who had the request repeated."""
 
-    def __init__(self, store: Database, current: Current, job: ClaimedRun, runner: CommandTasks) -> None:
+    def __init__(
+        self, store: Database, current: Current, job: ClaimedRun, stop_run: Callable[[int, str], None]
+    ) -> None:
         self._store = store
         self._current = current
-        self._runner = runner
+        self._stop_run = stop_run
         self._prefix = job.conversation
         who, lineage = job.beneficiary, Lineage.of_run(job.messages)
         self._who = TaskPlace(who.person, who.thread, who.private, job.conversation, lineage, run=job.run)
@@ -105,7 +106,7 @@ class TurnTasks:
             row = next((row for row in self._list(execute) if row.id == number), None)
             if row is None:
                 return f"The person has no background task {number} here."
-            stop = cancel_task(execute, row, self._who.person.id, time.time(), self._runner.stop, self._runner.stop_run)
+            stop = cancel_task(execute, row, self._who.person.id, time.time(), self._stop_run)
             return stop or f"Background task {number} has ended already."
 
         done = await self._store.run(work)

@@ -68,7 +68,7 @@ def offboard(execute: Execute, person: PersonKey, to: PersonKey | None, now: flo
     if receipt.is_empty:
         return receipt
     left = receipt.left
-    payload = {"person": person.id, "runs": left.runs, "tasks": left.tasks}
+    payload = {"person": person.id, "runs": left.runs}
     enqueue_job(execute, key=f"{STOP_WORK_JOB}:{person.key}", kind=STOP_WORK_JOB, payload=payload)
     counts = {"schedules": len(ended), "handed": len(handed), "tasks": len(left.tasks), "grants": left.grants}
     what: dict[str, int | str] = {"via": via, **counts, "roles": len(left.roles), "pairing": int(left.pairing)}
@@ -108,15 +108,12 @@ class StopWorkJobs:
     """Handles the job that stops what still runs for a person who is gone."""
 
     stop_run: Callable[[int, str], None]
-    stop_task: Callable[[int], None]
 
     async def stop(self, job: BackgroundJob) -> Effect | None:
-        """Stop the runs and the commands. Those that ended are unknown, and stay as they are."""
+        """Stop the runs; commands end with their rows. Those that ended are unknown, and stay as they are."""
         given = job.arguments
         for run in given["runs"]:
             self.stop_run(run, given["person"])
-        for task in given["tasks"]:
-            self.stop_task(task)
         return None
 
 

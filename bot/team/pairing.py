@@ -15,14 +15,15 @@ from agent.blocks import Ask
 from agent.foreign_text import printable_line
 from agent.messages import Author, Kind, Message
 from agent.stored_json import Damaged
+from bot.commands.presses import UNKNOWN, Pressed
 from bot.rights.access import LOCAL_CHANNEL, AccessPolicy
-from bot.rights.deeds import Decision
 from bot.storage import audit, conversations, inbox, languages, outbox, people
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.people import PersonRow
 from bot.storage.states import PairingState
-from catalogue import N_, _, every_translation
+from catalogue import N_, _
+from channels.base import Receipt
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ WELCOME_ANSWER = N_("You're in! I'm reading your message now.")
 DECLINED = N_("Sorry, whoever runs me has declined your request.")
 QUESTION = N_("`{name}` (`{person}` on {channel}) wants to talk to me. Their code is **{code}**, good for one hour.")
 LET_IN, DECLINE = N_("Let in"), N_("Decline")
+OPTIONS = (LET_IN, DECLINE)
+PREFIX = "pair:"  # of the question's id, before the code
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Paired:
     waiting: tuple[str, Message] | None
 
 
-def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: float, *, console: bool = False) -> None:
+def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: float, console: bool) -> None:
     """Answer a stranger, with a pairing code in private chats.
 
     A person who was declined gets no further answer. `console` is whether somebody can read a question there.
@@ -122,8 +125,8 @@ def _ask_operators(execute: Execute, operators: list[PersonRow], person: PersonR
             continue
         key = f"{outbox.about_stranger(person.channel, person.person)}{person.code}:{row.channel}:{row.person}"
         with languages.speak_to(execute, place, Author(row.person, row.name)):
-            words, options = _(QUESTION, **shown), (_(LET_IN), _(DECLINE))
-            ask = Ask(f"{Decision.PAIRING}{person.code}", words, options, free_text=False)
+            words = _(QUESTION, **shown)
+            ask = Ask(f"{PREFIX}{person.code}", words, tuple(map(_, OPTIONS)), free_text=False)
             outbox.enqueue_notice(execute, place, words, key=key, now=now, asks=(ask,))
 
 
@@ -132,12 +135,13 @@ def readable_name(person: PersonRow) -> str:
     return printable_line(person.name.replace("`", " "), MAX_NAME_CHARS) or "(no name)"
 
 
-def decide(execute: Execute, click: Message, now: float) -> Paired | PersonRow | None:
-    """Do what an operator pressed; None if it was decided before, or the code has expired."""
-    code = click.target.removeprefix(Decision.PAIRING)
-    if click.text in every_translation(LET_IN):
-        return accept(execute, code, now, by=click)
-    return decline(execute, code, now, by=click) if click.text in every_translation(DECLINE) else None
+def decide(execute: Execute, pressed: Pressed) -> Receipt:
+    """Do what an operator pressed, unless it was decided before, or the code has expired."""
+    if pressed.option == UNKNOWN:
+        return Receipt.DUPLICATE
+    choose = accept if OPTIONS[pressed.option] == LET_IN else decline
+    done = choose(execute, pressed.subject, pressed.now, by=pressed.click)
+    return Receipt.ACCEPTED if done else Receipt.DUPLICATE
 
 
 def accept(

@@ -11,12 +11,13 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bot.commands.registry import COMMANDS
+from bot.features import gather_commands
 from tests.fakes.server import until
 from tests.redteam import texts
 from tests.redteam.calls import Turn, setup_turn
 from tests.redteam.judge import HostileModel, Report, WatchedTelegram, marker
 from tests.redteam.site import PNG
+from tests.support.current_config import current_of
 from tests.support.service_process import Service, ask
 
 FLOODER, UPLOADER, COMMANDER, OPERATOR, GROUP = 901, 902, 903, 904, -905
@@ -191,9 +192,9 @@ async def command(arena: Arena) -> None:
         "x" * 3_000,
         "\u202e\x00",
     )
-    telegram = arena.telegram
+    telegram, commands = arena.telegram, gather_commands(current_of()).ranked()
     while not arena.over:
-        for each in arena.chance.sample(COMMANDS, len(COMMANDS)):
+        for each in arena.chance.sample(commands, len(commands)):
             telegram.send(f"/{each.name} {arena.chance.choice(words)}", chat=COMMANDER)
             telegram.send(f"/{each.name}@fawn_bot {arena.chance.choice(words)}", chat=GROUP, user=COMMANDER)
             shown = telegram.send("x", chat=GROUP, user=COMMANDER)

@@ -19,8 +19,10 @@ from agent.user_message import MessageFormatter
 from bot.__main__ import command_line_parser
 from bot.admin.cli import OPERATION_ARGUMENTS
 from bot.admin.skill_cli import ACTIONS, READING, changes_skills
-from bot.rights.deeds import Decision
-from bot.skills.decisions import ACCEPT
+from bot.features import FEATURES
+from bot.privacy import command as forgetting
+from bot.schedules import proposals
+from bot.skills import decisions
 from bot.storage import audit
 from bot.storage.audit import AuditKind
 from bot.storage.database import Execute
@@ -142,15 +144,15 @@ def test_only_reading_actions_of_skills_have_no_row() -> None:
 
 
 PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreign question is refused
-    Decision.PAIRING: (pairing.LET_IN, "MALLORYS", AuditKind.PAIRING_ACCEPTED),
-    Decision.SKILL: (ACCEPT, "a" * 32, AuditKind.COMMAND),
-    Decision.SCHEDULE: ("Yes", "7", AuditKind.ACCESS_DENIED),
-    Decision.FORGETTING: ("Yes", "7", AuditKind.ACCESS_DENIED),
+    pairing.PREFIX: (pairing.LET_IN, "MALLORYS", AuditKind.PAIRING_ACCEPTED),
+    decisions.PREFIX: (decisions.ACCEPT, "a" * 32, AuditKind.COMMAND),
+    proposals.PREFIX: ("Yes", "7", AuditKind.ACCESS_DENIED),
+    forgetting.PREFIX: ("Yes", "7", AuditKind.ACCESS_DENIED),
 }
 
 
-@pytest.mark.parametrize("decision", Decision)
-async def test_every_decision_button_has_its_row(team: Team, decision: Decision) -> None:
+@pytest.mark.parametrize("decision", [prefix for feature in FEATURES for prefix in feature.presses])
+async def test_every_decision_button_has_its_row(team: Team, decision: str) -> None:
     def propose(execute: Execute) -> None:
         """Store a schedule that somebody else has to confirm."""
         row = {str(column["name"]): "" for column in execute("PRAGMA table_info(schedules)", {})}

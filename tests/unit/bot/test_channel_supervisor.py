@@ -59,7 +59,7 @@ async def test_a_channel_that_ends_is_restarted_and_no_other(error: BaseExceptio
     events: list[str] = []
     failing, steady = FailingChannel("failing", events, error, fails=True), FailingChannel("steady", events)
     connects = {each.name: partial(connect, each, events) for each in (failing, steady)}
-    supervisor = ChannelSupervisor(connects, console_ended)
+    supervisor = ChannelSupervisor(connects, console_ended, list)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
     await until(lambda: events.count("failing listens") == 2, 10, "the restart")
     assert supervisor.channels == {"failing": failing, "steady": steady}
@@ -72,7 +72,7 @@ async def test_channels_stay_connected_after_they_stopped_listening() -> None:
     events: list[str] = []
     channel = FailingChannel("wall", events)
     failing_to_close = partial(connect, channel, events, OSError("away"))
-    supervisor = ChannelSupervisor({"wall": failing_to_close}, console_ended)
+    supervisor = ChannelSupervisor({"wall": failing_to_close}, console_ended, list)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
     await until(lambda: "wall listens" in events, 10, "a connection")
     supervisor.stop_listening()
@@ -93,7 +93,7 @@ async def test_the_end_of_the_console_is_reported_and_leaves_it_connected() -> N
         ended.set()
 
     console = FailingChannel("console", events, fails=True)
-    supervisor = ChannelSupervisor({"console": partial(connect, console, events)}, console_ended)
+    supervisor = ChannelSupervisor({"console": partial(connect, console, events)}, console_ended, list)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
     async with asyncio.timeout(10):
         await ended.wait()

@@ -27,6 +27,7 @@ from bot.storage.wake_ups import Written
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
+from tests.support.reception import open_inbox
 from tests.support.rehearsed_database import RehearsedDatabase
 
 THREAD = Thread("telegram", "1", "42")
@@ -52,7 +53,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def inbox(store: Database) -> Inbox:
-    return Inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
+    return open_inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
 
 
 async def claim(store: Database, owner: str = "me", free: int = 10, later: float = 0.0) -> list[ClaimedRun]:

@@ -14,10 +14,8 @@ import pytest
 from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.commands.call import CommandService
-from bot.commands.runner import CommandRunner
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims
-from bot.journey.inbox import Inbox
 from bot.storage import conversations, runs, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.inbox import pending_commands
@@ -25,9 +23,9 @@ from bot.storage.jobs import enqueue_job
 from bot.storage.migrate import migrate_database
 from bot.storage.states import EntryKind, RunState
 from bot.storage.transcripts import TranscriptEntry
-from channels.base import Health
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
+from tests.support.reception import command_runner, command_service, open_inbox
 from tests.support.rehearsed_database import RehearsedDatabase
 
 HELP = Message(
@@ -44,7 +42,7 @@ HELP = Message(
 
 
 CURRENT = current_of(ServiceLimits(notify_seconds=0.0), telegram=AccessConfig(open=True, operators=("boss",)))
-IDLE_SERVICE = CommandService(CURRENT, lambda: "Fawn 1", lambda: Health.READY, lambda run, by: None, lambda name: None)
+IDLE_SERVICE = command_service(CURRENT, "Fawn 1")
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 async def answering(store: Database, service: CommandService = IDLE_SERVICE) -> AsyncIterator[None]:
     """Serve commands from the end of the block on, until all are answered."""
     yield
-    serving = asyncio.create_task(CommandRunner(store, service).serve())
+    serving = asyncio.create_task(command_runner(store, service).serve())
     async with asyncio.timeout(5):
         while await store.run(lambda execute: pending_commands(execute, 1)):
             await asyncio.sleep(0.01)
@@ -67,7 +65,7 @@ async def answering(store: Database, service: CommandService = IDLE_SERVICE) -> 
 
 
 async def receive(store: Database, *messages: Message) -> None:
-    await Inbox(store, CURRENT, IDLE_TURNS).receive(messages)
+    await open_inbox(store, CURRENT, IDLE_TURNS).receive(messages)
 
 
 async def said(store: Database) -> list[str]:

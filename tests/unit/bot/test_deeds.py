@@ -15,25 +15,24 @@ from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
 from bot.admin.operations import Operations
-from bot.commands.call import CommandService
-from bot.commands.registry import REGISTRY
-from bot.commands.runner import CommandRunner
 from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
-from bot.journey.inbox import Inbox
+from bot.features import FEATURES, gather_commands
+from bot.privacy import command as forgetting
 from bot.rights import deeds
-from bot.rights.deeds import DEEDS, Decision, Deed
-from bot.skills.decisions import ACCEPT
+from bot.rights.deeds import DEEDS, Deed
+from bot.schedules import proposals
+from bot.skills import decisions
 from bot.storage import audit, conversations, grants, inbox, outbox, people, person_roles, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import EntryKind, OutboxState
 from bot.storage.transcripts import TranscriptEntry
 from bot.team import pairing
-from channels.base import Health
 from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
+from tests.support.reception import command_runner, command_service, open_inbox
 from tests.support.rehearsed_database import RehearsedDatabase
 
 ROOT = Path(__file__).parents[3]
@@ -77,12 +76,9 @@ class Team:
             GROUP, key, key, author, text, at, kind, target=target, origin=origin, private=private, reply_to=reply_to
         )
         current = current_of(telegram=ACCESS)
-        service = CommandService(
-            current, lambda: "state of the service", lambda: Health.READY, lambda run, by: None,
-            lambda name: None, reload=self.reloads.append,
-        )  # fmt: skip
-        await Inbox(self.store, current, IDLE_TURNS).receive([event])
-        serving = asyncio.create_task(CommandRunner(self.store, service).serve())
+        service = command_service(current, "state of the service", reload=self.reloads.append)
+        await open_inbox(self.store, current, IDLE_TURNS).receive([event])
+        serving = asyncio.create_task(command_runner(self.store, service).serve())
         async with asyncio.timeout(10):
             while await self.store.run(lambda execute: inbox.pending_commands(execute, 1)):
                 await asyncio.sleep(0.01)
@@ -156,12 +152,12 @@ ATTEMPTS: Mapping[Deed, Attempt] = {
     deeds.SEE_SERVICE: Attempt("status", shows="state of the service"),
     deeds.RELOAD: Attempt("reload"),
     deeds.CHANGE_SKILLS: Attempt("skills install https://example.com/skill"),
-    deeds.DECIDE_PAIRING: Attempt(pairing.LET_IN, Kind.CLICK, f"{Decision.PAIRING}MALLORYS"),
+    deeds.DECIDE_PAIRING: Attempt(pairing.LET_IN, Kind.CLICK, f"{pairing.PREFIX}MALLORYS"),
     deeds.GIVE_ROLE: Attempt("access grant viewer 33"),
 }
 PRESSES = {
-    Decision.PAIRING: ATTEMPTS[deeds.DECIDE_PAIRING],
-    Decision.SKILL: Attempt(ACCEPT, Kind.CLICK, f"{Decision.SKILL}{'a' * 32}"),
+    pairing.PREFIX: ATTEMPTS[deeds.DECIDE_PAIRING],
+    decisions.PREFIX: Attempt(decisions.ACCEPT, Kind.CLICK, f"{decisions.PREFIX}{'a' * 32}"),
 }
 ELSEWHERE = {deeds.CHANGE_WORKSPACE_NOTE: "tests/unit/bot/test_memory.py"}  # a tool does it, or a note is needed first
 
@@ -184,9 +180,7 @@ async def test_a_role_of_one_chat_does_nothing_beyond_it(team: Team, deed: Deed,
 
 @pytest.mark.parametrize("decision", PRESSES)
 @pytest.mark.parametrize("who", [ADA, EVE, VIC, BOB], ids=["operator-of-a-chat", "member", "viewer", "removed"])
-async def test_a_press_beyond_the_chat_needs_the_right_in_the_workspace(
-    team: Team, decision: Decision, who: Author
-) -> None:
+async def test_a_press_beyond_the_chat_needs_the_right_in_the_workspace(team: Team, decision: str, who: Author) -> None:
     press, before, refused = PRESSES[decision], await team.state(), await team.refusals()
     await team.send(who, press.text, press.kind, press.target)
     assert (await team.state(), await team.refusals()) == (before, refused + 1)
@@ -194,8 +188,8 @@ async def test_a_press_beyond_the_chat_needs_the_right_in_the_workspace(
     assert await team.state() != before
 
 
-@pytest.mark.parametrize("decision", [Decision.SCHEDULE, Decision.FORGETTING])
-def test_presses_that_concern_one_person_name_them(decision: Decision) -> None:
+@pytest.mark.parametrize("decision", [proposals.PREFIX, forgetting.PREFIX])
+def test_presses_that_concern_one_person_name_them(decision: str) -> None:
     assert any(f"button {decision}" in deed.uses and not deed.is_beyond_chat for deed in DEEDS)
 
 
@@ -208,6 +202,8 @@ async def test_the_words_of_agents_and_schedules_are_never_commands(team: Team, 
     assert (await team.state(), said) == (before, "")
 
 
+REGISTRY = gather_commands(current_of()).known
+PREFIXES = [prefix for feature in FEATURES for prefix in feature.presses]
 NEEDS_RIGHT = [name for name, command in REGISTRY.items() if command.deed.right]
 
 
@@ -266,7 +262,7 @@ def test_every_command_has_an_entry() -> None:
 
 def test_every_button_has_an_entry() -> None:
     used = {use.removeprefix("button ") for deed in DEEDS for use in deed.uses if use.startswith("button ")}
-    assert used == {*Decision, "ask", "approve"}
+    assert used == {*PREFIXES, "ask", "approve"}
     for path in ROOT.glob("bot/**/*.py"):  # no button is handled beside the table
         assert not re.search(r"target\.startswith\((?!each\))", path.read_text()), path
         assert not re.search(r"Ask\(f\"[^{]", path.read_text()), path

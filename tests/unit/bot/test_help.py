@@ -6,8 +6,11 @@ from collections import Counter
 
 from agent.blocks import command_hint
 from bot.commands.help import GROUPS, describe_commands
-from bot.commands.registry import COMMANDS
+from bot.features import gather_commands
 from channels.base import CommandInfo
+from tests.support.current_config import current_of
+
+COMMANDS = gather_commands(current_of()).ranked()
 
 
 def test_every_command_is_in_one_group() -> None:

@@ -28,6 +28,7 @@ from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS, IdleTurns
+from tests.support.reception import open_inbox
 from tests.support.rehearsed_database import RehearsedDatabase
 
 THREAD = Thread("telegram", "1", "42")
@@ -42,7 +43,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 def inbox(store: Database, access: AccessConfig | None = None) -> Inbox:
-    return Inbox(store, current_of(telegram=access or AccessConfig(open=True)), IDLE_TURNS)
+    return open_inbox(store, current_of(telegram=access or AccessConfig(open=True)), IDLE_TURNS)
 
 
 async def said(store: Database) -> list[str]:
@@ -109,7 +110,7 @@ async def test_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) ->
         "  slack: {bot_token: xoxb-b, app_token: xapp-a, access: {allow: [123], pairing: false}}\n"
     )
     [entry] = load_config(file, {}).channels
-    entrance = Inbox(store, current_of(slack=entry.access), IDLE_TURNS)
+    entrance = open_inbox(store, current_of(slack=entry.access), IDLE_TURNS)
     slack = replace(GROUP, thread=Thread("slack", "T1", "C1", "1.2"), author=Author("123", "Jane"))
     assert await entrance.receive([slack]) == [Receipt.ACCEPTED]
     assert await entrance.receive([replace(slack, key="k2", author=Author("124", "Bob"))]) == [Receipt.IGNORED]
@@ -232,7 +233,7 @@ async def test_messages_over_the_limit_wait_with_one_notice(store: Database) -> 
     current = current_of(ServiceLimits(flood_messages=3), telegram=AccessConfig(open=True))
     before = time.time()
     for number in range(6):
-        flooded = Inbox(store, current, IDLE_TURNS)  # a restart does not repeat the notice
+        flooded = open_inbox(store, current, IDLE_TURNS)  # a restart does not repeat the notice
         assert await flooded.receive([replace(HELLO, key=f"k{number}", time=before)]) == [Receipt.ACCEPTED]
     rows = await store.run(lambda execute: execute("SELECT ready FROM inbox ORDER BY id", {}))
     waits = [row["ready"] - before > 5 for row in rows]
@@ -259,7 +260,7 @@ async def test_a_cancelled_caller_leaves_no_partial_state(store: Database) -> No
         def arrived(self, accepted: Accepted, claimed: Sequence[ClaimedRun]) -> None:
             seen.extend(message.key for _, message in accepted)
 
-    entrance = Inbox(store, current_of(telegram=AccessConfig(open=True)), Noting())
+    entrance = open_inbox(store, current_of(telegram=AccessConfig(open=True)), Noting())
     caller = asyncio.create_task(entrance.receive([HELLO]))
     await asyncio.sleep(0)
     caller.cancel()
@@ -286,7 +287,9 @@ async def test_only_paired_users_can_be_revoked(store: Database) -> None:
 # Case 60 of docs/cases.md
 async def test_messages_collected_during_downtime_are_not_a_flood(store: Database) -> None:
     """They were written over hours and arrive at once."""
-    entrance = Inbox(store, current_of(ServiceLimits(flood_messages=3), telegram=AccessConfig(open=True)), IDLE_TURNS)
+    entrance = open_inbox(
+        store, current_of(ServiceLimits(flood_messages=3), telegram=AccessConfig(open=True)), IDLE_TURNS
+    )
     hour_ago = time.time() - 3600
     await entrance.receive([replace(HELLO, key=f"k{number}", time=hour_ago + number) for number in range(6)])
     assert await said(store) == []

@@ -16,7 +16,6 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.admin.cli import run_operation
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.team import RoleAssignment
-from bot.journey.inbox import Inbox
 from bot.rights.access import AccessPolicy
 from bot.storage import people, person_roles
 from bot.storage.database import Database, Execute
@@ -25,6 +24,7 @@ from bot.team import pairing
 from channels.base import Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
+from tests.support.reception import open_inbox
 from tests.support.rehearsed_database import RehearsedDatabase
 
 BOB = Author("42", "Bob")
@@ -43,7 +43,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def receive(store: Database, *messages: Message) -> list[Receipt]:
-    return await Inbox(store, CURRENT, IDLE_TURNS).receive(messages)
+    return await open_inbox(store, CURRENT, IDLE_TURNS).receive(messages)
 
 
 async def notices(store: Database, chat: str = "42") -> list[Final]:

@@ -22,7 +22,6 @@ from bot.storage import conversations, inbox, runs
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.schedules import find_schedule
-from bot.tasks.runner import CommandTasks
 from bot.tasks.turns import TurnTasks
 from tests.support.rehearsed_database import RehearsedDatabase
 from tests.support.schedule_rows import add_schedule
@@ -91,10 +90,9 @@ async def test_no_personal_tool_changes_anything_while_others_take_part(
 
     current = Current(CONFIG)
     number, job = await begin(store, current, DIRECT, joined=joined)
-    runner = CommandTasks(store, current, tmp_path, lambda _run, _person: None)
     schedules = TurnSchedules(store, current, job)
     memory = TurnMemory(store, current, embed, job, place_of(job.messages[0]), JANE)
-    tasks = TurnTasks(store, current, job, runner)
+    tasks = TurnTasks(store, current, job, lambda _run, _by: None)
     started = await tasks.start_command("k", "build", "true", "")
     answers = [
         await schedules.propose(ScheduleRequest(number=number, what="Else")),

@@ -16,7 +16,6 @@ from bot.config.schema import AccessConfig, Config
 from bot.current import Current
 from bot.journey import claims
 from bot.journey.claimed_run import RunEnding
-from bot.journey.inbox import Inbox
 from bot.privacy.retention import Retention
 from bot.service.data_dir import conversation_folder
 from bot.storage import conversations
@@ -26,6 +25,7 @@ from bot.storage.states import RunState
 from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
+from tests.support.reception import open_inbox
 from tests.support.rehearsed_database import RehearsedDatabase
 
 
@@ -37,7 +37,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         forgotten.append(conversation)
 
     async with RehearsedDatabase(tmp_path / "fawn.db") as store:
-        inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
+        inbox = open_inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True, origin=Origin.PERSON)])
         (job,) = await store.run(

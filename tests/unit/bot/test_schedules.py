@@ -18,11 +18,11 @@ import pytest
 from agent.messages import Author, Kind, Message, Origin, Requester, Thread
 from agent.schedules import ScheduleRequest, Timing
 from agent.spending import ModelCall
-from bot.commands.registry import COMMANDS
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
 from bot.current import Current
+from bot.features import gather_presses
 from bot.journey import claims
 from bot.journey.claimed_run import RunEnding
 from bot.rights import allowance
@@ -30,6 +30,7 @@ from bot.rights.access import AccessPolicy
 from bot.rights.budget_limits import StandingBudgets
 from bot.schedules import proposals
 from bot.schedules.command import begins_work
+from bot.schedules.feature import FEATURE
 from bot.schedules.firing import MAX_MADE_UP, fire_due, pause_and_say
 from bot.schedules.proposals import ProposalRefused, propose_schedule
 from bot.schedules.timing import next_time, parse_timing, times_after, times_until
@@ -392,7 +393,7 @@ def test_a_schedule_that_runs_at_once_counts_as_a_message() -> None:
         "list": False,
         "": False,
     }
-    [command] = [each for each in COMMANDS if each.name == "schedule"]
+    [command] = [each for each in FEATURE.commands if each.name == "schedule"]
     assert command.begins_work is begins_work
 
 
@@ -431,15 +432,16 @@ async def test_a_proposal_fires_only_after_its_owner_confirmed_it(bench: Bench) 
     assert await bench.look(NOON + 5 * DAY) is None
     press = message("Yes", kind=Kind.CLICK, target=f"schedule:{row.id}")
     foreign = replace(press, author=EVE)
-    assert await bench.run(lambda execute: proposals.decision_command(execute, foreign)) is Receipt.IGNORED
-    command = await bench.run(lambda execute: proposals.decision_command(execute, press))
-    assert isinstance(command, Message)
-    assert (command.kind, command.text) == (Kind.COMMAND, f"schedule confirm {row.id}")
+    presses = gather_presses(current())
+    assert await bench.run(lambda execute: presses.receive(execute, foreign, NOON)) is Receipt.IGNORED
+    kept = await bench.run(lambda execute: presses.receive(execute, press, NOON))
+    assert isinstance(kept, Message)
+    assert (kept.kind, kept.text, kept.target) == (Kind.PRESS, "0", press.target)
     confirmed = await bench.run(lambda execute: proposals.confirm(execute, row, NOON))
     assert confirmed
     assert confirmed.next_at == at("2026-11-24T09:00", "Europe/Berlin")
     assert await bench.run(lambda execute: people.zone_of(execute, "telegram", "7")) == "Europe/Berlin"
-    assert await bench.run(lambda execute: proposals.decision_command(execute, press)) is Receipt.DUPLICATE
+    assert await bench.run(lambda execute: presses.receive(execute, press, NOON)) is Receipt.DUPLICATE
 
 
 async def test_a_change_counts_from_now_and_only_when_it_is_confirmed(bench: Bench) -> None:

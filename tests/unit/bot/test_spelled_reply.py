@@ -11,15 +11,16 @@ import pytest
 
 from agent.blocks import HINT_MARK, Approve, Ask, Block, Failed, Final, Notice, Text, command_hint
 from agent.messages import Thread
-from bot.commands.registry import REGISTRY
+from bot.features import gather_commands
 from bot.journey.spelled_reply import open_reply
 from channels.base import Reply, SentMessages
 from tests.fakes.slack import JANE, FakeSlack
+from tests.support.current_config import current_of
 from tests.support.recording_inbox import Memory
 from tests.unit.bot.test_outbox import RecordingChannel
 
 ROOT = Path(__file__).parents[3]
-WORDS = "|".join(REGISTRY)
+WORDS = "|".join(gather_commands(current_of()).known)
 SPELLED = re.compile(rf"(?<![\w/.}}<-])[/!](?:{WORDS})\b(?!/|\.\w)")
 OPEN_PREFIX = re.compile(r"[\s`(][/!]$")  # before a name that an f-string inserts
 FOR_DOCS = "deeds.py"  # a table of docs/team.md

@@ -21,10 +21,8 @@ from agent.messages import Author, Message, Origin, Thread
 from agent.sections import AgentSettings
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims
-from bot.journey.inbox import Inbox
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
-from bot.journey.turn_runner import TurnRunner
 from bot.service.data_dir import conversation_folder
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
@@ -34,6 +32,7 @@ from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
+from tests.support.reception import open_inbox, open_turns
 from tests.support.rehearsed_database import RehearsedDatabase
 
 HELLO = Message(
@@ -68,7 +67,7 @@ class TurnHarness:
         self.current = current_of(limits, wall=AccessConfig(open=True))
         self.at_once = False
         self.threads = Scheduler(store, self.current)
-        self.inbox = Inbox(store, self.current, self.threads)
+        self.inbox = open_inbox(store, self.current, self.threads)
 
     def channel(self, name: str) -> None:
         """Called when a turn is about to start, so that `at_once` acts before its first step."""
@@ -85,7 +84,7 @@ class TurnHarness:
             await self.current.replace(self.current.config, agent)
             outbox = Outbox(self.store, self.channel, self.current)
             parts = (self.store, self.current, self.provider, folders, outbox, self.channel, self.folder)
-            turns = TurnRunner(*parts)
+            turns, _begun = open_turns(*parts)
             serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve(turns))]
             try:
                 yield
@@ -225,7 +224,7 @@ async def test_what_is_claimed_during_a_shutdown_is_suspended(harness: TurnHarne
 @pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])
 async def test_a_name_that_is_not_utf8_is_reported_once(idle_harness: TurnHarness, name: bytes) -> None:
     harness = idle_harness
-    await Inbox(harness.store, current_of(wall=AccessConfig(open=True)), IDLE_TURNS).receive([HELLO])
+    await open_inbox(harness.store, current_of(wall=AccessConfig(open=True)), IDLE_TURNS).receive([HELLO])
     await harness.store.run(
         lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "crashed", time.time(), 10.0, 1)
     )

@@ -21,11 +21,10 @@ from agent.messages import Kind, Message, Thread
 from agent.models.settings import ModelSettings
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims
-from bot.journey.inbox import Inbox
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
 from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
-from bot.journey.turn_runner import TurnRunner
+from bot.rights.reservations import Budgets
 from bot.service.jobs import JobWorker
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
@@ -37,6 +36,7 @@ from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import until
 from tests.support.agent_tools import TOOLS, tool_with
 from tests.support.current_config import SERVICES, agent_settings, current_of
+from tests.support.reception import open_inbox, open_turns
 from tests.support.rehearsed_database import RehearsedDatabase
 from tests.unit.agent.test_resume import call, script
 from tests.unit.bot.test_outbox import RecordingChannel
@@ -50,7 +50,7 @@ class ModelHarness:
         self.store = store
         self.current = current_of(wall=AccessConfig(open=True))
         self.threads = Scheduler(store, self.current)
-        self.inbox = Inbox(store, self.current, self.threads)
+        self.inbox = open_inbox(store, self.current, self.threads)
         self._checkpoints = checkpoints
         self._tools = tools
 
@@ -136,8 +136,8 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
             channels = {"wall": wall} if wall else {}
             outbox = Outbox(store, channels.get, harness.current)
             jobs = JobWorker(store)
-            turns = TurnRunner(store, harness.current, provider, folders, outbox, channels.get, tmp_path)
-            jobs.register(TITLE_JOB, partial(make_title, turns.budgets))
+            turns, _begun = open_turns(store, harness.current, provider, folders, outbox, channels.get, tmp_path)
+            jobs.register(TITLE_JOB, partial(make_title, Budgets(store, harness.current)))
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channels.get))
             works = (outbox.serve(), harness.threads.serve(turns), jobs.serve())
             serving = [asyncio.create_task(work) for work in works]

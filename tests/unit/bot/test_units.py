@@ -14,8 +14,6 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.models.settings import ModelPrice, ModelSettings
 from agent.spending import ModelCall, PlannedCall
 from bot.budgets.command import CHART_NAME, ChartJobs
-from bot.commands.call import CommandService
-from bot.commands.runner import CommandRunner
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.spending import BudgetConfig, Money
 from bot.current import Current
@@ -25,7 +23,7 @@ from bot.storage import inbox, jobs, outbox, usage
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.usage import Payer, PricedCall
-from channels.base import Health
+from tests.support.reception import command_runner, command_service
 from tests.support.rehearsed_database import MAX_UNIT_SECONDS, RehearsedDatabase, SlowUnit
 
 HOME = Thread("telegram", "bot", "7")
@@ -131,9 +129,9 @@ async def test_the_chart_of_usage_is_drawn_outside_of_a_transaction(store: Datab
     asked = Message(HOME, "k", "1", Author("7", "Jane"), "usage", now, Kind.COMMAND, private=True, origin=Origin.PERSON)
     await store.run(lambda execute: usage.record_calls(execute, PAYER, [call]))
     await store.run(lambda execute: inbox.store_message(execute, asked, f"{HOME}#1", ready=now, received=now))
-    service = CommandService(current, str, lambda: Health.READY, lambda _run, _by: None, lambda _name: None)
+    service = command_service(current)
     [row] = await store.run(lambda execute: inbox.pending_commands(execute, 5))
-    await CommandRunner(store, service)._answer_command(row)
+    await command_runner(store, service)._answer_command(row)
     assert not (tmp_path / "spool").exists()
     [job] = await store.run(lambda execute: jobs.claim_jobs(execute, "me", now + 1, 5))
     effect = await ChartJobs(store, current).draw(job)

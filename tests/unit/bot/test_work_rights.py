@@ -17,7 +17,7 @@ from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
 from bot.journey import claims
 from bot.journey.claimed_run import ClaimedRun, RunEnding
-from bot.journey.inbox import Inbox, longest_wait
+from bot.journey.inbox import longest_wait
 from bot.rights.access import AccessPolicy
 from bot.rights.budget_limits import StandingBudgets
 from bot.storage.database import Database
@@ -26,6 +26,7 @@ from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall, record_calls
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
+from tests.support.reception import open_inbox
 from tests.support.rehearsed_database import RehearsedDatabase
 
 GROUP = Thread("telegram", "1", "-5", "")
@@ -42,7 +43,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def receive(store: Database, author: Author, text: str, **more: object) -> None:
-    inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
+    inbox = open_inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
     message = Message(GROUP, f"k:{text}", text, author, text, time.time(), origin=Origin.PERSON)
     await inbox.receive([replace(message, **more)])  # type: ignore[arg-type]  # fields by name
 

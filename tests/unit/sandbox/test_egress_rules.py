@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.app import sandbox_settings
 from bot.config.loader import load_config
+from bot.service.sandbox_setup import sandbox_settings
 from sandbox.base import SandboxUnavailable
 from sandbox.network.rules import (
     EgressDenied,

@@ -6,15 +6,13 @@ outside (cancelling a task) follow the commit and can be repeated safely.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from agent.blocks import command_hint
 from agent.messages import Kind
-from agent.skills.skill import Skill
-from bot.budgets.command import usage_command
 from bot.commands.agents import run_agents_command
+from bot.commands.background import describe_background, end_background, withdraw_follow_ups
 from bot.commands.call import Command, CommandCall
 from bot.commands.help import describe_commands
 from bot.commands.language import CHOICES, change_language
@@ -23,35 +21,23 @@ from bot.commands.reload import reload_command
 from bot.commands.search import search_command
 from bot.commands.work import begin_in_mode, busy_answer, describe_waiting
 from bot.journey import questions
-from bot.memory.command import memory_command
-from bot.notifications.command import NOTIFY_WORDS, notify_command
-from bot.privacy.command import forget_command
-from bot.privacy.own_data import export_command
 from bot.rights import deeds
-from bot.schedules.command import SCHEDULE_WORDS, begins_work, schedule_command, zone_command
 from bot.service.plain_text import plain_line
-from bot.skills.commands import SKILLS_WORDS, skills_command
-from bot.storage import conversations, inbox, runs, tasks
+from bot.storage import conversations, inbox, runs
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState
-from bot.tasks.command import TASK_WORDS, asks_retry, describe_background, end_background, task_command, tasks_command
-from bot.team.audit_command import AUDIT_WORDS, audit_command
-from bot.team.permissions_command import permissions_command
-from bot.team.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import CommandInfo, Health
-from channels.shared.texts import shorten
 
-MAX_DESCRIPTION_CHARS = 60  # of a skill, in the list of commands
-MAX_WITHDRAWN = 50
+MODEL_WORDS = "NAME EFFORT | default"
 MAX_NAMED_THREADS = 10  # in an answer
 ALREADY_ENDED = N_("That work has ended already, so there is nothing to stop.")
 NOT_LATEST = N_("That request is not the latest one here any more. Send it again to repeat it.")
 
 
 def _help_command(call: CommandCall) -> str:
-    return describe_commands(CommandInfo(command.name, command.help) for command in COMMANDS)
+    return describe_commands(CommandInfo(command.name, command.help) for command in call.service.commands.ranked())
 
 
 def _new_command(call: CommandCall) -> str:
@@ -60,7 +46,7 @@ def _new_command(call: CommandCall) -> str:
         return join_sentences(begin, words)
     working = runs.stoppable_runs(call.execute, call.thread)
     closed = questions.close_open_questions(call.execute, call.conversation, call.now)
-    _withdraw_follow_ups(call)
+    withdraw_follow_ups(call)
     conversations.begin_conversation(call.execute, call.thread, call.now)
     if working:
         titles = dict.fromkeys(_describe_run(call, run) for run in working)
@@ -72,19 +58,6 @@ def _new_command(call: CommandCall) -> str:
     if closed:
         return _("A fresh start: I no longer see what was said before, and my open question is closed.")
     return _("A fresh start: I no longer see what was said before.")
-
-
-def _withdraw_follow_ups(call: CommandCall) -> None:
-    """Let the agent not go on by itself in the conversation that ends, for this person."""
-    person = call.message.author.id
-    for task in tasks.open_of_thread(call.execute, call.thread):
-        if task.conversation == call.conversation and task.person == person:
-            tasks.set_follow_up(call.execute, task.id, "")
-    for row in inbox.pending_rows(call.execute, call.conversation, MAX_WITHDRAWN):
-        found = tasks.find_task(call.execute, int(row.key[5:])) if row.key.startswith("task:") else None
-        if found and found.person == person:
-            inbox.set_state(call.execute, row.id, InboxState.WITHDRAWN)
-    conversations.refresh_pending(call.execute, call.conversation)
 
 
 def _stop_command(call: CommandCall) -> str:
@@ -214,11 +187,13 @@ def _language_command(call: CommandCall) -> str:
     )
 
 
-COMMANDS = (
-    Command("help", N_("what I can do"), _help_command),
-    Command("new", N_("begin a new conversation here"), _new_command, deed=deeds.BEGIN_ANEW),
-    Command("stop", N_("stop what I am doing here"), _stop_command),
-    Command("retry", N_("try the last request again"), _retry_command, "", deeds.HAVE_WORK, lambda _words: True),
+CORE_COMMANDS = (
+    Command("help", N_("what I can do"), _help_command, rank=10),
+    Command("new", N_("begin a new conversation here"), _new_command, deed=deeds.BEGIN_ANEW, rank=20),
+    Command("stop", N_("stop what I am doing here"), _stop_command, rank=30),
+    Command(
+        "retry", N_("try the last request again"), _retry_command, "", deeds.HAVE_WORK, lambda _words: True, rank=40
+    ),
     Command(
         "plan",
         N_("make a plan first, and work when you agree"),
@@ -226,49 +201,23 @@ COMMANDS = (
         "WORDS",
         deeds.HAVE_WORK,
         bool,
+        rank=50,
     ),
     Command(
-        "goal", N_("work until a goal is met"), partial(begin_in_mode, mode="goal"), "WORDS", deeds.HAVE_WORK, bool
+        "goal",
+        N_("work until a goal is met"),
+        partial(begin_in_mode, mode="goal"),
+        "WORDS",
+        deeds.HAVE_WORK,
+        bool,
+        rank=60,
     ),
-    Command("status", N_("is everything well, and what am I doing here?"), _status_command),
-    Command("model", N_("show or change the model here"), model_command, "NAME EFFORT | default", deeds.CHOOSE_HERE),
-    Command("models", N_("list the models"), models_command),
-    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME", deeds.CHOOSE_HERE),
-    Command("search", N_("find what was said in this chat"), search_command, "WORDS"),
-    Command("memory", N_("what I remember of you"), memory_command, "forget N | export | off | on"),
-    Command(
-        "schedule",
-        N_("work, reminders and watched pages at set times"),
-        schedule_command,
-        SCHEDULE_WORDS,
-        deeds.PLAN_TIMES,
-        begins_work,
-    ),
-    Command("tasks", N_("what I do in the background"), tasks_command),
-    Command(
-        "task", N_("show, cancel or repeat a background task"), task_command, TASK_WORDS, deeds.CHANGE_OWN, asks_retry
-    ),
-    Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin"),
-    Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
-    Command("usage", N_("what my models have cost"), usage_command, "chat | team"),
-    Command("notify", N_("get a ping when long work is done"), notify_command, NOTIFY_WORDS),
-    Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS),
-    Command("whoami", N_("who you are to me, and what you may do"), whoami_command),
-    Command("access", N_("show, give and take roles"), access_command, ACCESS_WORDS, deeds.GIVE_ROLE_HERE),
-    Command("audit", N_("show who did what"), audit_command, AUDIT_WORDS, deeds.READ_AUDIT),
-    Command("reload", N_("read the configuration again"), reload_command, deed=deeds.RELOAD),
-    Command("export", N_("get what I have stored of you as a file"), export_command, "me"),
-    Command("forget", N_("have me forget you"), forget_command, "me"),
-    Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
+    Command("status", N_("is everything well, and what am I doing here?"), _status_command, rank=70),
+    Command("model", N_("show or change the model here"), model_command, MODEL_WORDS, deeds.CHOOSE_HERE, rank=80),
+    Command("models", N_("list the models"), models_command, rank=90),
+    Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME", deeds.CHOOSE_HERE, rank=100),
+    Command("search", N_("find what was said in this chat"), search_command, "WORDS", rank=110),
+    Command("reload", N_("read the configuration again"), reload_command, deed=deeds.RELOAD, rank=240),
+    Command("language", N_("show or change the language I speak"), _language_command, CHOICES, rank=270),
 )
-REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
-
-
-def listed_commands(skills: Sequence[Skill] = ()) -> list[CommandInfo]:
-    """Return the commands, and the skills as further ones, for platforms that show them natively."""
-    listed = [CommandInfo(command.name, _(command.help), command.words) for command in COMMANDS]
-    return listed + [
-        CommandInfo(skill.name, shorten(skill.description, MAX_DESCRIPTION_CHARS), "REQUEST")
-        for skill in skills
-        if skill.name not in REGISTRY
-    ]
+"""The commands that belong to no feature. The features' own stand between them, by their rank."""

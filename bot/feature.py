@@ -1,0 +1,79 @@
+"""What a feature is: a value that says what it adds to the service. The core asks features; they know no other one.
+
+Each feature has a folder, whose `feature.py` is its only door; `bot/features.py` is the only list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.messages import Message
+from bot.commands.call import Command
+from bot.commands.presses import Press
+from bot.commands.table import Commands, NamedCommands
+from bot.config.schema import Config
+from bot.current import Current
+from bot.journey.turn_part import MakeTurnPart
+from bot.rights.access import AccessPolicy
+from bot.rights.reservations import Budgets
+from bot.service.jobs import JobKind
+from bot.storage.database import Database, Execute
+from channels.base import Channel
+from sandbox.base import SandboxProvider
+from sandbox.disk.folders import ConversationFolders
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The running service, as features use it."""
+
+    store: Database
+    checkpoints: Database
+    current: Current
+    budgets: Budgets
+    commands: Commands
+    provider: SandboxProvider
+    folders: ConversationFolders
+    channel: Callable[[str], Channel | None]
+    stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
+
+    def begins_work(self, command: Message) -> bool:
+        """Return whether a command has the agent work."""
+        return self.commands.begins_work(command)
+
+    async def forget_checkpoint(self, conversation: str) -> None:
+        """Delete what the agent remembers of a conversation."""
+        await self.current.agent.forget(conversation)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a feature does while the service runs: jobs by kind, loops by name, and its part in each turn."""
+
+    jobs: Mapping[str, JobKind] = field(default_factory=dict)
+    loops: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
+    turn: MakeTurnPart | None = None
+
+
+def _no_parts(_service: Service) -> Parts:
+    return Parts()
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature.
+
+    `presses` are by the begin of a question's id. `named` are commands that exist only at times. `meet` answers who
+    may not enter; its last argument is whether somebody reads the console. `recover` runs in the first transaction of a
+    start. `start` makes the parts of the running service.
+    """
+
+    name: str
+    commands: Sequence[Command] = ()
+    named: NamedCommands | None = None
+    presses: Mapping[str, Press] = field(default_factory=dict)
+    meet: Callable[[Execute, AccessPolicy, Message, float, bool], None] | None = None
+    recover: Callable[[Execute, Config, float], None] | None = None
+    start: Callable[[Service], Parts] = _no_parts

@@ -1,0 +1,45 @@
+"""The features of the service. This is the only list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.messages import Message
+from bot.budgets.feature import FEATURE as BUDGETS
+from bot.commands.core import CORE_COMMANDS
+from bot.commands.presses import PressTable
+from bot.commands.table import Commands
+from bot.current import Current
+from bot.feature import Feature
+from bot.memory.feature import FEATURE as MEMORY
+from bot.notifications.feature import FEATURE as NOTIFICATIONS
+from bot.privacy.feature import FEATURE as PRIVACY
+from bot.schedules.feature import FEATURE as SCHEDULES
+from bot.skills.feature import FEATURE as SKILLS
+from bot.storage.database import Execute
+from bot.tasks.feature import FEATURE as TASKS
+from bot.team.feature import FEATURE as TEAM
+
+FEATURES: tuple[Feature, ...] = (MEMORY, BUDGETS, SCHEDULES, TASKS, SKILLS, TEAM, NOTIFICATIONS, PRIVACY)
+
+
+def gather_commands(current: Current) -> Commands:
+    """Return the commands of the core and of the features."""
+    commands = [*CORE_COMMANDS, *(command for feature in FEATURES for command in feature.commands)]
+    return Commands(commands, [feature.named for feature in FEATURES if feature.named], current)
+
+
+def gather_presses(current: Current) -> PressTable:
+    """Return the presses of the features."""
+    return PressTable({prefix: press for feature in FEATURES for prefix, press in feature.presses.items()}, current)
+
+
+def gather_meetings(current: Current, console_open: Callable[[], bool]) -> Callable[[Execute, Message, float], None]:
+    """Return what answers strangers."""
+
+    def meet(execute: Execute, message: Message, now: float) -> None:
+        for feature in FEATURES:
+            if feature.meet:
+                feature.meet(execute, current.access, message, now, console_open())
+
+    return meet

@@ -1,0 +1,51 @@
+"""What a feature does in a turn: before the agent works, and in the transaction that ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from agent.context import TurnContext
+from bot.journey.artifacts import Artifacts
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.running_turn import Account
+from bot.storage.database import Execute
+from bot.storage.states import OutboxKind, RunState
+from channels.base import Channel
+
+OutboxRow: TypeAlias = tuple[OutboxKind, str, bytes]
+"""The kind, key and payload of a row of the outbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTurn:
+    """A run that ends, as the features see it. `answers` is whether its reply is posted."""
+
+    job: ClaimedRun
+    state: RunState
+    text: str
+    collected: Artifacts
+    channel: Channel | None
+    answers: bool
+    now: float
+
+
+async def _prepare_nothing(_context: TurnContext) -> None:
+    """The part has nothing to give to the agent."""
+
+
+def _end_nothing(_execute: Execute, _ended: EndedTurn) -> Sequence[OutboxRow]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPart:
+    """The part of one feature in one turn. `end` returns what goes out after the reply."""
+
+    prepare: Callable[[TurnContext], Awaitable[None]] = _prepare_nothing
+    end: Callable[[Execute, EndedTurn], Sequence[OutboxRow]] = _end_nothing
+
+
+MakeTurnPart: TypeAlias = Callable[[ClaimedRun, Account], TurnPart]
+"""Makes the part of a feature in a turn."""

@@ -1,0 +1,34 @@
+"""Notifications as a feature."""
+
+from __future__ import annotations
+
+from bot.commands.call import Command
+from bot.feature import Feature, Parts, Service
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.running_turn import Account
+from bot.journey.turn_part import TurnPart
+from bot.notifications.command import NOTIFY_WORDS, notify_command
+from bot.notifications.digests import DigestJobs
+from bot.notifications.push import PushJobs
+from bot.notifications.run_pings import RunPings
+from bot.service.jobs import JobKind
+from bot.service.pings import DIGEST_JOB, PUSH_JOB
+from catalogue import N_
+
+
+def _start(service: Service) -> Parts:
+    store, current = service.store, service.current
+    pings = RunPings(current)
+
+    def open_turn(_job: ClaimedRun, _account: Account) -> TurnPart:
+        return TurnPart(end=pings.end)
+
+    jobs = {PUSH_JOB: JobKind(PushJobs(store, current).send), DIGEST_JOB: JobKind(DigestJobs(store, current).run)}
+    return Parts(jobs, turn=open_turn)
+
+
+FEATURE = Feature(
+    "notifications",
+    commands=(Command("notify", N_("get a ping when long work is done"), notify_command, NOTIFY_WORDS, rank=190),),
+    start=_start,
+)

@@ -1,0 +1,43 @@
+"""Privacy as a feature: retention, `/forget me` and `/export me`."""
+
+from __future__ import annotations
+
+from bot.commands.call import Command
+from bot.commands.presses import Press
+from bot.feature import Feature, Parts, Service
+from bot.privacy import command
+from bot.privacy.forgetting import ConversationCleaner, ForgetJobs, end_lately
+from bot.privacy.overwriting import FREE_PAGES_JOB, FREE_PAGES_SECONDS, OVERWRITE_JOB, OverwriteJobs
+from bot.privacy.own_data import EXPORT_JOB, ExportJobs, export_command
+from bot.privacy.retention import RETENTION_JOB, ROUND_SECONDS, Retention
+from bot.service.jobs import JobKind
+from catalogue import N_
+
+
+def _start(service: Service) -> Parts:
+    store, current, databases = service.store, service.current, (service.store, service.checkpoints)
+    folders, forget = service.folders, service.forget_checkpoint
+    cleaner = ConversationCleaner(current.config.data_dir, service.provider, folders, forget)
+    upkeep = OverwriteJobs(databases)
+    jobs = ForgetJobs(databases, current, cleaner, service.stop_run, service.begins_work)
+    return Parts(
+        {
+            RETENTION_JOB: JobKind(Retention(store, current, folders, forget).run_job, ROUND_SECONDS),
+            command.FORGET_PERSON_JOB: JobKind(jobs.forget_person),
+            command.LATELY_JOB: JobKind(end_lately),
+            OVERWRITE_JOB: JobKind(upkeep.overwrite),
+            FREE_PAGES_JOB: JobKind(upkeep.free_pages, FREE_PAGES_SECONDS),
+            EXPORT_JOB: JobKind(ExportJobs(store, current).export),
+        }
+    )
+
+
+FEATURE = Feature(
+    "privacy",
+    commands=(
+        Command("export", N_("get what I have stored of you as a file"), export_command, "me", rank=250),
+        Command("forget", N_("have me forget you"), command.forget_command, "me", rank=260),
+    ),
+    presses={command.PREFIX: Press("forget", command.OPTIONS, command.check_press, command.answer_press)},
+    start=_start,
+)

@@ -1,0 +1,46 @@
+"""Skills as a feature."""
+
+from __future__ import annotations
+
+from agent.context import TurnContext
+from bot.commands.call import Command
+from bot.commands.presses import Press
+from bot.feature import Feature, Parts, Service
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.running_turn import Account
+from bot.journey.turn_part import TurnPart
+from bot.rights import deeds
+from bot.service.jobs import JobKind
+from bot.service.skill_library import clone_bounds
+from bot.skills import decisions
+from bot.skills.commands import SKILLS_WORDS, SkillCommands, answer_press, skills_command
+from bot.skills.jobs import SKILL_JOB, SkillJobs
+from bot.skills.turns import add_skills
+from catalogue import N_
+
+
+def _start(service: Service) -> Parts:
+    store, current = service.store, service.current
+
+    def open_turn(job: ClaimedRun, _account: Account) -> TurnPart:
+        async def prepare(context: TurnContext) -> None:
+            await add_skills(context, current, store, job)
+
+        return TurnPart(prepare)
+
+    library = current.skills
+    jobs = SkillJobs(store, library, lambda: clone_bounds(current.config), service.channel) if library else None
+    return Parts({SKILL_JOB: JobKind(jobs.run)} if jobs else {}, turn=open_turn)
+
+
+FEATURE = Feature(
+    "skills",
+    commands=(Command("skills", N_("list my skills; operators change them"), skills_command, SKILLS_WORDS, rank=200),),
+    named=SkillCommands(),
+    presses={
+        decisions.PREFIX: Press(
+            "skills", decisions.OPTIONS, decisions.check_press, answer_press, deeds.CHANGE_SKILLS, has_names=True
+        )
+    },
+    start=_start,
+)

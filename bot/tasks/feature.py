@@ -1,0 +1,52 @@
+"""Background tasks as a feature."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from agent.context import TurnContext
+from bot.commands.call import Command
+from bot.feature import Feature, Parts, Service
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.running_turn import Account
+from bot.journey.turn_part import TurnPart
+from bot.rights import deeds
+from bot.service.jobs import JobKind
+from bot.tasks.command import TASK_WORDS, asks_retry, task_command, tasks_command
+from bot.tasks.reports import report_lost
+from bot.tasks.runner import TAIL_JOB, CommandTasks
+from bot.tasks.turns import TurnTasks
+from catalogue import N_
+
+
+def _start(service: Service) -> Parts:
+    store, current = service.store, service.current
+    runner = CommandTasks(store, current, current.config.data_dir)
+
+    def open_turn(job: ClaimedRun, _account: Account) -> TurnPart:
+        async def prepare(context: TurnContext) -> None:
+            if current.config.tasks.per_thread:
+                context.background = TurnTasks(store, current, job, service.stop_run)
+
+        return TurnPart(prepare)
+
+    return Parts({TAIL_JOB: JobKind(runner.answer_tail)}, {"tasks": partial(runner.serve, service.provider)}, open_turn)
+
+
+FEATURE = Feature(
+    "tasks",
+    commands=(
+        Command("tasks", N_("what I do in the background"), tasks_command, rank=140),
+        Command(
+            "task",
+            N_("show, cancel or repeat a background task"),
+            task_command,
+            TASK_WORDS,
+            deeds.CHANGE_OWN,
+            asks_retry,
+            rank=150,
+        ),
+    ),
+    recover=report_lost,
+    start=_start,
+)

@@ -1,0 +1,55 @@
+"""The inbox and the commands as the service builds them, with all features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.parsing.child import ParserProcess
+from bot.commands.call import CommandService
+from bot.commands.reception import FeatureReception
+from bot.commands.runner import CommandRunner
+from bot.current import Current
+from bot.feature import Parts, Service
+from bot.features import FEATURES, gather_commands, gather_meetings, gather_presses
+from bot.journey.inbox import Inbox, Turns
+from bot.journey.turn_runner import TurnRunner
+from bot.rights.rates import ToolAndMessageRates
+from bot.rights.reservations import Budgets
+from bot.storage.database import Database
+from channels.base import Health
+
+
+def open_inbox(store: Database, current: Current, turns: Turns, *, console: bool = False) -> Inbox:
+    """Return an inbox."""
+    meet = gather_meetings(current, lambda: console)
+    reception = FeatureReception(gather_commands(current), gather_presses(current), meet)
+    return Inbox(store, current, turns, reception)
+
+
+def command_service(current: Current, status: str = "", **values: Any) -> CommandService:
+    """Return a service of which nothing runs."""
+    commands = gather_commands(current)
+    return CommandService(
+        current, lambda: status, lambda: Health.READY, lambda _run, _by: None, lambda _name: None, commands, **values
+    )
+
+
+def command_runner(store: Database, service: CommandService) -> CommandRunner:
+    """Return what answers the commands."""
+    return CommandRunner(store, service, gather_presses(service.current))
+
+
+def open_turns(store: Database, current: Current, *parts: Any) -> tuple[TurnRunner, list[Parts]]:
+    """Return a turn runner over a provider, folders, an outbox, channels and a folder; also what the features run."""
+    provider, folders, outbox, channel, data_dir = parts
+    budgets = Budgets(store, current)
+    service = Service(
+        *(store, store, current, budgets, gather_commands(current)),
+        *(provider, folders, channel, lambda _run, _by: None),
+    )
+    begun = [feature.start(service) for feature in FEATURES]
+    turns = TurnRunner(
+        *(store, current, provider, folders, outbox, channel, data_dir, budgets),
+        *(ToolAndMessageRates(current), ParserProcess(), [each.turn for each in begun if each.turn]),
+    )
+    return turns, begun

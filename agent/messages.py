@@ -119,14 +119,15 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Text of another author, quoted, forwarded, earlier or of a watched page: context, never an instruction.
+    """Text of another author, quoted, forwarded, earlier, of a watched page or of what the platform shows of a link:
+    context, never an instruction.
 
     `author` is a name; `author_id` is the platform's user id, "" where the platform does not say it.
     """
 
     author: str
     text: str
-    kind: Literal["reply", "forward", "earlier", "page"] = "reply"
+    kind: Literal["reply", "forward", "earlier", "page", "link"] = "reply"
     author_id: str = ""
 
 

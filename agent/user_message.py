@@ -19,6 +19,7 @@ QUOTE_KINDS = {
     "forward": "Forwarded message",
     "earlier": "Earlier in this chat",
     "page": "Changes of the watched page",
+    "link": "What the chat shows of this link",
 }
 MODE_NOTES = {
     "plan": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePath
@@ -13,8 +13,10 @@ from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, 
 from catalogue import N_
 from channels.base import parse_command_text
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
+from channels.discord.visible_text import card_lines, embed_lines, poll_lines
 from channels.shared.buttons import as_command
 from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
+from channels.shared.visible_text import join_visible
 
 STOP_EMOJI = "❌"
 REACTIONS = {"MESSAGE_REACTION_ADD": Kind.FEEDBACK, "MESSAGE_REACTION_REMOVE": Kind.FEEDBACK_REMOVED}
@@ -71,7 +73,13 @@ def parse_message(event: Event, thread: Thread, me: DiscordAccount) -> Message |
     text, mentioned = _text_without_mention(event, me)
     quotes, to_bot, files = _reply_context(event, me)
     files = (*_attachments_of(event, event), *files)
-    unsupported = N_("a poll") if event.get("poll") else N_("a sticker") if event.get("sticker_items") else ""
+    if author.bot:
+        text = _with_cards(text, event)
+    elif poll := event.get("poll"):
+        text = join_visible(text, poll_lines(poll))
+    else:
+        quotes = (*quotes, *_looked_at(event))
+    unsupported = N_("a sticker") if event.get("sticker_items") else ""
     empty = not (text or files or quotes)
     if empty and not (unsupported or mentioned):
         return None
@@ -214,6 +222,18 @@ def _text_without_mention(event: Event, me: DiscordAccount) -> tuple[str, bool]:
     return re.sub(r"<a?(:\w+:)\d+>", r"\1", text).strip(), count > 0
 
 
+def _with_cards(text: str, event: Event) -> str:
+    """Return the text with all that a reader sees beside it: embeds, components, a poll."""
+    return join_visible(text, [*card_lines(event), *poll_lines(event.get("poll") or {})])
+
+
+def _looked_at(event: Event) -> Iterator[Quote]:
+    """Yield what Discord shows of the pages that a person's message links to: others' text."""
+    for embed in event.get("embeds") or ():
+        if (address := str(embed.get("url") or "")) and (text := join_visible("", embed_lines(embed))):
+            yield Quote(address, text, "link")
+
+
 def _replied_message(event: Event) -> str:
     reference = event.get("message_reference") or {}
     return str(reference.get("message_id") or "") if reference.get("type", 0) == 0 else ""
@@ -225,14 +245,15 @@ def _reply_context(event: Event, me: DiscordAccount) -> tuple[tuple[Quote, ...],
     files: list[Attachment] = []
     for snapshot in event.get("message_snapshots") or ():
         forwarded = snapshot.get("message") or {}
-        if text := _text_without_mention(forwarded, me)[0]:
+        if text := _with_cards(_text_without_mention(forwarded, me)[0], forwarded):
             quotes.append(Quote("somebody", text, "forward"))
         files += _attachments_of(forwarded, event)
     replied = event.get("referenced_message") if _replied_message(event) else None
     to_bot = replied is not None and author_of(replied).id == me.id
     if replied is not None and not to_bot:
         attached = _attachments_of(replied, replied)
-        if text := _text_without_mention(replied, me)[0] or ", ".join(file.name for file in attached):
+        said = _with_cards(_text_without_mention(replied, me)[0], replied)
+        if text := said or ", ".join(file.name for file in attached):
             author = author_of(replied)
             quotes.append(Quote(author.name, text, author_id=author.id))
         files += attached

@@ -15,7 +15,9 @@ from catalogue import N_
 from channels.base import parse_command_text
 from channels.shared.buttons import as_command
 from channels.shared.texts import remove_bot_mention
+from channels.shared.visible_text import join_visible
 from channels.slack.manifest import MESSAGE_SHORTCUT
+from channels.slack.visible_text import attachment_lines, block_lines, is_shared_message
 
 Json = dict[str, Any]  # a payload: its shape is Slack's
 
@@ -116,9 +118,9 @@ def _parse_message(raw: Json, account: SlackAccount) -> Message | None:
     channel, ts, private = raw["channel"], raw["ts"], _is_private(raw)
     # In Agent View each message of the composer is the root of a thread: it names itself, and what the person looks at.
     root = raw.get("thread_ts") or (ts if private and "app_context" in raw else "")
-    text, mentioned, others = readable_text(raw.get("text") or "", account)
+    text, mentioned, others = readable_text(visible_text(raw) if author.bot else raw.get("text") or "", account)
     files, links = _attachments_of(raw, account)
-    quotes = _quotes_of(raw)
+    quotes = (*_quotes_of(raw, account), *([] if author.bot else _looked_at(raw, account)))
     text = "\n".join([*([text] if text else []), *links])
     kind, noun = Kind.CHAT, ""
     if (command := parse_command_text(text, account.name)) is not None:
@@ -271,10 +273,10 @@ def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:
     about, channel = payload["message"], payload["channel"]["id"]
     private = _is_private({"channel": channel})
     ts, root = about["ts"], about.get("thread_ts") or ""
-    said, _, _ = readable_text(about.get("text") or "", account)
+    said, _, _ = readable_text(visible_text(about), account)
     files, links = _attachments_of(about, account)
     author = str(about.get("user") or "")
-    quoted = "\n".join([*([said] if said else []), *links, *(quote.text for quote in _quotes_of(about))])
+    quoted = "\n".join([*([said] if said else []), *links, *(quote.text for quote in _quotes_of(about, account))])
     return Message(
         thread=Thread(NAME, account.team_id, channel, root if private else root or ts),
         key=f"{NAME}:{account.team_id}:{payload['trigger_id']}",
@@ -290,6 +292,18 @@ def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:
 
 
 # ---------------------------------------------------------------- parts
+
+
+def visible_text(raw: Json) -> str:
+    """Return what a reader sees of a message, but for its files and the messages that it shares, in Slack's mrkdwn.
+
+    A person's text is whole in `text`; of an integration it may be a short form of its blocks and attachments.
+    """
+    lines = list(block_lines(raw.get("blocks"))) if raw.get("bot_id") or not raw.get("text") else []
+    for attachment in raw.get("attachments") or ():
+        if not is_shared_message(attachment):
+            lines += attachment_lines(attachment)
+    return join_visible(str(raw.get("text") or ""), lines)
 
 
 def readable_text(text: str, account: SlackAccount) -> tuple[str, bool, bool]:
@@ -337,7 +351,8 @@ def _author_of(raw: Json, account: SlackAccount) -> Author | None:
 def _attachments_of(raw: Json, account: SlackAccount) -> tuple[tuple[Attachment, ...], list[str]]:
     """Return the files of a message, and links to external ones. `ref` is "team id/file id"."""
     files, links = [], []
-    for file in raw.get("files") or ():
+    shared = (each for each in raw.get("attachments") or () if is_shared_message(each))
+    for file in [*(raw.get("files") or ()), *(file for each in shared for file in each.get("files") or ())]:
         if file.get("mode") in ("tombstone", "hidden_by_limit"):
             continue
         name, mime = file.get("name") or file.get("title") or file["id"], file.get("mimetype") or ""
@@ -351,15 +366,29 @@ def _attachments_of(raw: Json, account: SlackAccount) -> tuple[tuple[Attachment,
     return tuple(files), links
 
 
-def _quotes_of(raw: Json) -> tuple[Quote, ...]:
-    """Return the messages that it shares or links to."""
-    return tuple(
-        Quote(
-            shared.get("author_name") or "somebody",
-            _TOKEN.sub(_readable_token, shared["text"]),
-            "forward",
-            str(shared.get("author_id") or ""),
-        )
-        for shared in raw.get("attachments") or ()
-        if (shared.get("is_share") or shared.get("is_msg_unfurl")) and shared.get("text")
-    )
+def _quotes_of(raw: Json, account: SlackAccount) -> tuple[Quote, ...]:
+    """Return the messages that it shares or links to, with all that a reader sees of them."""
+    quotes = []
+    for shared in raw.get("attachments") or ():
+        if is_shared_message(shared):
+            said = {"text": shared.get("text"), "bot_id": "?", "blocks": shared.get("blocks")}
+            inner = [block for each in shared.get("message_blocks") or () for block in _blocks_of(each)]
+            said |= {"blocks": [*(said["blocks"] or ()), *inner], "attachments": shared.get("attachments")}
+            text, _, _ = readable_text(visible_text(said), account)
+            if text:
+                author = str(shared.get("author_id") or "")
+                quotes.append(Quote(shared.get("author_name") or "somebody", text, "forward", author))
+    return tuple(quotes)
+
+
+def _blocks_of(shared: Json) -> list[Json]:
+    return list((shared.get("message") or {}).get("blocks") or ())
+
+
+def _looked_at(raw: Json, account: SlackAccount) -> Iterator[Quote]:
+    """Yield what Slack shows of the pages that a person's message links to: others' text."""
+    for each in raw.get("attachments") or ():
+        if not is_shared_message(each) and (address := str(each.get("from_url") or each.get("original_url") or "")):
+            text, _, _ = readable_text(join_visible("", attachment_lines(each)), account)
+            if text:
+                yield Quote(address, text, "link")

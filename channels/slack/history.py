@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.messages import Message, Quote
 from channels.base import CatchUpSource, ChannelError, LastEvent, Refused
-from channels.slack.events import Json, SlackAccount, parse_event, readable_text
+from channels.slack.events import Json, SlackAccount, parse_event, readable_text, visible_text
 from channels.slack.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ async def earlier_messages(workspace: Workspace, message: Message, limit: int) -
         entries = [*entries, *(e for e in page if e.get("bot_id") != account.bot_id and e["ts"] != message.id)][-limit:]
     quotes = []
     for entry in entries:
-        text, _, _ = readable_text(entry.get("text") or "", account)
+        text, _, _ = readable_text(visible_text(entry), account)
         files = ", ".join(file.get("name") or "a file" for file in entry.get("files") or ())
         if content := "\n".join(piece for piece in (text, files and f"[{files}]") if piece):
             person = await workspace.find_person(entry.get("user") or "")

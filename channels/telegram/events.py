@@ -17,6 +17,8 @@ from channels.base import parse_command_text
 from channels.shared.buttons import as_command
 from channels.shared.markdown_split import utf16_length
 from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
+from channels.shared.visible_text import join_visible
+from channels.telegram.visible_text import card_lines
 
 NAME = "telegram"
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "message_reaction")
@@ -25,17 +27,11 @@ LONG_TEXT_UNITS = 4000  # UTF-16 units: the person's app may have split such a t
 
 _UNSUPPORTED = {  # field of a message → its name for a person
     "sticker": N_("a sticker"),
-    "poll": N_("a poll"),
-    "contact": N_("a contact"),
-    "venue": N_("a place"),
-    "location": N_("a location"),
-    "dice": N_("a dice"),
     "game": N_("a game"),
     "story": N_("a story"),
     "paid_media": N_("paid media"),
     "invoice": N_("an invoice"),
     "giveaway": N_("a giveaway"),
-    "checklist": N_("a checklist"),
 }
 
 
@@ -75,6 +71,7 @@ def _parse_message(message: telegram.Message, account: TelegramAccount) -> Messa
         return _make_event(message, account, author, text=name, kind=Kind.TITLE)
     files = _attachments_of(message)
     text, mentioned = _text_without_mention(message, account)
+    text = join_visible(text, card_lines(message))
     quotes, to_bot, quoted_files = _reply_context(message, account)
     if not (text or mentioned or files):
         noun = next((noun for field, noun in _UNSUPPORTED.items() if getattr(message, field)), "")
@@ -300,7 +297,8 @@ def _reply_context(
         user.full_name if user else (replied.sender_chat.effective_name if replied.sender_chat else None) or "somebody"
     )
     files = _attachments_of(replied)
-    quoted = part or replied.text or replied.caption or ", ".join(file.name for file in files)
+    said = join_visible(replied.text or replied.caption or "", card_lines(replied))
+    quoted = part or said or ", ".join(file.name for file in files)
     author = str(user.id) if user else ""
     return ((Quote(name, quoted, author_id=author),) if quoted else ()), False, files
 

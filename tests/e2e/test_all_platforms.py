@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.discord_world import CHANNEL
 from tests.fakes.server import until
+from tests.fakes.slack_world import BOT
+from tests.support.alerts import ALERTMANAGER_SLACK, GITHUB_DISCORD, GRAFANA_SLACK
 from tests.support.all_platforms import AllPlatforms
 from tests.support.kills import KillRun, Plan
+from tests.support.rigs.discord import DiscordRig
+from tests.support.rigs.slack import SlackRig, escaped
 from tests.support.service_process import ask, bash
 
 
@@ -123,6 +128,33 @@ async def test_separately_sent_files_are_one_turn_despite_a_kill(service: AllPla
         [True, True, True, False],
         [True, True, True, True],
     ]
+
+
+async def test_an_alert_above_a_mention_reaches_the_model(service: AllPlatforms) -> None:
+    """Under an alert that is only a card: a mention in Slack's thread, the shortcut, a reply in Discord."""
+    team, guild = service.rigs["slack"], service.rigs["discord"]
+    assert isinstance(team, SlackRig)
+    assert isinstance(guild, DiscordRig)
+    ts = team.server.integrate("Alertmanager", **ALERTMANAGER_SLACK)
+    team.server.send(f"<@{BOT}> " + escaped(ask(text="about slack", id="alert-slack")), thread=ts)
+    grafana = team.server.integrate("Grafana", **GRAFANA_SLACK)
+    team.server.shortcut(grafana)
+    card = guild.server.integrate("GitHub", **GITHUB_DISCORD)
+    guild.server.say(ask(text="about discord", id="alert-discord"), CHANNEL, mention=True, reply_to=card["id"])
+
+    def read() -> list[str]:
+        users = [[m for m in request.messages if m["role"] == "user"] for request in service.model.requests()]
+        return [str(messages[-1]["content"]) for messages in users if messages]
+
+    await until(lambda: len(read()) >= 3, 30, "the requests")
+    await service.quiet()
+    [slack] = [text for text in read() if "alert-slack" in text]
+    assert "Severity: critical" in slack
+    assert "disk runbook (https://wiki.example.org/disk)" in slack
+    [shortcut] = [text for text in read() if "What about this?" in text]
+    assert "Dashboard (https://grafana.example.org/d/7)" in shortcut
+    [discord] = [text for text in read() if "alert-discord" in text]
+    assert "Two of three people lose their cart after sign-in." in discord
 
 
 async def test_a_search_quotes_its_chat_on_every_platform_and_on_discord_its_thread_only(service: AllPlatforms) -> None:

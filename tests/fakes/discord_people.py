@@ -58,6 +58,15 @@ class People(Rest):
             self.tell("MESSAGE_CREATE", self.event(made))
         return made
 
+    def integrate(self, username: str, content: str = "", channel: str = CHANNEL, **more: object) -> Json:
+        """An integration posts by a webhook; `more` are embeds and components."""
+        room, id = self.room(channel), self.snow(90)
+        author = {"id": id, "username": username, "avatar": None, "discriminator": "0000", "bot": True}
+        self.people[id] = author
+        made = self.message(room, id, content, webhook_id=id, **more)
+        self.tell("MESSAGE_CREATE", self.event(made))
+        return made
+
     def send_file(self, name: str, data: bytes, caption: str = "", channel: str = "", *, mention: bool = False) -> Json:
         """A person sends a file."""
         return self.say(caption, channel, mention=mention, files=[(name, data)])

@@ -274,6 +274,9 @@ class Methods(World):
             made["thread_ts"] = post.thread_ts or post.ts
         if post.bot_id:
             made |= {"bot_id": post.bot_id}
+        if post.username:  # docs.slack.dev/reference/events/message/bot_message
+            made |= {"subtype": "bot_message", "username": post.username}
+            del made["user"]
         if post.blocks:
             made["blocks"] = post.blocks
         if post.attachments:

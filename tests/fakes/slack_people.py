@@ -88,6 +88,18 @@ class People(Methods):
         self._notify(MESSAGE_EVENTS[place.kind], event, team)
         return post.ts
 
+    def integrate(
+        self, username: str, text: str = "", channel: str = OPS, team: str = TEAM, *, silent: bool = True, **more: Any
+    ) -> str:
+        """An integration posts by an incoming webhook; returns the message's ts. `more` are blocks and attachments."""
+        place = self.conversation(channel, team)
+        post = Post(self.ts(), channel, "", text, bot_id="B0HOOK", username=username, **more)
+        place.posts[post.ts] = post
+        if not silent:
+            event = {**self.message(team, post), "channel": channel, "channel_type": place.kind}
+            self._notify(MESSAGE_EVENTS[place.kind], event, team)
+        return post.ts
+
     def _notify(self, name: str, event: Json, team: str) -> None:
         """Send an event, if the app subscribes to it."""
         if name in self.events and EVENT_SCOPES.get(name, "") in {*self.scopes, ""}:

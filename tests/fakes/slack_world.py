@@ -78,6 +78,7 @@ class Post:
     reactions: dict[str, list[str]] = field(default_factory=dict)
     notified: list[str] = field(default_factory=list)
     bot_id: str = ""
+    username: str = ""  # of an integration, which is no user
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,16 +209,21 @@ def test_a_migrated_group_names_its_new_id() -> None:
 
 
 # Case 86 of docs/cases.md
-def test_unsupported_kinds_are_named() -> None:
+def test_unsupported_kinds_are_named_and_those_with_words_are_read() -> None:
     def act(tg: FakeTelegram) -> None:
         tg.send_sticker()
         tg.send_poll()
         tg.send_contact()
         tg.send_location()
 
-    messages = received(act)
-    assert {message.kind for message in messages} == {Kind.UNSUPPORTED}
-    assert [message.text for message in messages] == ["a sticker", "a poll", "a contact", "a location"]
+    sticker, *others = received(act)
+    assert (sticker.kind, sticker.text) == (Kind.UNSUPPORTED, "a sticker")
+    assert {message.kind for message in others} == {Kind.CHAT}
+    assert [message.text for message in others] == [
+        "Poll: Lunch?\n• yes (0)\n• no (0)",
+        "Contact: Kim, +15550100",
+        "Place: 52.500000, 13.400000",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,145 @@
+"""What a reader sees of a Slack message: its text, its blocks, and its attachments, which alerts are made of.
+
+docs.slack.dev/reference/block-kit/blocks, docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from channels.shared.visible_text import labelled, linked
+
+Json = dict[str, Any]
+
+MAX_DEPTH = 8  # of elements in elements; Slack's own blocks have at most five
+MAX_PIECES = 400  # of one message: 50 blocks of 8 elements
+
+
+def block_lines(blocks: Any) -> Iterator[str]:
+    """Yield the text of blocks, a line for each part of one, in Slack's mrkdwn."""
+    budget = [MAX_PIECES]
+    for block in _dicts(blocks):
+        yield from _lines_of(block, budget)
+
+
+def attachment_lines(attachment: Json) -> Iterator[str]:
+    """Yield the text of an attachment: of an integration, or of a link that Slack has looked at."""
+    yield _text(attachment.get("pretext"))
+    yield linked(attachment.get("author_name"), attachment.get("author_link"))
+    yield linked(attachment.get("title"), attachment.get("title_link"))
+    yield _text(attachment.get("text"))
+    for field in _dicts(attachment.get("fields")):
+        yield labelled(field.get("title"), field.get("value"))
+    yield from block_lines(attachment.get("blocks"))
+    for shared in _dicts(attachment.get("message_blocks")):  # of a message that it shows
+        yield from block_lines((shared.get("message") or {}).get("blocks"))
+    for button in _dicts(attachment.get("actions")):
+        if button.get("url"):
+            yield linked(_text(button.get("text")), button.get("url"))
+    yield _text(attachment.get("footer"))
+    if not any(attachment.get(name) for name in ("pretext", "title", "text", "fields", "blocks", "message_blocks")):
+        yield _text(attachment.get("fallback"))
+
+
+def is_shared_message(attachment: Json) -> bool:
+    """Return whether an attachment is another message, forwarded or linked."""
+    return bool(attachment.get("is_share") or attachment.get("is_msg_unfurl"))
+
+
+def _lines_of(block: Json, budget: list[int]) -> Iterator[str]:
+    match block.get("type"):
+        case "rich_text":
+            for part in _dicts(block.get("elements")):
+                yield from _rich_lines(part, budget, 0)
+        case "section":
+            yield _text(block.get("text"))
+            for field in _dicts(block.get("fields")):
+                yield _text(field)
+            yield from _element_lines(block.get("accessory"), budget)
+        case "header" | "markdown":
+            yield _text(block.get("text"))
+        case "context" | "actions":
+            yield " ".join(line for each in _dicts(block.get("elements")) for line in _element_lines(each, budget))
+        case "image":
+            yield _text(block.get("title")) or _text(block.get("alt_text"))
+        case "video":
+            yield linked(_text(block.get("title")), block.get("title_url") or block.get("video_url"))
+        case "table":
+            for row in block.get("rows") or ():
+                cells = (" ".join(_rich_lines(cell, budget, 0)) for cell in _dicts(row))
+                yield " | ".join(cells)
+        case "alert" | "card":
+            for name in ("title", "subtitle", "text", "body"):
+                yield _text(block.get(name))
+
+
+def _element_lines(element: Any, budget: list[int]) -> Iterator[str]:
+    """Yield what an element of a block shows: buttons only with an address, for others lead nowhere outside."""
+    if not isinstance(element, dict) or not _spend(budget):
+        return
+    match element.get("type"):
+        case "mrkdwn" | "plain_text":
+            yield _text(element)
+        case "button" if element.get("url"):
+            yield linked(_text(element.get("text")), element.get("url"))
+        case "image":
+            yield _text(element.get("alt_text"))
+
+
+def _rich_lines(part: Json, budget: list[int], depth: int) -> Iterator[str]:
+    """Yield the lines of a part of rich text: a section is one, a list has several."""
+    if depth > MAX_DEPTH or not _spend(budget):
+        return
+    inside = list(_dicts(part.get("elements")))
+    match part.get("type"):
+        case "rich_text":
+            for each in inside:
+                yield from _rich_lines(each, budget, depth + 1)
+        case "rich_text_list":
+            for each in inside:
+                for line in _rich_lines(each, budget, depth + 1):
+                    yield f"• {line}"
+        case "rich_text_section" | "rich_text_quote" | "rich_text_preformatted":
+            yield "".join(_rich_text(each) for each in inside)
+        case "raw_text":
+            yield _text(part.get("text"))
+
+
+def _rich_text(element: Json) -> str:
+    match element.get("type"):
+        case "text":
+            return _text(element.get("text"))
+        case "link":
+            return linked(element.get("text"), element.get("url"))
+        case "user":
+            return f"<@{element.get('user_id')}>"
+        case "channel":
+            return f"<#{element.get('channel_id')}>"
+        case "usergroup":
+            return "@" + str(element.get("usergroup_id"))
+        case "broadcast":
+            return "@" + str(element.get("range"))
+        case "emoji":
+            return f":{element.get('name')}:"
+        case "date":
+            return _text(element.get("fallback")) or str(element.get("timestamp"))
+        case "color":
+            return _text(element.get("value"))
+    return ""
+
+
+def _text(value: Any) -> str:
+    """Return a text, or that of a text object."""
+    if isinstance(value, dict):
+        value = value.get("text")
+    return value if isinstance(value, str) else ""
+
+
+def _dicts(value: Any) -> Iterator[Json]:
+    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+
+
+def _spend(budget: list[int]) -> bool:
+    budget[0] -= 1
+    return budget[0] >= 0

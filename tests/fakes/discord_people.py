@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from tests.fakes.discord_rest import Rest, guild_of
 from tests.fakes.discord_world import BOT, CHANNEL, EVERYTHING, GUILD, JANE, MEMBER, THREAD, Room, stamp
@@ -58,7 +59,7 @@ class People(Rest):
             self.tell("MESSAGE_CREATE", self.event(made))
         return made
 
-    def integrate(self, username: str, content: str = "", channel: str = CHANNEL, **more: object) -> Json:
+    def integrate(self, username: str, content: str = "", channel: str = CHANNEL, **more: Any) -> Json:
         """An integration posts by a webhook; `more` are embeds and components."""
         room, id = self.room(channel), self.snow(90)
         author = {"id": id, "username": username, "avatar": None, "discriminator": "0000", "bot": True}

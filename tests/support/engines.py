@@ -127,6 +127,12 @@ def need_chromium() -> None:
     _need("" if shutil.which("chromium") else "Chromium is not there (on Debian: apt install chromium)")
 
 
+def need_ffmpeg() -> None:
+    """For tests of recordings: the system's ffmpeg, or that of imageio-ffmpeg among the packages of the skills."""
+    there = shutil.which("ffmpeg", path="/usr/local/bin:/usr/bin") or (SKILL_PACKAGES / "imageio_ffmpeg").is_dir()
+    _need("" if there else "ffmpeg is not there (on Debian: apt install ffmpeg)")
+
+
 def need_skill_packages() -> None:
     """For tests of skills whose scripts import packages inside the sandbox."""
     _need("" if SKILL_PACKAGES.is_dir() else "The packages of the shipped skills are not installed: make dev")

@@ -90,3 +90,12 @@ async def test_code_review_answers_through_the_tool(runner: SkillRunner) -> None
     await runner.sandbox.write(f"{WORKSPACE}/code/a.py", b"x = 1  # FIXME: name\n")
     found = await run_entry(runner, "code-review", {"folder": "code"})
     assert found["todos"]["places"] == [{"place": "a.py:1", "text": "FIXME name"}]
+
+
+async def test_deep_research_checks_a_report_through_the_tool(runner: SkillRunner) -> None:
+    entry = "[1] Tea. https://example.org/tea (accessed 2026-11-22)"
+    await runner.write(report_md=f"Tea is old [1].\n\n## Sources\n{entry}\n")
+    assert (await run_entry(runner, "deep-research", {"report": "report.md"}))["ok"]
+    await runner.write(report_md=f"Tea is old [2].\n\n## Sources\n{entry}\n")
+    with pytest.raises(ToolException, match=r"\[2\] is cited but has no entry"):
+        await run_entry(runner, "deep-research", {"report": "report.md"})

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from parse_transcript import Line, parse_transcript
+from parse_transcript import Line, clock_of, parse_transcript, seconds_of
 
 SECTIONS = {
     "attendees": ("attendees", "participants", "参会人", "与会者"),
@@ -18,6 +18,8 @@ SECTIONS = {
     "action items": ("action items", "actions", "行动项", "待办"),
     "open questions": ("open questions", "未决问题", "待定问题"),
 }
+OPTIONAL = {"chapters": ("chapters", "章节")}
+CHAPTER = re.compile(r"((?:\d+:)?\d\d:\d\d)\s+\S.*")
 NOTHING = ("none", "none.", "无", "无。")
 NO_OWNER = ("unassigned", "未指定")
 NO_DATE = ("not agreed", "未定")
@@ -39,7 +41,7 @@ def split_sections(text: str) -> dict[str, list[str]]:
     for line in text.splitlines():
         if match := re.match(r"##\s+(.*\S)", line):
             title = match[1].lower().rstrip(":：")
-            current = next((name for name, titles in SECTIONS.items() if title in titles), title)
+            current = next((name for name, titles in {**SECTIONS, **OPTIONAL}.items() if title in titles), title)
             sections.setdefault(current, [])
         elif line.strip() and current:
             sections[current].append(line.strip())
@@ -93,6 +95,24 @@ def check_actions(lines: list[str], people: set[str]) -> tuple[list[str], int]:
     return problems, len(body)
 
 
+def check_chapters(items: list[str], transcript: list[Line]) -> list[str]:
+    """Check `00:12:30 Title (L40-L72)`: times rise, and each is that of its first line."""
+    problems, before = [], -1
+    times = {line.number: seconds_of(line.time) for line in transcript}
+    for number, item in enumerate(items, 1):
+        found, cited = CHAPTER.fullmatch(item), sorted(cited_lines(item))
+        if not cited or not (found or all(seconds is None for seconds in times.values())):
+            problems.append(f"Chapter {number}: write `12:30 Title (L40-L72)`.")
+            continue
+        at, known = seconds_of(found[1]) if found else None, times.get(cited[0])
+        if at is not None and known is not None and at != known:
+            problems.append(f"Chapter {number}: L{cited[0]} is at {clock_of(known)}, not {clock_of(at)}.")
+        if cited[0] <= before:
+            problems.append(f"Chapter {number} does not begin after the one before it.")
+        before = cited[0]
+    return problems
+
+
 def check_minutes(text: str, transcript: list[Line]) -> Findings:
     sections = split_sections(text)
     problems = [f"The section `## {name.capitalize()}` is missing." for name in SECTIONS if name not in sections]
@@ -112,14 +132,17 @@ def check_minutes(text: str, transcript: list[Line]) -> Findings:
         if not cited_lines(item)
     ]
     found, actions = check_actions(sections.get("action items", []), attendees)
+    found += check_chapters(list_items(sections.get("chapters", [])), transcript)
+    body = "\n".join(line for name, lines in sections.items() if name != "chapters" for line in lines)
     cited = cited_lines(text)
+    covered = cited_lines(body)  # a chapter does not report what was decided in it
     known = {line.number for line in transcript}
     problems += found + [f"L{number} is cited but not in the transcript." for number in sorted(cited - known)]
     warnings = [
         f"L{line.number} may be {'an action' if 'action' in line.hints else 'a decision'} and is not cited: "
         f"{line.speaker}: {line.text[:80]}"
         for line in transcript
-        if line.number not in cited and {"action", "decision"} & {*line.hints}
+        if line.number not in covered and {"action", "decision"} & {*line.hints}
     ]
     return Findings(
         problems,

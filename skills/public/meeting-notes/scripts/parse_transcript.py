@@ -1,7 +1,8 @@
 """Parse a chat thread or a transcript into numbered lines with time and speaker, and mark likely decisions and tasks.
 
-Formats: "[10:05] Ada: text", "Ada: text", "Ada (10:05): text", exports of WhatsApp, WebVTT and SRT subtitles, and JSON
-lists of messages with a name (user, author, name, speaker, from), a text and a time (ts, time, date).
+Formats: "[10:05] Ada: text", "Ada: text", "Ada (10:05): text", exports of WhatsApp, WebVTT and SRT subtitles, JSON
+lists of messages with a name (user, author, name, speaker, from), a text and a time (ts, time, date), JSON of speech
+recognition with segments, and plain speech without names, which becomes a line for each sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ FORMATS = [
     re.compile(r"<v (?P<speaker>[^>]+)>(?P<time>)(?P<text>.*?)(?:</v>)?"),
     re.compile(rf"{NAME}[:：](?P<time>)\s+(?P<text>.*)"),
 ]
-CUE = re.compile(r"(?:\d+:)?(\d\d:\d\d)[.,]\d{3} --> ")
+CUE = re.compile(r"((?:\d+:)?\d\d:\d\d)[.,]\d{1,3} --> ")
+CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d\d)(?:[.,]\d+)?")
+SENTENCE = re.compile(r"[^.!?。！？…]*[.!?。！？…]*")
+ENDS = (".", "!", "?", "。", "！", "？", "…")
+SENTENCE_CHARS = 25  # shorter ones stay with the next, so that "No. 5" is no line
+SPOKEN_CHARS = 200  # after which a speaker's next sentence is a line of its own
 HINTS = {
     "decision": r"\b(decided|decision|agreed|let'?s go with|we('ll| will) go with|approved|settled)\b"
     r"|决定|同意|通过|确定|就这么",
@@ -49,6 +55,61 @@ class Line(NamedTuple):
         return [name for name, pattern in HINTS.items() if re.search(pattern, self.text, re.IGNORECASE)]
 
 
+def seconds_of(time: str) -> int | None:
+    """Return the seconds of `1:02:03` or `02:03` of a recording; None for any other time."""
+    found = CLOCK.fullmatch(time)
+    return int(found[1] or 0) * 3600 + int(found[2]) * 60 + int(found[3]) if found else None
+
+
+def clock_of(seconds: float) -> str:
+    """Return `1:02:03`, or `02:03` within the first hour."""
+    hours, rest = divmod(int(seconds), 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60:02}:{rest % 60:02}"
+
+
+def cue_time(text: str) -> str:
+    """Return the time of a cue without leading zero hours."""
+    seconds = seconds_of(text)
+    return text if seconds is None else clock_of(seconds)
+
+
+def segment_lines(segments: list[dict[str, Any]]) -> list[Line]:
+    """Convert the segments of speech recognition: start in seconds, text, sometimes a speaker."""
+    lines: list[Line] = []
+    for segment in segments:
+        text = str(segment.get("text") or "").strip()
+        if text:
+            start = segment.get("start")
+            time = clock_of(start) if isinstance(start, (int, float)) else ""
+            add_speech(lines, time, str(segment.get("speaker") or ""), text)
+    return lines
+
+
+def add_speech(lines: list[Line], time: str, speaker: str, text: str) -> None:
+    """Add words to the last line if they continue it: the same speaker, an open sentence or a short text."""
+    last = lines[-1] if lines else None
+    if last and last.speaker == speaker and (not last.text.endswith(ENDS) or len(last.text) < SENTENCE_CHARS):
+        lines[-1] = last._replace(text=f"{last.text} {text}")
+    else:
+        lines.append(Line(len(lines) + 1, time, speaker, text))
+
+
+def sentence_lines(text: str) -> list[Line]:
+    """Return a line for each sentence of speech without names and times."""
+    lines: list[Line] = []
+    held = ""
+    for part in SENTENCE.findall(" ".join(text.split())):
+        held = f"{held}{part}"
+        if len(held.strip()) >= SENTENCE_CHARS or (
+            held and ord(held[-1]) > 0x3000 and len(held) >= SENTENCE_CHARS // 2
+        ):
+            lines.append(Line(len(lines) + 1, "", "", held.strip()))
+            held = ""
+    if held.strip():
+        lines.append(Line(len(lines) + 1, "", "", held.strip()))
+    return lines
+
+
 def message_lines(messages: list[dict[str, Any]]) -> list[Line]:
     """Convert messages of a JSON export."""
     lines: list[Line] = []
@@ -71,24 +132,31 @@ def parse_transcript(text: str) -> list[Line]:
     """Return the utterances. A line without a speaker continues the one before it."""
     if text.lstrip().startswith(("[{", "[\n", "{")):
         data = json.loads(text)
+        if isinstance(data, dict) and "segments" in data:
+            return segment_lines(data["segments"])
         return message_lines(data["messages"] if isinstance(data, dict) else data)
     lines: list[Line] = []
-    cue = ""
+    cue, new_cue, named = "", False, False
     for row in text.splitlines():
         stripped = row.strip()
         if not stripped or stripped == "WEBVTT" or stripped.isdigit():
             continue
         if match := CUE.match(stripped):
-            cue = match[1]
+            cue, new_cue = cue_time(match[1]), True
             continue
         found = next((match for pattern in FORMATS if (match := pattern.fullmatch(stripped))), None)
+        last = lines[-1] if lines else None
         if found:
             lines.append(Line(len(lines) + 1, found["time"] or cue, found["speaker"].strip(), found["text"].strip()))
-        elif lines:
-            lines[-1] = lines[-1]._replace(text=f"{lines[-1].text} {stripped}".strip())
+            named = True
+        elif last and new_cue and last.text.endswith(ENDS) and (not last.speaker or len(last.text) > SPOKEN_CHARS):
+            add_speech(lines, cue, last.speaker, stripped)
+        elif last:
+            lines[-1] = last._replace(text=f"{last.text} {stripped}".strip())
         else:
             lines.append(Line(1, cue, "", stripped))
-    return lines
+        new_cue = False
+    return lines if named or cue else sentence_lines(text)
 
 
 def main() -> None:

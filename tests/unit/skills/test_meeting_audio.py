@@ -118,7 +118,8 @@ async def test_speech_without_names_becomes_a_line_for_each_sentence(runner: Ski
 
 async def test_chapters_begin_where_the_topic_changes_and_minutes_keep_their_times(runner: SkillRunner) -> None:
     random.seed(5)
-    rows, starts = [], []
+    rows: list[str] = []
+    starts: list[int] = []
     for topic, text in TOPICS.items():
         starts.append(len(rows) + 1)
         words = text.split()

@@ -414,3 +414,55 @@ def test_a_new_channel_may_be_english_at_first() -> None:
     assert {path.name for path in (ROOT / "channels").iterdir() if (path / "__init__.py").is_file()} >= TRANSLATED
     with use_language("zh"):
         assert _("A sentence of a pigeon.") == "A sentence of a pigeon."
+
+
+# ------------------------------------------------------------ one word for one thing
+
+# In English → what every Chinese sentence with it says. CONTRIBUTING.md has the list for people.
+TERMS = {
+    r"(?<!-)\bschedules?\b": "定时任务",
+    r"\bsandbox(es)?\b": "沙箱",
+    r"\boperators?\b": "操作员",
+    r"\bwhoever runs me\b": "管理员",
+    r"\bsub-agents?\b": "子智能体",
+    r"\bconversations?\b": "对话",
+    r"\bbackground tasks?\b": "后台任务",
+    r"\bpairing code\b": "配对码",
+}
+OTHER_WORDS = {"沙盒", "日程", "运维人员", "禁用", "会话", "运行者"}  # for which the list has another one
+OTHER_MEANINGS = {  # sentences in which the English or the Chinese word means something else, by their beginning
+    "calendar entries": "日程",  # what a platform calls them
+    "it ends every session at once": "会话",  # of systemd
+}
+
+
+def term_faults(source: str, chinese: str) -> list[str]:
+    """Return what a Chinese sentence calls by another name than the list."""
+    meant = next((word for start, word in OTHER_MEANINGS.items() if source.startswith(start)), "")
+    found = [f"{word} is another word" for word in sorted(OTHER_WORDS - {meant}) if word in chinese]
+    plain = re.sub(r"`[^`]*`|\{\w+[^}]*\}|docs/[\w.-]+", "", source)  # names of settings stay
+    missing = [term for english, term in TERMS.items() if re.search(english, plain, re.IGNORECASE)]
+    return found + [f"says not {term}" for term in missing if term not in chinese]
+
+
+def test_chinese_calls_one_thing_by_one_name() -> None:
+    wrong = []
+    for message in chinese():
+        for text in forms(message.string) if message.id else ():
+            wrong += [
+                f"{forms(message.id)[0]!r} → {text!r}: {fault}" for fault in term_faults(forms(message.id)[0], text)
+            ]
+    assert wrong == [], "the words are in CONTRIBUTING.md, “Sentences to people”"
+
+
+@pytest.mark.parametrize(
+    ("source", "chinese", "faults"),
+    [
+        ("Schedule {number} is deleted.", "计划 {number} 已删除。", ["says not 定时任务"]),
+        ("Now I run it in the sandbox.", "现在在沙盒里运行它。", ["沙盒 is another word", "says not 沙箱"]),
+        ("See `sandbox.provider`.", "参见 `sandbox.provider`。", []),
+        ("An operator can change it.", "操作员可以更改它。", []),
+    ],
+)
+def test_another_word_is_found(source: str, chinese: str, faults: list[str]) -> None:
+    assert term_faults(source, chinese) == faults

@@ -110,6 +110,27 @@ def test_the_readme_is_short_and_starts_with_a_command() -> None:
     assert "make run" in "\n".join(readme.splitlines()[:40])
 
 
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    section = text("README.md").partition("## Why Fawn\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("- ")]
+    assert len(lines) == 5
+    measured = text("docs/benchmarks.md")
+    for line in lines:
+        [command] = re.findall(r"\(`(python -m bench[ .]\w+)`\)", line)
+        figures = re.findall(r"[\d.,]+ (?:messages|lost|doubled|ms|MB)|\d+ of \d+ exact|of \d+ and \d+", line)
+        assert command in measured
+        assert figures
+        assert [figure for figure in figures if figure not in measured] == [], line
+
+
+def test_the_pictures_of_the_readme_are_there_and_not_large() -> None:
+    readme = text("README.md")
+    pictures = {*re.findall(r"!\[[^\]]+\]\(([^)]+)\)", readme), *re.findall(r'<img src="([^"]+)"', readme)}
+    assert {ROOT / name for name in pictures} <= {*(ROOT / "docs/pictures").iterdir()}
+    assert all((ROOT / name).stat().st_size <= 300_000 for name in pictures)
+    assert "docs/pictures/console.svg" in readme.partition("\n## ")[0], "the README opens with the recording"
+
+
 @pytest.mark.parametrize("page_", PAGES, ids=lambda path: path.name)
 def test_links_point_to_existing_files(page_: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page_.read_text("utf-8")):

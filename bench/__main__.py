@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from bench import channels, idle, judgement, latency, load, old, redteam, subagents, thread, web
+from bench import channels, idle, judgement, latency, load, old, prefix, redteam, subagents, thread, web
 from bench.harness import Row, World, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "web": web.run,
     "redteam": redteam.run,
     "judgement": judgement.run,
+    "prefix": prefix.run,
 }
 
 

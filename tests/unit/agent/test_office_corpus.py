@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from tests.unit.agent.test_office import STRICT, W, p, relations, text_of, word, zipped
 
 Words = Iterator[str]
+SKILL = Path(__file__).parents[3] / "skills/public/documents/scripts/extract_document.py"
 SHEET = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 REL = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
 
@@ -169,3 +172,12 @@ def test_all_words_of_an_office_file_are_read(tmp_path: Path, seed: int) -> None
     found = {each for each in wanted if re.search(rf"{re.escape(each)}(?!\d)", text)}
     assert found == wanted
     assert "gone" not in text
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_the_skill_for_documents_reads_the_same_words(tmp_path: Path, seed: int) -> None:
+    kind = ("docx", "docx", "pptx", "xlsx")[seed]
+    path = MAKERS[kind](tmp_path / f"a.{kind}", seed)
+    done = subprocess.run([sys.executable, str(SKILL), path], capture_output=True, text=True, check=True)
+    wanted = given_words(path, seed)
+    assert {each for each in wanted if re.search(rf"{re.escape(each)}(?!\d)", done.stdout)} == wanted

@@ -149,11 +149,11 @@ def extract_docx(path: Path) -> Iterator[Part]:
     pages = "\n\n".join(block for block in blocks if block.strip(" \n")).split("\f")
     pages = [page for page in pages if page.strip()] or [""]
     yield from (Part(f"page {number}", page.strip()) for number, page in enumerate(pages, 1))
-    for kind in ("footnotes", "comments"):
-        name = f"word/{kind}.xml"
-        texts = [word_text(node).strip() for node in office.part(name)] if name in office.names else []
-        if any(texts):
-            yield Part(kind, "\n".join(text for text in texts if text))
+    for name in sorted(office.names):
+        kind = re.fullmatch(r"word/((?:header|footer|footnotes|endnotes|comments)\d*)\.xml", name)
+        texts = [word_text(node).strip() for node in office.part(name)] if kind else []
+        if kind and any(texts):
+            yield Part(kind[1], "\n".join(text for text in texts if text))
 
 
 def slide_text(root: ElementTree.Element) -> str:

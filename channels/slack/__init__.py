@@ -47,6 +47,11 @@ class SlackSettings:
     rate_factor: float = setting(
         1.0, "factor for Slack's rate limits, such as 0.5 if another program uses the same tokens", ge=0.01
     )
+    agent_view: bool | None = setting(
+        None,
+        "whether each message in the direct chat's composer begins a thread, as in an app with `agent_view`; by"
+        " default, if the app has the scope assistant:write",
+    )
     ping_seconds: float = setting(10.0, "interval of the pings that check the event socket", ge=0.1)
 
     @property

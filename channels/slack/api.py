@@ -111,8 +111,15 @@ class SlackApi:
 
     async def granted_scopes(self) -> set[str]:
         """Return the scopes of the token; empty if Slack does not name them."""
-        granted = (await self._call("auth.test", {})).headers.get("x-oauth-scopes") or ""
-        return {scope.strip() for scope in granted.split(",") if scope.strip()}
+        return (await self.who_am_i())[1]
+
+    async def who_am_i(self) -> tuple[Json, set[str]]:
+        """Return the account of the token (docs.slack.dev/reference/methods/auth.test), and its scopes."""
+        await self.limits.acquire("auth.test", "", Priority.FINAL)
+        answer = await self._call("auth.test", {})
+        granted = answer.headers.get("x-oauth-scopes") or ""
+        account = dict(answer.data) if isinstance(answer.data, dict) else {}
+        return account, {scope.strip() for scope in granted.split(",") if scope.strip()}
 
     async def _call(self, method: str, arguments: Json) -> AsyncSlackResponse:
         is_read = bool(READ_METHODS.fullmatch(method))

@@ -42,6 +42,7 @@ class SlackAccount:
     name: str
     workspace_name: str
     url: str = ""  # of the workspace: https://acme.slack.com/
+    direct_threads: bool = False  # each message of the composer of a direct chat is the root of a thread
 
     def message_link(self, thread: Thread, ts: str) -> str:
         """Return the address of a message, as chat.getPermalink makes it."""
@@ -116,8 +117,8 @@ def _parse_message(raw: Json, account: SlackAccount) -> Message | None:
     if author is None:
         return None
     channel, ts, private = raw["channel"], raw["ts"], _is_private(raw)
-    # In Agent View each message of the composer is the root of a thread: it names itself, and what the person looks at.
-    root = raw.get("thread_ts") or (ts if private and "app_context" in raw else "")
+    # Slack sends no `thread_ts` with a root, and `app_context` not always (vercel/chat#684, openclaw#126872).
+    root = raw.get("thread_ts") or (ts if private and (account.direct_threads or "app_context" in raw) else "")
     text, mentioned, others = readable_text(visible_text(raw) if author.bot else raw.get("text") or "", account)
     files, links = _attachments_of(raw, account)
     quotes = (*_quotes_of(raw, account), *([] if author.bot else _looked_at(raw, account)))

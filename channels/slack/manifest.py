@@ -34,6 +34,7 @@ REQUIRED_SCOPES = frozenset(  # the app is useless without these
 BOT_EVENTS = (
     "agent_session_stopped",
     "agent_session_title_changed",
+    "app_context_changed",  # without it, no message says what its author looks at (slack-go#1606)
     "app_mention",
     "message.channels",
     "message.groups",

@@ -33,6 +33,7 @@ MAX_TITLE_CHARS = 60  # of a session
 MAX_CHOICE_CHARS = 1900
 MAX_CACHED_PEOPLE = 10_000
 SET_STATUS = "agents.sessions.setStatus"
+AGENT_SCOPE = "assistant:write"  # of an app whose manifest has `agent_view`
 
 NOT_STORED_RESEND = N_("I can't save messages right now, so I didn't get yours. Please send it again in a few minutes.")
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
@@ -100,6 +101,7 @@ class Workspace:
     ) -> None:
         self.api = SlackApi("bot_token", tokens.bot_token, settings, http)
         self._people = PeopleCache(self.api)
+        self._agent_view = settings.agent_view
         self.account: SlackAccount | None = None
         self._channel_names: LatestDict[str, str] = LatestDict(MAX_CACHED_PEOPLE)
         self._working: ExpiringDict[Thread, bool] = ExpiringDict()  # "processing" sessions, until the next status
@@ -116,11 +118,13 @@ class Workspace:
     async def identify(self) -> SlackAccount:
         """Return the bot's account in this workspace. Raises ChannelError."""
         if self.account is None:
-            who = await self.api("auth.test")
+            who, scopes = await self.api.who_am_i()
             if not who.get("bot_id"):
                 raise Refused("bot_token is not a bot's token: it must begin with xoxb-")
             url = str(who.get("url", ""))
-            self.account = SlackAccount(who["team_id"], who["user_id"], who["bot_id"], who["user"], who["team"], url)
+            threads = self._agent_view if self._agent_view is not None else AGENT_SCOPE in scopes
+            who_am_i = (who["team_id"], who["user_id"], who["bot_id"], who["user"], who["team"], url)
+            self.account = SlackAccount(*who_am_i, direct_threads=threads)
             log.info("slack.connected bot=@%s workspace=%s (%s)", who["user"], who["team"], who["team_id"])
         return self.account
 

@@ -270,8 +270,8 @@ class Methods(World):
         replies = [p for p in self.conversation(post.channel, team).posts.values() if p.thread_ts == post.ts]
         if replies:
             made |= {"reply_count": len(replies), "latest_reply": replies[-1].ts, "thread_ts": post.ts}
-        if post.thread_ts or self.is_agent_root(post, team):
-            made["thread_ts"] = post.thread_ts or post.ts
+        if post.thread_ts:
+            made["thread_ts"] = post.thread_ts
         if post.bot_id:
             made |= {"bot_id": post.bot_id}
         if post.username:  # docs.slack.dev/reference/events/message/bot_message

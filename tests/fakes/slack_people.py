@@ -74,8 +74,9 @@ class People(Methods):
         if silent:
             return post.ts
         base: Json = {"user": user, "text": text, "ts": post.ts, "channel": channel, "team": team}
-        root = post.ts if self.is_agent_root(post, team) else thread
-        base |= {"client_msg_id": str(uuid.uuid4())} | ({"thread_ts": root} if root else {})
+        base |= {"client_msg_id": str(uuid.uuid4())} | ({"thread_ts": thread} if thread else {})
+        if self.agent_view and place.kind == "im" and "app_context_changed" in self.events and self.shares_context:
+            base["app_context"] = {"entities": [{"type": "slack#/types/channel_id", "value": OPS, "team_id": team}]}
         if post.files:
             base |= {"files": [self.file(self.files[f]) for f in post.files], "upload": False}
         base |= more

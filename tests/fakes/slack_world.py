@@ -172,6 +172,7 @@ class World:
         self.commands = {entry["command"] for entry in manifest["features"]["slash_commands"]}
         self.shortcuts = {entry["callback_id"] for entry in manifest["features"]["shortcuts"]}
         self.agent = self.agent_view = "agent_view" in manifest["features"]  # has sessions; has threads in direct chats
+        self.shares_context = False  # Slack names what a person looks at only sometimes (openclaw#126872)
         self._clock = itertools.count(1)
         for team in self.workspaces:
             self.person(JANE, team=team)
@@ -210,11 +211,6 @@ class World:
         file = StoredFile(f"F{len(self.files)}", name, data, size or len(data), mime, team)
         self.files[file.id] = file
         return file
-
-    def is_agent_root(self, post: Post, team: str) -> bool:
-        """Whether a person wrote it in the composer of Agent View: Slack makes it the root of a thread."""
-        place = self.conversation(post.channel, team)
-        return self.agent_view and place.kind == "im" and not (post.thread_ts or self.author(post, team))
 
     def author(self, post: Post, team: str) -> bool:
         """Whether the bot wrote it."""

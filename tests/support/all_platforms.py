@@ -88,6 +88,7 @@ class AllPlatforms(Service):
                     "app_token": fake_slack.APP_TOKEN,
                     "base_url": team.api_url,
                     "rate_factor": 20.0,
+                    "agent_view": False,
                 },
                 "discord": {
                     "token": fake_discord.TOKEN,

@@ -74,14 +74,16 @@ class SlackRig(FakeRig):
         self.wire = SlackWire(server, self.roots)
         self._said = ""  # the person's last message in the direct chat
         self._pressed = ""  # the last interaction
-        server.agent_view = False
+        server.agent_view = bool(settings.agent_view)
         server.conversation(DIRECT)
 
     @classmethod
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         async with FakeSlack() as server:
-            plain = slack.SlackSettings(Secret(BOT_TOKEN), Secret(APP_TOKEN), base_url=server.api_url, ping_seconds=1.0)
+            plain = slack.SlackSettings(
+                Secret(BOT_TOKEN), Secret(APP_TOKEN), base_url=server.api_url, ping_seconds=1.0, agent_view=False
+            )
             async with cls(server, replace(plain, **settings)).running() as rig:
                 yield rig
 

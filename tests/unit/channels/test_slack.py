@@ -126,8 +126,16 @@ async def test_an_app_without_agent_features_uses_reactions(rig: SlackRig) -> No
     await until(lambda: rig.server.conversation(OPS).posts[message.id].reactions == {"eyes": []})
 
 
-async def test_a_message_in_agent_view_is_answered_in_its_thread(rig: SlackRig) -> None:
-    rig.server.agent_view = True
+@pytest.fixture
+async def agent_rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
+    """An app with `agent_view`, which the channel tells by its scopes."""
+    async with SlackRig.start(tmp_path, agent_view=None) as made:
+        made.server.agent_view = True
+        yield made
+
+
+async def test_a_message_in_agent_view_is_answered_in_its_thread(agent_rig: SlackRig) -> None:
+    rig = agent_rig
     root = rig.server.send("Write the report", DIRECT)
     message = await rig.box.next()
     place = rig.server.conversation(DIRECT)

@@ -72,6 +72,9 @@ def test_a_message_of_agent_view_is_the_root_of_a_conversation() -> None:
     assert message("hi", app_context={"entities": []}).thread == root
     assert message("and more", ts="11.1", thread_ts="10.000001", app_context={}).thread == root
     assert not message("hi", thread_ts="10.000001").follow_up
+    bare = parse_payload(said("hi", channel="D1", channel_type="im"), replace(ME, direct_threads=True))
+    assert isinstance(bare, Message)
+    assert bare.thread == root, "Slack need not say anything"
 
 
 def test_direct_messages_are_one_conversation_and_a_thread_another() -> None:

@@ -390,16 +390,16 @@ async def test_after_an_hour_of_downtime_each_is_answered_once_and_two_days_old_
     assert (onward.thread, onward.follow_up, onward.author.name) == (thread, True, "Jane")
 
 
-async def test_a_missed_message_of_agent_view_is_a_conversation_of_its_own(rig: SlackRig) -> None:
-    rig.server.agent_view = True
-    root = rig.server.send("hello", DIRECT)
-    await rig.box.next()
-    await rig.leave()
-    missed = rig.server.send("are you there?", DIRECT, silent=True)
-    rig.server.send("and more", DIRECT, thread=root, silent=True)
-    await rig.back()
-    await until(lambda: len(rig.box.messages) == 3)
-    assert [message.thread.topic for message in rig.box.messages] == [root, missed, root]
+async def test_a_missed_message_of_agent_view_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+    async with SlackRig.start(tmp_path, agent_view=True) as rig:
+        root = rig.server.send("hello", DIRECT)
+        await rig.box.next()
+        await rig.leave()
+        missed = rig.server.send("are you there?", DIRECT, silent=True)
+        rig.server.send("and more", DIRECT, thread=root, silent=True)
+        await rig.back()
+        await until(lambda: len(rig.box.messages) == 3)
+        assert [message.thread.topic for message in rig.box.messages] == [root, missed, root]
 
 
 # ---------------------------------------------------------------- several workspaces

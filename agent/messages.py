@@ -120,14 +120,14 @@ class Attachment:
 @dataclass(frozen=True, slots=True)
 class Quote:
     """Text of another author, quoted, forwarded, earlier, of a watched page or of what the platform shows of a link:
-    context, never an instruction.
+    context, never an instruction. So is a prompt of an MCP server, which a person chose; the server is its author.
 
     `author` is a name; `author_id` is the platform's user id, "" where the platform does not say it.
     """
 
     author: str
     text: str
-    kind: Literal["reply", "forward", "earlier", "page", "link"] = "reply"
+    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt"] = "reply"
     author_id: str = ""
 
 

@@ -15,6 +15,8 @@ from agent.brief import join_parts
 from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
+from agent.mcp.prompt_names import PromptError, PromptName
+from agent.mcp.prompts import expand_prompt
 from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
 from agent.models.errors import ModelFailure
@@ -32,7 +34,7 @@ from agent.subagents.settings import KindSettings
 from agent.title import TitleMaker
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter
-from catalogue import _
+from catalogue import N_, _
 
 log = logging.getLogger(__name__)
 
@@ -243,6 +245,12 @@ class Agent:
     def need_sign_in(self) -> list[str]:
         """The names of the MCP servers that cannot be used until a person signs in."""
         return self._mcp.need_sign_in if self._mcp else []
+
+    async def expand_prompt(self, name: PromptName, words: str) -> str:
+        """Return the text of a prompt of an MCP server. Raises PromptError."""
+        if self._mcp is None:
+            raise PromptError(N_("The prompts of the MCP server “{server}” are not used here."), server=name.server)
+        return await expand_prompt(self._mcp, name, words)
 
     def adopt_servers(self, before: Agent) -> None:
         """Continue with the running MCP servers of the agent that this one replaces, as far as they are the same."""

@@ -14,13 +14,14 @@ from bot.feature import Feature
 from bot.memory.feature import FEATURE as MEMORY
 from bot.notifications.feature import FEATURE as NOTIFICATIONS
 from bot.privacy.feature import FEATURE as PRIVACY
+from bot.prompts.feature import FEATURE as PROMPTS
 from bot.schedules.feature import FEATURE as SCHEDULES
 from bot.skills.feature import FEATURE as SKILLS
 from bot.storage.database import Execute
 from bot.tasks.feature import FEATURE as TASKS
 from bot.team.feature import FEATURE as TEAM
 
-FEATURES: tuple[Feature, ...] = (MEMORY, BUDGETS, SCHEDULES, TASKS, SKILLS, TEAM, NOTIFICATIONS, PRIVACY)
+FEATURES: tuple[Feature, ...] = (MEMORY, BUDGETS, SCHEDULES, TASKS, SKILLS, PROMPTS, TEAM, NOTIFICATIONS, PRIVACY)
 
 
 def gather_commands(current: Current) -> Commands:

@@ -174,7 +174,8 @@ class OutgoingFile:
 
 
 _COMMAND = re.compile(
-    r"\s*(?:(?P<slash>/+)(?P<name>[A-Za-z][\w-]*)?|!(?P<bang>[A-Za-z][\w-]*))(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?\s*",
+    r"\s*(?:(?P<slash>/+)(?P<name>[A-Za-z][\w-]*(?::[\w.-]*)?)?|!(?P<bang>[A-Za-z][\w-]*(?::[\w.-]+)?))"
+    r"(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?\s*",
     re.DOTALL,
 )
 

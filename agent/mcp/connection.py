@@ -91,6 +91,7 @@ class McpConnection:
         self.settings = settings
         self.tools: tuple[Tool, ...] = ()
         self.version = 0  # changes with the list of tools
+        self.has_resources = False  # as the server said when it started
         self.listed = False  # the tools are known, also if there are none
         self.starts = 0
         self.problem: LazyText | None = None  # why the latest start failed
@@ -223,6 +224,7 @@ class McpConnection:
                 await self._list_tools(client)
                 limit.reschedule(None)
                 self._client, self.problem, self.needs_sign_in = client, None, False
+                self.has_resources = client.server_capabilities.resources is not None
                 log.info("mcp.ready server=%s protocol=%s tools=%d", self.settings.name, self.protocol, len(self.tools))
                 self._ready.set()
                 await self._stop.wait()

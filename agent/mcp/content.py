@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import logging
 import mimetypes
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,7 +17,7 @@ from agent.web.quoting import quote_untrusted
 from sandbox.base import WORKSPACE, SandboxError
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult
+    from mcp_types import CallToolResult, PromptMessage, ResourceContents
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +31,32 @@ async def result_text(result: CallToolResult, server: str, context: TurnContext)
     parts = [await _part(block.model_dump(mode="json", by_alias=True), context) for block in result.content]
     if result.structured_content is not None and not any(parts):
         parts.append(orjson.dumps(result.structured_content, default=str).decode())
-    text = "\n\n".join(filter(None, parts)) or "(no content)"
-    note = ""
+    return await _quoted("mcp-result", parts, server, context)
+
+
+async def resource_text(contents: Sequence[ResourceContents], server: str, context: TurnContext) -> str:
+    """Return what a resource holds, as data of strangers."""
+    resources = [each.model_dump(mode="json", by_alias=True) for each in contents]
+    parts = [await _part({"type": "resource", "resource": each}, context) for each in resources]
+    return await _quoted("mcp-resource", parts, server, context)
+
+
+def prompt_text(messages: Sequence[PromptMessage]) -> str:
+    """Return the messages of a prompt as one text. What is no text is named."""
+    lines = []
+    for each in messages:
+        block = each.content.model_dump(mode="json", by_alias=True)
+        resource = block.get("resource") or {}
+        text = block.get("text") or resource.get("text") or f"[{str(block.get('type'))[:40]}, which is not shown]"
+        lines.append(str(text) if each.role == "user" else f"[an answer that the server gives as an example]\n{text}")
+    return "\n\n".join(lines)
+
+
+async def _quoted(tag: str, parts: Sequence[str], server: str, context: TurnContext) -> str:
+    text, note = "\n\n".join(filter(None, parts)) or "(no content)", ""
     if len(text) > MAX_CHARS:
         text, note = await _shortened(text, context)
-    return quote_untrusted("mcp-result", text, server=server) + note
+    return quote_untrusted(tag, text, server=server) + note
 
 
 async def _shortened(text: str, context: TurnContext) -> tuple[str, str]:

@@ -1,7 +1,9 @@
-"""Questions of a server to the person: one question in the chat for each field of its form."""
+"""Questions of a server to the person: one question in the chat for a whole form, then one for each field that is not
+understood. What is understood is kept until the person declines."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,13 +12,16 @@ from urllib.parse import urlsplit
 from agent.context import NO_ANSWER, TurnContext
 from agent.mcp.schemas import clean_text
 from agent.questions import ask_person
-from catalogue import N_, _, every_translation
+from catalogue import N_, _, every_translation, list_items
 
 DECLINE, SKIP, ACCEPT, DONE, YES, NO = N_("Decline"), N_("Skip"), N_("Accept"), N_("Done"), N_("Yes"), N_("No")
 MAX_FIELDS = 16
-MAX_TRIES = 3  # for an answer that does not fit its field
 MAX_QUESTION_CHARS = 1000
+MAX_FORM_CHARS = 2400  # of the question for a form, so that it is one message on every platform
+SHORT_QUESTION_CHARS = 600  # of the server, in a form
+HINT_TRIES = 3  # after so many wrong answers, the question says what is kept and how to give up
 MAX_OPTIONS = 20
+LEFT_OUT = ("", "-", "–", "—")
 
 Action = Literal["accept", "decline", "cancel"]
 
@@ -52,11 +57,16 @@ async def ask_for_server(context: TurnContext, server: str, params: Mapping[str,
         fields: Mapping[str, Any] = schema.get("properties") or {}
         if len(fields) > MAX_FIELDS:
             return Elicitation("cancel")
-        if not fields:
+        required = frozenset(map(str, schema.get("required") or ()))
+        wanted = [Field.of(str(name), each, str(name) in required) for name, each in fields.items()]
+        if not wanted:
             await form.ask(form.text(), [_(ACCEPT)])
-        required = schema.get("required") or ()
-        answers = {name: await form.ask_field(name, each, name in required) for name, each in fields.items()}
-        return Elicitation("accept", {name: value for name, value in answers.items() if value is not None})
+        answers, wrong = await form.ask_form(wanted) if len(wanted) > 1 else ({}, set())
+        for each in wanted:
+            if each.name not in answers:
+                answers[each.name] = await form.ask_field(each, answers, tries=int(each.name in wrong))
+        content = {each.name: value for each in wanted if (value := answers[each.name]) is not None}
+        return Elicitation("accept", content)
     except _EndedBy as ended:
         return Elicitation(ended.action)
 
@@ -97,23 +107,127 @@ class _Form:
         await self.ask(f"{self.text()}\n{page}", [_(DONE)])
         return Elicitation("accept")
 
-    async def ask_field(self, name: str, schema: Mapping[str, Any], required: bool) -> Any:
-        """Ask for one field until the answer fits. Returns None if it is skipped."""
-        label = clean_text(schema.get("title") or name, 80)
-        about, expected = clean_text(schema.get("description"), 300), _kind(schema)
-        is_obvious = bool(_choices(schema)) or schema.get("type") not in ("array", "integer", "number")
-        text = self.text(label, about, "" if is_obvious else expected)
-        options = [*_choices(schema), *([] if required else [_(SKIP)])]
-        for _try in range(MAX_TRIES):
-            words = await self.ask(text, options)
-            if not required and _is_option(words, SKIP):
-                return None
+    async def ask_form(self, fields: Sequence[Field]) -> tuple[dict[str, Any], set[str]]:
+        """Ask for all fields at once. Returns what `read_form` returns."""
+        server = clean_text(self.message, SHORT_QUESTION_CHARS)
+        head = _("The server “{server}” asks: {question}", server=self.server, question=server)
+        how = _("Answer with a line for each, in this order or as `{label}: …`.", label=fields[0].label)
+        room = (MAX_FORM_CHARS - len(head) - len(how)) // len(fields) - 8
+        lines = [f"{number}. {clean_text(each.line(), room)}" for number, each in enumerate(fields, 1)]
+        return read_form(fields, await self.ask("\n".join([head, *lines, how]), []))
+
+    async def ask_field(self, wanted: Field, kept: Mapping[str, Any], tries: int) -> Any:
+        """Ask for one field until the answer fits; `tries` did not. Returns None if it is skipped."""
+        options = [*_choices(wanted.schema), *([] if wanted.required else [_(SKIP)])]
+        while True:
+            words = await self.ask(self._field_text(wanted, kept, tries), options)
             try:
-                return _value(schema, words)
+                return wanted.read(words)
             except _Misfit:
-                misfit = _("This answer does not fit.")
-                text = f"{misfit}\n{self.text(label, about, expected)}"
-        raise _EndedBy("cancel")
+                tries += 1
+
+    def _field_text(self, wanted: Field, kept: Mapping[str, Any], tries: int) -> str:
+        expected = "" if wanted.is_obvious and not tries else wanted.expected
+        parts = [_("This answer does not fit.")] if tries else []
+        parts.append(self.text(wanted.label, wanted.about, expected))
+        if tries >= HINT_TRIES:
+            known = [f"{name}: {value}" for name, value in kept.items() if value is not None]
+            parts += [_("Kept so far: {answers}.", answers=clean_text(list_items(known), 300))] if known else []
+            parts.append(_("To give up, choose {option}.", option=_(DECLINE)))
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a form."""
+
+    name: str
+    schema: Mapping[str, Any]
+    required: bool
+    label: str
+    about: str
+
+    @classmethod
+    def of(cls, name: str, schema: object, required: bool) -> Field:
+        """Return a field of this schema."""
+        known = schema if isinstance(schema, Mapping) else {}
+        label = clean_text(known.get("title") or name, 80)
+        return cls(name, known, required, label, clean_text(known.get("description"), 300))
+
+    @property
+    def expected(self) -> str:
+        """What an answer looks like."""
+        return _kind(self.schema)
+
+    @property
+    def is_obvious(self) -> bool:
+        """Whether the question says it without `expected`."""
+        return bool(_choices(self.schema)) or self.schema.get("type") not in ("array", "integer", "number")
+
+    def line(self) -> str:
+        """Return the field in one line of a form."""
+        kind = self.expected if self.required else _("{kind}; may be left out", kind=self.expected)
+        line = f"**{self.label}** ({kind})" + (f": {self.about}" if self.about else "")
+        return " ".join(line.split())
+
+    def is_meant(self, word: str) -> bool:
+        """Return whether a person's word before a colon names this field."""
+        return word.strip().strip("*`").casefold() in (self.label.casefold(), self.name.casefold())
+
+    def read(self, words: str) -> Any:
+        """Return the value of an answer; None if it leaves the field out. Raises _Misfit."""
+        if not self.required and (_is_option(words, SKIP) or words.strip() in LEFT_OUT):
+            return None
+        return _value(self.schema, words)
+
+
+def read_form(fields: Sequence[Field], words: str) -> tuple[dict[str, Any], set[str]]:
+    """Return what a person's answer to a form says, by field, None for those that it leaves out; and the fields whose
+    answer does not fit. A field in neither is required and has no answer."""
+    given = _given(fields, words)
+    found: dict[str, Any] = {}
+    wrong: set[str] = set()
+    for each in fields:
+        if each.name not in given and each.required:
+            continue
+        try:
+            found[each.name] = each.read(given[each.name]) if each.name in given else None
+        except _Misfit:
+            wrong.add(each.name)
+    return found, wrong
+
+
+def _given(fields: Sequence[Field], words: str) -> dict[str, str]:
+    """Return the words for each field: by its name or number, else the next one in order."""
+    lines = [line.strip().removeprefix("- ").strip() for line in words.splitlines() if line.strip()]
+    if len(lines) == 1 and len(fields) > 1:  # all in one line
+        for mark in (";", "；", ",", "，"):
+            parts = [each.strip() for each in lines[0].split(mark)]
+            if len(parts) > 1 and (len(parts) == len(fields) or all(_named(fields, each)[0] for each in parts)):
+                lines = parts
+                break
+    given: dict[str, str] = {}
+    rest = []
+    for line in lines:
+        named, value = _named(fields, line)
+        if named and named.name not in given:
+            given[named.name] = value
+        else:
+            rest.append(line)
+    open_fields = [each for each in fields if each.name not in given]
+    return given | {each.name: line for each, line in zip(open_fields, rest, strict=False)}
+
+
+def _named(fields: Sequence[Field], line: str) -> tuple[Field | None, str]:
+    """Return the field that a line names, as in `Colour: blue`, `colour = blue` or `2. blue`, and its words."""
+    for mark in (":", "：", "="):
+        word, found, value = line.partition(mark)
+        if found and (meant := [each for each in fields if each.is_meant(word)]):
+            return meant[0], value.strip()
+    number, found, value = line.partition(". ")
+    if found and number.isdecimal() and 1 <= int(number[:4]) <= len(fields):
+        return fields[int(number[:4]) - 1], value.strip()
+    return None, line
 
 
 def _is_option(words: str, option: str) -> bool:
@@ -181,6 +295,8 @@ def _value(schema: Mapping[str, Any], words: str) -> Any:
         value = int(words) if kind == "integer" else float(words) if kind == "number" else words
     except ValueError as error:
         raise _Misfit from error
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _Misfit
     size = value if isinstance(value, int | float) else len(value)
     least, most = ("minimum", "maximum") if isinstance(value, int | float) else ("minLength", "maxLength")
     if size < schema.get(least, size) or size > schema.get(most, size):

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 
 MCP_PREFIX = "mcp__"
+LIST_RESOURCES, READ_RESOURCE = "mcp_list_resources", "mcp_read_resource"
+RESOURCE_TOOLS = (LIST_RESOURCES, READ_RESOURCE)
 MAX_NAME_CHARS = 64  # of OpenAI; Anthropic takes 128
 _HASH_CHARS = 6
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]+")

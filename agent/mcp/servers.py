@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -138,23 +139,12 @@ class McpServer:
         )
         keep = False
         try:
-            result = await self._answer_questions(call, context, approval)
+            with tell_faults(self.settings, name):
+                result = await self._answer_questions(call, context, approval)
         except GraphInterrupt:
             keep = True  # the turn ends; the call waits for the next one
             call.hold(partial(self._drop, place))
             raise
-        except McpCallLost as lost:
-            raise ToolException(f"{LOST}. Reason: {lost.fault}; ask it for less" if lost.fault else LOST) from None
-        except McpUnavailable as error:
-            raise ToolException(f"the server {self.settings.name} is not available: {error}") from error
-        except McpRefused as error:
-            raise ToolException(clean_text(error, MAX_ERROR_CHARS)) from error
-        except TimeoutError:
-            limit = self.settings.call_seconds
-            raise ToolException(f"it did not answer within {limit:g} s, so {UNKNOWN}") from None
-        except (ValidationError, RuntimeError) as error:  # of the SDK, for content or structures that are not valid
-            log.warning("mcp.strange_answer server=%s tool=%s problem=%s", self.settings.name, tool.name, error)
-            raise ToolException(STRANGE) from error
         finally:
             if not keep:
                 self._drop(place)
@@ -184,6 +174,24 @@ class McpServer:
     def _drop(self, place: str) -> None:
         if call := self._calls.pop(place, None):
             call.cancel()
+
+
+@contextmanager
+def tell_faults(settings: McpServerSettings, what: str) -> Iterator[None]:
+    """Turn the faults of a request into what the model is told."""
+    try:
+        yield
+    except McpCallLost as lost:
+        raise ToolException(f"{LOST}. Reason: {lost.fault}; ask it for less" if lost.fault else LOST) from None
+    except McpUnavailable as error:
+        raise ToolException(f"the server {settings.name} is not available: {error}") from error
+    except McpRefused as error:
+        raise ToolException(clean_text(error, MAX_ERROR_CHARS)) from error
+    except TimeoutError:
+        raise ToolException(f"it did not answer within {settings.call_seconds:g} s, so {UNKNOWN}") from None
+    except (ValidationError, RuntimeError) as error:  # of the SDK, for content or structures that are not valid
+        log.warning("mcp.strange_answer server=%s what=%s problem=%s", settings.name, what, error)
+        raise ToolException(STRANGE) from error
 
 
 async def _problem_of(refresh: Awaitable[None]) -> Problem | None:
@@ -260,6 +268,15 @@ class McpServers:
         wanted = [each for each in self.servers if each.settings.name in names]
         problems = await asyncio.gather(*map(refresh, wanted))
         return {each.settings.name: problem for each, problem in zip(wanted, problems, strict=True) if problem}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all servers that are used."""
+        return [each.settings.name for each in self.servers]
+
+    def with_resources(self) -> list[McpServer]:
+        """Return the servers that say that they have resources, and whose resources may be used."""
+        return [each for each in self.servers if each.settings.resources and each.connection.has_resources]
 
     def without_tools(self, patterns: Sequence[str] = ()) -> list[str]:
         """Return the names of the servers whose tools are not known yet: they are starting, or down. Those that these

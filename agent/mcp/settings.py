@@ -50,6 +50,7 @@ class McpServerSettings:
     )
     oauth: McpOAuthSettings = setting(McpOAuthSettings(), "for servers that ask for OAuth")
     tools: tuple[str, ...] = setting((), "names or patterns of its tools that the agent may use; empty: all")
+    resources: bool = setting(True, "false: its resources and prompts are not used")
     start_seconds: float = setting(30.0, "timeout of its start, and of each list of its tools", ge=1)
     wait_seconds: float = setting(
         2.0, "how long a turn waits for its first start; after that, its tools join a later step of the turn", ge=0

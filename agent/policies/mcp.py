@@ -12,7 +12,8 @@ from langchain_core.messages import ToolMessage
 from langgraph.config import get_config
 
 from agent.blocks import Notice
-from agent.mcp.names import MCP_PREFIX, server_prefix
+from agent.mcp.names import MCP_PREFIX, RESOURCE_TOOLS, server_prefix
+from agent.mcp.resources import make_resource_tools
 from agent.mcp.servers import McpServers, Problem, describe_problems
 from agent.mcp.tools import PROMOTED_KEY, TOOL_SEARCH, DynamicTool, make_tool_search, promote
 from agent.permissions.reach import matches_any
@@ -51,6 +52,8 @@ class McpPolicy:
     def __init__(self, servers: McpServers, patterns: Sequence[str] = ()) -> None:
         self._servers = servers
         self._patterns = patterns
+        self._resource_tools = make_resource_tools(servers)
+        servers.traits |= {name: tool.traits for name, tool in self._resource_tools.items()}
         self._searches: tuple[object, DynamicTool] | None = None  # made once for the same tools and servers
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
@@ -61,7 +64,8 @@ class McpPolicy:
             request.runtime.stream_writer(self._notice(name, problems[name]))
         gate = request.runtime.context.permissions
         tools, starting = self._allowed(gate), self._starting(gate)
-        if not (tools or starting):
+        resources = self._resources(gate)
+        if not (tools or starting or resources):
             return await handler(request)
         offered: list[DynamicTool] = list(tools.values())
         if sum(tool.tokens for tool in offered) > self._servers.config.defer_tokens:
@@ -69,7 +73,7 @@ class McpPolicy:
             offered = [self._search(gate), *(tools[name] for name in promoted if name in tools)]
         elif starting:
             offered = [self._search(gate), *offered]
-        return await handler(change_request(request, tools=[*request.tools, *offered]))
+        return await handler(change_request(request, tools=[*request.tools, *resources.values(), *offered]))
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Find the tool of the call, so that all other policies know it. Say so if its server cannot be used."""
@@ -78,6 +82,13 @@ class McpPolicy:
             return await handler(request)
         if name == TOOL_SEARCH:
             return await handler(request.override(tool=self._search(gate)))
+        if name in RESOURCE_TOOLS:
+            if not self._servers.with_resources():  # after a restart none has started yet
+                await self._servers.wait_for(
+                    [each.settings.name for each in self._servers.servers], SEARCH_WAIT_SECONDS
+                )
+            found = self._resources(gate).get(name)
+            return await handler(request.override(tool=found) if found else request)
         if name.startswith(MCP_PREFIX) and not gate.hides(name):
             known = self._servers.tools(self._patterns)
             problems = {} if name in known else await self._servers.find(name)  # after a restart none has started yet
@@ -87,6 +98,16 @@ class McpPolicy:
                 call = request.tool_call
                 return ToolMessage(describe_problems(problems), tool_call_id=call["id"], name=name, status="error")
         return await handler(request)
+
+    def _resources(self, gate: PermissionGate) -> dict[str, DynamicTool]:
+        """Return the tools for resources, where a server has some. They are few, so they are never deferred."""
+        if not self._servers.with_resources():
+            return {}
+        return {
+            name: tool
+            for name, tool in self._resource_tools.items()
+            if matches_any(name, self._patterns) and not gate.hides(name)
+        }
 
     def _notice(self, server: str, problem: Problem) -> Notice:
         if problem.starting:

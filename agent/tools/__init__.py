@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from agent.acp import invoke_agent
 from agent.context import ToolServices
+from agent.mcp.names import RESOURCE_TOOLS
 from agent.own_tools import make_own_tools, own_tool_names
 from agent.sections import AgentSettings, ToolSettings
 from agent.subagents import task
@@ -72,4 +73,5 @@ def all_tool_names(own: Sequence[ToolSettings] = ()) -> set[str]:
     """
     made = {tool.name for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True))}
     names = made | {make.__module__.rpartition(".")[2] for make in MAKERS if make.__module__ != always.__module__}
+    names |= {*RESOURCE_TOOLS}  # of the MCP servers of a configuration
     return names | (own_tool_names(own, names) if own else set())

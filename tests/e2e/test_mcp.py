@@ -79,9 +79,9 @@ async def test_only_the_requester_answers_a_server_in_a_group(
     telegram.send(f"@fawn_bot {ask(steps=[calls('mcp__old__paint')], text='painted')}", chat=GROUP)
     shown = await telegram.wait(GROUP, "How shall I paint?", seconds=30)
     await service.quiet()
-    assert "Only the person I asked" in await toast(telegram, press(telegram, shown, "red", user=78, chat=GROUP))
-    press(telegram, shown, "blue", chat=GROUP)
-    coats = await telegram.wait(GROUP, "coats")
+    assert "Only the person I asked" in await toast(telegram, press(telegram, shown, "Decline", user=78, chat=GROUP))
+    telegram.send("@fawn_bot blue", chat=GROUP)
+    coats = await telegram.wait(GROUP, "Expected: ")
     assert "Expected: a whole number, from 1 to 3." in coats.text
     press(telegram, coats, "Decline", chat=GROUP)
     await telegram.wait(GROUP, "painted")
@@ -94,22 +94,38 @@ async def test_after_a_kill_of_the_service_an_effect_before_a_question_does_not_
     old = server("old", tmp_path, tools=["paint", "prepay"])
     service = await start(mcpServers={"old": old}, permissions={"allow": ["mcp__old__*"], "outward": "allow"})
     telegram.send(ask(steps=[calls("mcp__old__prepay"), calls("mcp__old__paint")], text="painted"))
-    first = await question(telegram, service, "How shall I paint?")
+    await question(telegram, service, "How shall I paint?")
     await service.restart()  # kill -9
-    press(telegram, first, "red")
+    telegram.send("red")
     await until(lambda: len(model.requests()) == 2, what="the next call of the model")
     assert "restarted or a day passed before the person answered, so its outcome is unknown" in results(model)[0]
     await service.quiet()
     second = telegram.visible(JANE)[-1]
     assert "How shall I paint?" in second.text
-    press(telegram, second, "blue")
-    await question(telegram, service, "coats")
+    telegram.send("Colour: blue\ncoats: lots\nhurry: yes")
+    await question(telegram, service, "This answer does not fit.")
     telegram.send("2")
-    last = await question(telegram, service, "costs more")
-    press(telegram, last, "Yes")
     await telegram.wait(JANE, "painted")
     await service.quiet()
     assert notes(tmp_path) == ["paid", '["accept", {"colour": "blue", "coats": 2, "hurry": true}]']
+
+
+async def test_a_prompt_of_a_server_is_a_command_whose_missing_words_are_named(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    service = await start(mcpServers={"modern": server("modern", tmp_path)})
+    telegram.send("/modern:review")
+    await telegram.wait(JANE, "The prompt needs repo. Write /modern:review repo=….", seconds=30)
+    telegram.send("/modern_nothing")
+    await telegram.wait(JANE, "has no prompt “nothing”. It has: /modern:review repo=…", seconds=30)
+    assert model.requests() == []
+    telegram.send("/modern:review fawn")
+    await until(lambda: model.requests(), 30, "the call of the model")
+    await service.quiet()
+    request = str(model.requests()[0].messages[-1]["content"])
+    assert "[Prompt of the MCP server modern, which the person chose" in request
+    assert "> Review fawn with a focus on bugs." in request
+    assert request.endswith("/modern:review fawn")
 
 
 @pytest.mark.usefixtures("bubblewrap")

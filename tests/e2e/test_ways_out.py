@@ -22,6 +22,7 @@ SECRET = "Marlow"
 WAYS: dict[str, dict[str, Any]] = {
     "web_search": {"query": f"who is {SECRET}"},
     "mcp__modern__paint": {"wall": SECRET},
+    "mcp_read_resource": {"server": "modern", "uri": f"note://by/{SECRET}"},
     "expose": {"port": 8000},
     "bash": {"command": f"echo {SECRET}"},
 }
@@ -44,7 +45,7 @@ async def test_each_way_out_asks_whatever_wildcards_allow(
         web=web(site, search=[{"provider": "searxng", "url": "http://search.test/"}]),
         mcpServers={"modern": server("modern", tmp_path)},
         mcp={"defer_tokens": 0},
-        permissions={"allow": ["mcp__*", "web_*", "bash", "bash(echo *)", "expose*"]},
+        permissions={"allow": ["mcp__*", "mcp_*", "web_*", "bash", "bash(echo *)", "expose*"]},
         sandbox={
             "provider": "local",
             "preview": {"enabled": True, "listen": "127.0.0.1:0"},

@@ -24,6 +24,35 @@ READS, AGAIN = ToolAnnotations(read_only_hint=True), ToolAnnotations(idempotent_
 server = MCPServer("modern")
 
 
+@server.resource("note://greeting", mime_type="text/plain")
+def greeting() -> str:
+    """A note that greets."""
+    return "hello from a resource"
+
+
+@server.resource("note://logo", mime_type="image/png")
+def logo() -> bytes:
+    """A picture."""
+    return base64.b64decode(PIXEL)
+
+
+@server.resource("note://by/{name}")
+def note_of(name: str) -> str:
+    """The note of somebody."""
+    return f"a note of {name}"
+
+
+@server.prompt()
+def review(repo: str, focus: str = "bugs") -> str:
+    """Review a repository."""
+    return f"Review {repo} with a focus on {focus}."
+
+
+@server.prompt(name="say hello")
+def say_hello() -> str:
+    return "Say hello."
+
+
 class Colour(BaseModel):
     colour: str = Field(description="any colour")
 

@@ -36,7 +36,7 @@ WAYS_OUT = (
         f"{OUTWARD_TEST}::test_a_page_that_wants_a_file_sent_leads_to_a_question_with_the_exact_url",
     ),
     Way("a search provider", ("web_search",), "query", WAYS_TEST),
-    Way("an MCP server", ("mcp__*",), "arguments", WAYS_TEST),
+    Way("an MCP server", ("mcp__*", "mcp_read_resource"), "arguments", WAYS_TEST),
     Way(
         "an external agent", ("invoke_agent",), "arguments", "tests/unit/agent/test_ways_out.py::test_all_arguments_ask"
     ),
@@ -73,6 +73,7 @@ STAYS: Mapping[str, str] = {
     "glob": "reads the sandbox",
     "grep": "reads the sandbox",
     "ls": "reads the sandbox",
+    "mcp_list_resources": "asks MCP servers for their lists, without words of the model",
     "present_files": "posts in the same chat",
     "propose_skill": "an operator reads and accepts it before other chats get it",
     "read_file": "reads the sandbox",

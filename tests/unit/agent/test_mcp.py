@@ -562,13 +562,41 @@ async def test_a_question_of_the_new_protocol_is_asked_and_answered(
     assert notes(tmp_path) == ["north green"]
 
 
-async def test_a_form_of_the_old_protocol_becomes_a_question_for_each_field(
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "blue\n2",
+        "Blue, 2, no",
+        "colour: blue\ncoats: 2\nhurry: skip",
+        "2. 2\n1. blue\n3. -",
+        "coats = 2; Colour = BLUE",
+        "Colour：blue\ncoats：2",
+    ],
+)
+async def test_a_form_is_one_question_whose_answer_may_have_many_forms(
+    make: Workshop, model: FakeModel, server: Settings, tmp_path: Path, answer: str
+) -> None:
+    bench = await bench_of(make, server("old"))
+    [question] = await converse(bench, "mcp__old__paint", answer)
+    assert question.startswith("The server “old” asks: How shall I paint?\n1. **Colour** (red, blue)\n2. **coats** (")
+    assert "3. **hurry** (yes or no; may be left out): costs more" in question
+    hurry = ', "hurry": false' if answer.endswith("no") else ""
+    assert notes(tmp_path) == [f'["accept", {{"colour": "blue", "coats": 2{hurry}}}]']
+
+
+async def test_a_wrong_answer_to_a_form_asks_for_its_field_only_and_throws_nothing_away(
     make: Workshop, model: FakeModel, server: Settings, tmp_path: Path
 ) -> None:
     bench = await bench_of(make, server("old"))
-    asked = await converse(bench, "mcp__old__paint", "Blue", "seven", "2", "Skip")
-    assert ["**Colour**" in asked[0], "whole number" in asked[2], "costs more" in asked[3]] == [True] * 3
-    assert notes(tmp_path) == ['["accept", {"colour": "blue", "coats": 2}]']
+    wrong = ["7", "lots", "0", "-2"]
+    asked = await converse(bench, "mcp__old__paint", "blue\nseven\nyes", *wrong, "3")
+    assert ["**coats**" in each for each in asked[1:]] == [True] * 5
+    assert ["**Colour**" in each for each in asked] == [True, *[False] * 5]
+    assert "Expected: a whole number, from 1 to 3." in asked[1]
+    assert ["This answer does not fit." in each for each in asked] == [False, *[True] * 5]
+    assert ["Kept so far: colour: blue, hurry: True." in each for each in asked] == [False] * 3 + [True] * 3
+    assert "To give up, choose Decline." in asked[-1]
+    assert notes(tmp_path) == ['["accept", {"colour": "blue", "coats": 3, "hurry": true}]']
     assert len(children("mcp_old")) == 1
 
 

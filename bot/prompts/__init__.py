@@ -1,0 +1,1 @@
+"""Prompts of MCP servers, which people choose by a command."""

@@ -53,6 +53,7 @@ ENGLISH_FILES = {
     "agent/mcp/calls.py": "the model",
     "agent/mcp/connection.py": "the model",
     "agent/mcp/content.py": "the model",
+    "agent/mcp/resources.py": "the model",
     "agent/mcp/servers.py": "the model",
     "agent/mcp/tools.py": "the model",
     "agent/memory/": "the model",

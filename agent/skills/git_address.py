@@ -81,9 +81,7 @@ def parse_git_address(text: str) -> GitAddress:
     if len(names) > 3 and names[2] == "src":
         pinned = names[4:] if names[3] in GITEA_KINDS else names[3:]
         return GitAddress(_repository(parts.netloc, names[:2]), "", tuple(pinned), word)
-    is_gitlab = (parts.hostname or "").startswith(
-        "gitlab."
-    )  # it redirects to this name, and redirects are not followed
+    is_gitlab = (parts.hostname or "").startswith("gitlab")  # it redirects to this name, and redirects are not followed
     url = text.partition("#")[0]
     if parts.query.startswith("tab=") or is_gitlab:
         url = _repository(parts.netloc, names, ".git" if is_gitlab else "")

@@ -8,7 +8,7 @@ from typing import Protocol
 class BackgroundWork(Protocol):
     """The background tasks of a turn's requester. Each answer is a text for the model."""
 
-    async def start_command(self, key: str, title: str, command: str, follow_up: str) -> str:
+    async def start_command(self, key: str, tool: str, title: str, command: str, follow_up: str) -> str:
         """Run a command in the conversation's sandbox. The same `key` starts it once."""
 
     async def start_agent(self, key: str, title: str, prompt: str, kind: str) -> str:

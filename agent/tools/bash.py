@@ -72,7 +72,7 @@ async def bash(
     in /mnt/user-data/outputs."""
     if background:
         key = call_key(runtime.state["messages"], runtime.tool_call_id)
-        return await require_background(runtime).start_command(key, command, command, then)
+        return await require_background(runtime).start_command(key, "bash", command, command, then)
     sandbox = await runtime.context.sandbox.get()
     live = LiveOutput(runtime.stream_writer, runtime.tool_call_id or "")
     try:

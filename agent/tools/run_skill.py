@@ -76,7 +76,7 @@ async def run_skill(
     if background:
         command = f"{program.script}; code=$?; cat {shlex.quote(program.output)}; exit $code"
         key = call_key(runtime.state["messages"], runtime.tool_call_id)
-        return await require_background(runtime).start_command(key, skill.name, command, "")
+        return await require_background(runtime).start_command(key, "run_skill", skill.name, command, "")
     return await _run_program(await runtime.context.sandbox.get(), skill, program, timeout)
 
 

@@ -24,7 +24,7 @@ def add_fire(execute: Execute, row: ScheduleRow, message: Message, stored: int |
     tasks.add_task(execute, values | {"message": stored})
 
 
-def title_of(text: str) -> str:
+def _title_of(text: str) -> str:
     """Return a text as the title of a task."""
     return shorten(without_formatting(text), MAX_TITLE_CHARS) or "-"
 
@@ -39,6 +39,7 @@ def new_task(
     state: TaskState = TaskState.QUEUED,
     conversation: str = "",
     begun_in: int | None = None,
+    tool: str = "",
 ) -> dict[str, Any]:
     """Return the columns of a new task."""
     return {
@@ -47,9 +48,10 @@ def new_task(
         "state": state,
         **requester_columns(who, "person"),
         "conversation": conversation,
-        "title": title_of(title),
+        "title": _title_of(title),
         "what": what,
         "follow_up": "",
         "created": now,
         "begun_in": begun_in,
+        "tool": tool,
     }

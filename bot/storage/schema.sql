@@ -26,7 +26,7 @@ CREATE TABLE inbox (
 );
 CREATE INDEX inbox_author ON inbox (author, received);
 CREATE INDEX inbox_author_conversation ON inbox (author, conversation);
-CREATE INDEX inbox_commands ON inbox (id) WHERE state=0 AND kind='command';
+CREATE INDEX inbox_commands ON inbox (id) WHERE state=0 AND kind IN ('command', 'press');
 CREATE INDEX inbox_dead ON inbox (id) WHERE state=3;
 CREATE INDEX inbox_open ON inbox (conversation, id) WHERE state=0;
 CREATE INDEX inbox_received ON inbox (received);
@@ -497,6 +497,7 @@ CREATE TABLE tasks (
     reason TEXT DEFAULT '' NOT NULL,
     message INTEGER,
     begun_in INTEGER,
+    tool TEXT DEFAULT '' NOT NULL,
     UNIQUE ("key")
 );
 CREATE INDEX tasks_created ON tasks (created);
@@ -608,5 +609,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0036');
+INSERT INTO alembic_version VALUES ('0037');
 COMMIT;

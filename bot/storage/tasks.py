@@ -28,7 +28,8 @@ class TaskRow:
     """A background task. `what` is its command or request, and `follow_up` the request to the agent for its end.
 
     Its number in `shown` is the state as people see it, and `until` its end, both also for a task with a `run`.
-    `message` is the row of the inbox that the run answers, and `begun_in` the run that started it. Times are in unix
+    `message` is the row of the inbox that the run answers, `begun_in` the run that started it, and `tool` the tool that
+    started a command. Times are in unix
     time.
     """
 
@@ -54,6 +55,7 @@ class TaskRow:
     reason: str
     message: int | None
     begun_in: int | None
+    tool: str
     run: int | None = None
     shown: str = ""
     until: float | None = None

@@ -13,7 +13,7 @@ from bot.journey.exposure import inherit_exposure
 from bot.rights import allowance
 from bot.rights.allowance import Lineage, UsedUp
 from bot.rights.permissions import judge_for_roles
-from bot.service.task_rows import MAX_TITLE_CHARS, new_task, title_of
+from bot.service.task_rows import MAX_TITLE_CHARS, new_task
 from bot.service.times import local_time
 from bot.storage import agents, audit, conversations, inbox, people, runs, tasks
 from bot.storage.audit import AuditEvent, AuditKind
@@ -68,13 +68,22 @@ class Worker:
 
 
 def start_command(
-    execute: Execute, current: Current, who: TaskPlace, key: str, title: str, command: str, follow_up: str, now: float
+    execute: Execute,
+    current: Current,
+    who: TaskPlace,
+    key: str,
+    tool: str,
+    title: str,
+    command: str,
+    follow_up: str,
+    now: float,
 ) -> int:
-    """Queue a command and return its number. Raises TaskRefused."""
+    """Queue a command that a tool starts, and return its number. Raises TaskRefused."""
     if found := tasks.find_started(execute, key):
         return found.id
     _check_limits(execute, current, who)
-    values = new_task(who, TaskKind.COMMAND, key, title, command, now, conversation=who.conversation, begun_in=who.run)
+    place = {"conversation": who.conversation, "begun_in": who.run}
+    values = new_task(who, TaskKind.COMMAND, key, title, command, now, **place, tool=tool)
     number = tasks.add_task(execute, values)
     if follow_up:
         _take_allowance(execute, current, who, number, now)
@@ -162,7 +171,7 @@ def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: 
             _record_call(execute, row, "rate")
             zone = people.zone_of(execute, row.channel, row.person) or current.config.time_zone or "UTC"
             raise TaskRefused(_(RATE_REACHED, time=f"{local_time(until + 59, zone):%Y-%m-%d %H:%M}"))
-        return start_command(execute, current, who, key, row.title, row.what, row.follow_up, now)
+        return start_command(execute, current, who, key, row.tool, row.title, row.what, row.follow_up, now)
     worker, bound_by = _worker_of(execute, row)
     return start_agent(execute, current, replace(who, people=bound_by), key, row.title, row.what, now, worker)
 
@@ -237,6 +246,6 @@ def _record_call(execute: Execute, row: TaskRow, result: str) -> None:
 
 def _use_of(row: TaskRow) -> ToolUse:
     """Return the call that started a command. The title of a skill's program is the name of the skill."""
-    if row.title == title_of(row.what):
+    if row.tool == "bash":
         return ToolUse("bash", {"command": row.what}, Subject("command", "shell"), "allow")
     return ToolUse("run_skill", {"name": row.title}, Subject("name", "skill"), "allow")

@@ -39,9 +39,9 @@ class TurnTasks:
         self._run = job.run
         self._is_follow_up = is_follow_up(job)
 
-    async def start_command(self, key: str, title: str, command: str, follow_up: str) -> str:
+    async def start_command(self, key: str, tool: str, title: str, command: str, follow_up: str) -> str:
         """Run a command in the conversation's sandbox. The same `key` starts it once."""
-        start = partial(starting.start_command, title=title, command=command, follow_up=follow_up)
+        start = partial(starting.start_command, tool=tool, title=title, command=command, follow_up=follow_up)
         number = await self._start(start, key)
         if isinstance(number, str):
             return number

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from bot.journey.claimed_run import ClaimedRun
 from bot.journey.inbox import Accepted, Inbox
 from bot.rights.strangers import NO_ACCESS_HERE
 from bot.storage import audit, conversations
+from bot.storage import inbox as stored_inbox
 from bot.storage import people as stored_people
 from bot.storage.database import Database, Execute
 from bot.storage.feedback import FeedbackCounts, count_feedback
@@ -282,6 +284,20 @@ async def test_only_paired_users_can_be_revoked(store: Database) -> None:
         for who in ("42", "42", "7")
     ]
     assert outcomes == [True, False, False]
+
+
+async def test_what_waits_for_an_answer_is_found_by_its_index(store: Database) -> None:
+    said: list[str] = []
+
+    def read(execute: Execute) -> None:
+        def explain(sql: str, values: Any) -> Any:
+            said.extend(str(row["detail"]) for row in execute(f"EXPLAIN QUERY PLAN {sql}", values))
+            return execute(sql, values)
+
+        stored_inbox.pending_commands(explain, 5)
+
+    await store.run(read)
+    assert any("inbox_commands" in each for each in said), said
 
 
 # Case 60 of docs/cases.md

@@ -93,7 +93,7 @@ async def test_no_personal_tool_changes_anything_while_others_take_part(
     schedules = TurnSchedules(store, current, job)
     memory = TurnMemory(store, current, embed, job, place_of(job.messages[0]), JANE)
     tasks = TurnTasks(store, current, job, lambda _run, _by: None)
-    started = await tasks.start_command("k", "build", "true", "")
+    started = await tasks.start_command("k", "bash", "build", "true", "")
     answers = [
         await schedules.propose(ScheduleRequest(number=number, what="Else")),
         await schedules.pause(number),

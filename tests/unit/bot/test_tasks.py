@@ -49,9 +49,16 @@ def current() -> Current:
     return current_of(telegram=AccessConfig(open=True, operators=("8",)))
 
 
-def queue(execute: Execute, current: Current, thread: Thread, command: str = "make", title: str = "") -> TaskRow:
+def queue(
+    execute: Execute,
+    current: Current,
+    thread: Thread,
+    command: str = "make",
+    title: str = "",
+    tool: str = "bash",
+) -> TaskRow:
     who = TaskPlace(JANE, thread, False, "conversation")
-    number = start_command(execute, current, who, f"{thread}/{title}", title or command, command, "", 0.0)
+    number = start_command(execute, current, who, f"{thread}/{title}", tool, title or command, command, "", 0.0)
     row = tasks.find_task(execute, number)
     assert row
     return row
@@ -76,8 +83,8 @@ async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_c
     def take(tool: str, key: str) -> None:
         taken[key] = tool
 
-    async def retry(command: str, title: str) -> None:
-        row = await store.run(partial(queue, current=current, thread=GROUP, command=command, title=title))
+    async def retry(command: str, title: str, tool: str) -> None:
+        row = await store.run(partial(queue, current=current, thread=GROUP, command=command, title=title, tool=tool))
         work = partial(retry_task, current=current, row=row, key=f"retry {row.id}", now=0.0, take_tool=take)
         number = await store.run(work)
         again = await store.run(partial(tasks.find_task, number=number))
@@ -85,9 +92,12 @@ async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_c
         assert again.person == JANE.id
         await store.run(lambda execute: execute("DELETE FROM tasks", {}))
 
-    await retry("make", "make")
-    await retry("cd /skills/add && ./run", "add")
-    assert [*taken.values()] == ["bash", "run_skill"], "the program of a skill is judged and counted as such"
+    await retry("make", "make", "bash")
+    await retry("cd /skills/add && ./run", "add", "run_skill")
+    await retry("add", "add", "run_skill")
+    await retry("rm -rf /x", "add", "bash")
+    expected = ["bash", "run_skill", "run_skill", "bash"]
+    assert [*taken.values()] == expected, "the tool that started it counts, whatever its title looks like"
     give = partial(person_roles.store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
     row = await store.run(partial(queue, current=current, thread=GROUP))
     await store.run(give)
@@ -129,7 +139,7 @@ async def test_a_command_and_its_follow_up_have_the_rights_of_all_of_the_run_tha
         runs.create_run(execute, 5, "conversation", hello, RunState.RUNNING, 0.0)
         execute("UPDATE runs SET people='7 9' WHERE id=5", {})
         who = TaskPlace(JANE, GROUP, False, "conversation", run=5)
-        number = start_command(execute, current, who, "key", "make", "make", "tell me", 0.0)
+        number = start_command(execute, current, who, "key", "bash", "make", "make", "tell me", 0.0)
         row = tasks.find_task(execute, number)
         assert row
         store_follow_up(execute, row, "it ended", 1.0)

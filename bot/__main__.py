@@ -23,7 +23,7 @@ import channels
 from agent.models.settings import AgentConfigError
 from bot.admin import commands, subparsers
 from bot.admin.command_parser import CommandParser
-from bot.admin.commands import CONFIG, FAULT, OK, TAKEN, fail
+from bot.admin.exit_codes import CONFIG, FAULT, OK, TAKEN, fail
 from bot.config.loader import ConfigError, load_config, secret_texts, silence_libraries, terminal_language
 from bot.config.schema import Config
 from bot.config.source import ConfigSource

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from agent.messages import Message
 from bot.budgets.feature import FEATURE as BUDGETS
@@ -24,15 +24,15 @@ from bot.team.feature import FEATURE as TEAM
 FEATURES: tuple[Feature, ...] = (MEMORY, BUDGETS, SCHEDULES, TASKS, SKILLS, PROMPTS, TEAM, NOTIFICATIONS, PRIVACY)
 
 
-def gather_commands(current: Current) -> Commands:
+def gather_commands(current: Current, features: Sequence[Feature] = FEATURES) -> Commands:
     """Return the commands of the core and of the features."""
-    commands = [*CORE_COMMANDS, *(command for feature in FEATURES for command in feature.commands)]
-    return Commands(commands, [feature.named for feature in FEATURES if feature.named], current)
+    commands = [*CORE_COMMANDS, *(command for feature in features for command in feature.commands)]
+    return Commands(commands, [feature.named for feature in features if feature.named], current)
 
 
-def gather_presses(current: Current) -> PressTable:
+def gather_presses(current: Current, features: Sequence[Feature] = FEATURES) -> PressTable:
     """Return the presses of the features."""
-    return PressTable({prefix: press for feature in FEATURES for prefix, press in feature.presses.items()}, current)
+    return PressTable({prefix: press for feature in features for prefix, press in feature.presses.items()}, current)
 
 
 def gather_meetings(current: Current, console_open: Callable[[], bool]) -> Callable[[Execute, Message, float], None]:

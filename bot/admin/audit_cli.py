@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import orjson
 
-from bot.admin.commands import FAULT, OK, fail
+from bot.admin.exit_codes import FAULT, OK, fail
 from bot.config.schema import AuditConfig, Config
 from bot.service.audit_upkeep import sign_anchor, sign_text
 from bot.storage import audit

@@ -11,18 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.foreign_text import printable_text
+from bot.admin.exit_codes import CONFIG, FAULT, NOT_RUNNING, OK, fail
 from bot.config.schema import Config
 from catalogue import N_, _, current_language, list_items, localized, use_language
 
-OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4  # exit codes
 HEALTH_NAMES = {"starting": N_("starting"), "ready": N_("ready"), "down": N_("down")}  # of channels
-
-
-def fail(error: object, code: int) -> int:
-    """Print an error and return the exit code."""
-    print(f"fawn: {printable_text(localized(error))}", file=sys.stderr)  # it may quote a stranger's server
-    return code
 
 
 def run_check(arguments: argparse.Namespace, config: Config) -> int:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import TokenFile
-from bot.admin.commands import CONFIG, FAULT, OK, fail
 from bot.admin.doctor import render_finding
+from bot.admin.exit_codes import CONFIG, FAULT, OK, fail
 from bot.admin.redirect import RedirectWaiter, open_redirect, pasted_lines
 from bot.admin.service_checks import check_mcp_server
 from bot.config.schema import Config

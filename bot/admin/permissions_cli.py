@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from agent.foreign_text import printable_line
 from agent.permissions.rules import GRANTED
-from bot.admin.commands import CONFIG, FAULT, OK, fail
+from bot.admin.exit_codes import CONFIG, FAULT, OK, fail
 from bot.admin.replay import PRICE, RATE, REFUSED, ROLE, RefusedWork, Replay, ReplayedCall
 from bot.config.schema import Config
 from bot.config.variant import load_variant

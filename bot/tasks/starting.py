@@ -82,8 +82,8 @@ def start_command(
     if found := tasks.find_started(execute, key):
         return found.id
     _check_limits(execute, current, who)
-    place = {"conversation": who.conversation, "begun_in": who.run}
-    values = new_task(who, TaskKind.COMMAND, key, title, command, now, **place, tool=tool)
+    state = TaskState.QUEUED
+    values = new_task(who, TaskKind.COMMAND, key, title, command, now, state, who.conversation, who.run, tool)
     number = tasks.add_task(execute, values)
     if follow_up:
         _take_allowance(execute, current, who, number, now)

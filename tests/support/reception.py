@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from agent.parsing.child import ParserProcess
@@ -9,7 +10,7 @@ from bot.commands.call import CommandService
 from bot.commands.reception import FeatureReception
 from bot.commands.runner import CommandRunner
 from bot.current import Current
-from bot.feature import Parts, Service
+from bot.feature import Feature, Parts, Service
 from bot.features import FEATURES, gather_commands, gather_meetings, gather_presses
 from bot.journey.inbox import Inbox, Turns
 from bot.journey.turn_runner import TurnRunner
@@ -19,24 +20,33 @@ from bot.storage.database import Database
 from channels.base import Health
 
 
-def open_inbox(store: Database, current: Current, turns: Turns, *, console: bool = False) -> Inbox:
+def open_inbox(
+    store: Database,
+    current: Current,
+    turns: Turns,
+    *,
+    console: bool = False,
+    features: Sequence[Feature] = FEATURES,
+) -> Inbox:
     """Return an inbox."""
     meet = gather_meetings(current, lambda: console)
-    reception = FeatureReception(gather_commands(current), gather_presses(current), meet)
+    reception = FeatureReception(gather_commands(current, features), gather_presses(current, features), meet)
     return Inbox(store, current, turns, reception)
 
 
-def command_service(current: Current, status: str = "", **values: Any) -> CommandService:
+def command_service(
+    current: Current, status: str = "", features: Sequence[Feature] = FEATURES, **values: Any
+) -> CommandService:
     """Return a service of which nothing runs."""
-    commands = gather_commands(current)
+    commands = gather_commands(current, features)
     return CommandService(
         current, lambda: status, lambda: Health.READY, lambda _run, _by: None, lambda _name: None, commands, **values
     )
 
 
-def command_runner(store: Database, service: CommandService) -> CommandRunner:
+def command_runner(store: Database, service: CommandService, features: Sequence[Feature] = FEATURES) -> CommandRunner:
     """Return what answers the commands."""
-    return CommandRunner(store, service, gather_presses(service.current))
+    return CommandRunner(store, service, gather_presses(service.current, features))
 
 
 def open_turns(store: Database, current: Current, *parts: Any) -> tuple[TurnRunner, list[Parts]]:

@@ -20,8 +20,8 @@ from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.sign_in import SignInFailed, sign_in
 from agent.mcp.tokens import TokenFile
 from agent.setting import Secret
-from bot.admin.commands import fail
 from bot.admin.doctor import render_finding
+from bot.admin.exit_codes import fail
 from bot.admin.local_checks import Finding
 from tests.fakes.mcp_oauth import OAuthMcpServer
 from tests.support.mcp_login import redirect_of

@@ -1,0 +1,159 @@
+"""Features stay behind their doors: who may import whom, and how much a module may know."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from agent.blocks import Final
+from agent.messages import Author, Kind, Message, Origin, Thread
+from bot.config.schema import AccessConfig
+from bot.feature import Feature
+from bot.features import FEATURES
+from bot.storage import inbox
+from bot.storage.migrate import migrate_database
+from channels.base import Receipt
+from tests.support.current_config import current_of
+from tests.support.idle_turns import IDLE_TURNS
+from tests.support.reception import command_runner, command_service, open_inbox
+from tests.support.rehearsed_database import RehearsedDatabase
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("bot", "channels", "agent", "sandbox", "catalogue")
+ROOMS = [feature.name for feature in FEATURES]
+MOST_IMPORTS = 30  # own modules that one imports
+MORE_IMPORTS = {"bot.app": 49, "bot.journey.turn_runner": 43, "agent.policies.chains": 31}  # to be brought down
+MOST_IMPORTERS = 2  # files outside of a feature's folder
+TEAM_TOOLS = {"bot.admin.cli", "bot.admin.operations"}  # the command line pairs and offboards, too
+
+
+@cache
+def imports() -> Mapping[str, frozenset[str]]:
+    """Return module → the own modules that it imports, those for types only included."""
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for source in SOURCES
+        for path in (ROOT / source).rglob("*.py")
+        if "migrations" not in path.parts
+    }
+    found = {}
+    for name, path in paths.items():
+        named: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                parts = {f"{node.module}.{alias.name}" for alias in node.names}
+                named |= {part if part in paths else node.module for part in parts}
+            elif isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+        found[name] = frozenset(each for each in named if each in paths and each != name)
+    return found
+
+
+def room_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def test_a_module_imports_at_most_30_others() -> None:
+    counts = {name: len(named) for name, named in imports().items()}
+    assert {name: n for name, n in counts.items() if n > MORE_IMPORTS.get(name, MOST_IMPORTS)} == {}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_at_most_two_files_outside_of_its_folder_import_a_feature(room: str) -> None:
+    whole = f"bot.{room}"
+    outside = {name for name, named in imports().items() if room_of(name) != whole and whole in map(room_of, named)}
+    assert "bot.features" in outside
+    assert len(outside - (TEAM_TOOLS if room == "team" else set())) <= MOST_IMPORTERS, outside
+
+
+def test_the_list_imports_only_the_doors_of_the_features() -> None:
+    rooms = {name for name in imports()["bot.features"] if name.split(".")[1] in ROOMS}
+    assert rooms == {f"bot.{room}.feature" for room in ROOMS}
+
+
+def test_features_and_the_way_of_a_message_know_no_feature() -> None:
+    rooms = {f"bot.{room}" for room in ROOMS}
+    known = {
+        (name, each)
+        for name, named in imports().items()
+        if room_of(name) in {*rooms, "bot.journey", "bot.rights", "bot.service", "bot.commands", "bot.storage"}
+        for each in named
+        if room_of(each) in rooms and room_of(each) != room_of(name)
+    }
+    assert known == set()
+
+
+def test_no_modules_of_the_bot_import_each_other_in_a_circle() -> None:
+    """Also not for types only: whoever reads one would have to read all of them."""
+    open_, done = list[str](), set[str]()
+
+    def visit(name: str) -> None:
+        if name in done:
+            return
+        assert name not in open_, open_[open_.index(name) :]
+        open_.append(name)
+        for each in sorted(imports()[name]):
+            if each.startswith("bot."):
+                visit(each)
+        open_.pop()
+        done.add(name)
+
+    for name in imports():
+        if name.startswith("bot."):
+            visit(name)
+
+
+def example() -> Feature:
+    """Return the feature of CONTRIBUTING.md."""
+    [code] = re.findall(r"(?s)## A new feature.*?```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    found: dict[str, object] = {"__name__": "dice"}
+    exec(compile(code, "CONTRIBUTING.md", "exec"), found)  # noqa: S102 — our own page
+    feature = found["FEATURE"]
+    assert isinstance(feature, Feature)
+    return feature
+
+
+async def test_the_feature_of_the_contributing_page_works_with_one_line_outside(tmp_path: Path) -> None:
+    """Its command asks, its button answers once, and a press cannot be typed."""
+    features = (*FEATURES, example())
+    current = current_of(telegram=AccessConfig(open=True))
+    migrate_database(tmp_path / "fawn.db")
+    sent = Message(
+        Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "dice 20", 1.0, Kind.COMMAND,
+        private=True, origin=Origin.PERSON,
+    )  # fmt: skip
+    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+        reception = open_inbox(store, current, IDLE_TURNS, features=features)
+
+        async def offer(event: Message) -> Receipt:
+            [receipt] = await reception.receive([event])
+            service = command_service(current, features=features)
+            serving = asyncio.create_task(command_runner(store, service, features).serve())
+            async with asyncio.timeout(10):
+                while await store.run(lambda execute: inbox.pending_commands(execute, 1)):
+                    await asyncio.sleep(0.01)
+            serving.cancel()
+            await asyncio.wait([serving])
+            return receipt
+
+        async def said() -> list[str]:
+            rows = await store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
+            return [Final.load(row["payload"]).text for row in rows]
+
+        press = replace(sent, kind=Kind.CLICK, target="dice:20")
+        assert await offer(sent) is Receipt.ACCEPTED
+        assert await said() == ["Shall I roll a die with 20 sides?"]
+        assert await offer(replace(press, key="k2", text="Roll")) is Receipt.ACCEPTED
+        assert re.fullmatch(r"You rolled \d+\.", (await said())[-1])
+        assert await offer(replace(press, key="k2", text="Roll")) is Receipt.DUPLICATE
+        assert await offer(replace(press, key="k3", text="Whatever")) is Receipt.DUPLICATE
+        assert await offer(replace(press, key="k4", text="Leave it")) is Receipt.ACCEPTED
+        assert (await said())[-1] == "Nothing was rolled."
+        assert len(await said()) == 3

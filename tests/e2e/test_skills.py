@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,26 @@ async def test_the_agent_reads_a_skill_and_the_prompt_stays_the_same(
     await telegram.wait(JANE, "third")
     assert "Count on your fingers." in results(model)[-1]
     assert system_texts(model) == {brief}
+    await service.quiet()
+
+
+async def test_a_shipped_skill_runs_by_its_tool(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    given = {"files": ["orders.csv"], "query": "SELECT person, sum(amount) AS total FROM orders GROUP BY 1 ORDER BY 1"}
+    call = {"calls": [{"name": "run_skill", "args": {"name": "sql", "input": given}}]}
+    write = bash("printf 'person,amount\\nada,1\\nbob,2\\nada,3\\n' > orders.csv")
+    telegram.send(ask(steps=[write, call], text="summed"))
+    await telegram.wait(JANE, "summed")
+    assert json.loads(results(model)[-1])["table"][2:] == ["| ada | 4 |", "| bob | 2 |"]
+    wrong = {
+        "calls": [{"name": "run_skill", "args": {"name": "sql", "input": {**given, "query": "DROP TABLE orders"}}}]
+    }
+    telegram.send(ask(steps=[wrong], text="refused"))
+    await telegram.wait(JANE, "refused")
+    assert "The skill sql failed: exit code 1." in results(model)[-1]
+    assert "sources are never changed" in results(model)[-1]
     await service.quiet()
 
 

@@ -339,7 +339,7 @@ def list_comments(word: WordFile) -> list[dict[str, str]]:
             open_ids.add(node.get("id"))
         elif node.name == "commentRangeEnd":
             open_ids.discard(node.get("id"))
-        elif node.name in ("t", "delText"):
+        elif node.name == "t" and not node.above("del", "moveFrom"):
             for number in open_ids:
                 about.setdefault(number, []).append(node.text())
     found = []

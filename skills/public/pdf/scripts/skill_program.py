@@ -94,7 +94,9 @@ def given_words() -> list[str]:
 
 
 def fail(error: str, code: int, **more: Any) -> NoReturn:
-    print(json.dumps({"error": error, **more}, ensure_ascii=False))
+    """Print what is wrong and exit. Of a program that fails, `run_skill` shows what is on stderr."""
+    where = sys.stderr if "SKILL_STATE" in os.environ else sys.stdout
+    print(json.dumps({"error": error, **more}, ensure_ascii=False), file=where)
     sys.exit(code)
 
 

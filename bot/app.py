@@ -93,7 +93,6 @@ class App:
             self._commands.listed,
         )
         self._store: Database
-        self._checkpoints: Database
         self._outbox: Outbox
         self._scheduler: Scheduler
         self._jobs: JobWorker
@@ -116,7 +115,7 @@ class App:
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
             stack.enter_context(LoopWatch())
-            self._store, self._checkpoints = await _open_databases(config, stack)
+            self._store = await _open_database(config, stack)
             self._current.languages.replace(await self._store.run(read_chosen))
             use_chosen_languages(self._current.languages.find)
             await self._skills.refresh()
@@ -158,7 +157,6 @@ class App:
 
     async def _run_tasks(self, inbox: Inbox, runner: CommandRunner) -> None:
         data_dir = self.config.data_dir
-        databases = {data_dir / "fawn.db": self._store, data_dir / "checkpoints.db": self._checkpoints}
         past = StoredCatchUp(self._store, self.config.catch_up.hours, self.config.catch_up.messages)
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -167,7 +165,7 @@ class App:
                 group.create_task(runner.serve(), name="commands"),
                 group.create_task(self._run_turns(), name="turns"),
                 group.create_task(self._reloader.serve(), name="reload"),
-                group.create_task(set_aside(databases), name="reserve"),
+                group.create_task(set_aside({data_dir / "fawn.db": self._store}), name="reserve"),
                 group.create_task(run_forever("announcements", self._announce_channels), name="announcements"),
             ]
             if self.config.systemd.watchdog_seconds:
@@ -263,7 +261,7 @@ class App:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
             preview, runs_commands = await self._start_preview(stack), provider.runs_commands
-            builder = AgentBuilder(self._checkpoints, self._skills, preview, runs_commands=runs_commands)
+            builder = AgentBuilder(self._store, self._skills, preview, runs_commands=runs_commands)
             await self._reloader.begin(builder)
             stack.push_async_callback(self._current.close)
             freeze_heap()
@@ -276,7 +274,7 @@ class App:
                 Budgets(store, self._current),
             )
             service = Service(
-                *(store, self._checkpoints, current, budgets, self._commands),
+                *(store, current, budgets, self._commands),
                 *(provider, folders, channel, self._scheduler.stop_run),
             )
             parts = [feature.start(service) for feature in FEATURES]
@@ -306,18 +304,17 @@ class App:
         return (await stack.enter_async_context(PreviewServer(self.config.sandbox.preview))).make_link
 
 
-async def _open_databases(config: Config, stack: AsyncExitStack) -> tuple[Database, Database]:
-    """Open both databases, upgraded to this version's schema. Raises DatabaseFault."""
+async def _open_database(config: Config, stack: AsyncExitStack) -> Database:
+    """Open the database, upgraded to this version's schema. Raises DatabaseFault."""
     data_dir = config.data_dir
     if backup := await asyncio.to_thread(prepare_databases, data_dir):
         log.info("store.migrated backup=%s", backup.name)
     try:
         store = await stack.enter_async_context(Database(data_dir / "fawn.db"))
-        checkpoints = await stack.enter_async_context(Database(data_dir / "checkpoints.db"))
         await store.run(partial(_release_previous_process, config=config))
     except (sqlite3.Error, StorageError) as error:
         raise DatabaseFault.from_error(error) from error
-    return store, checkpoints
+    return store
 
 
 def _release_previous_process(execute: Execute, config: Config) -> None:

@@ -30,7 +30,6 @@ class Service:
     """The running service, as features use it."""
 
     store: Database
-    checkpoints: Database
     current: Current
     budgets: Budgets
     commands: Commands

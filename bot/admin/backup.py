@@ -1,4 +1,4 @@
-"""`fawn backup`: the databases, the folders of conversations, the spool and the skills in one archive."""
+"""`fawn backup`: the database, the folders of conversations, the spool and the skills in one archive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
     left_out: list[str] = []
     archive = await run_file_work(Archive, target)
     try:
-        if removed := await run_file_work(_add_databases, data_dir, archive):
+        if removed := await run_file_work(_add_database, data_dir, archive):
             left_out.append(
                 ngettext(
                     "the Bark address of {n} person, which contains their key: after a restore they set it again",
@@ -40,7 +40,7 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
         for folder in await run_file_work(folders.list_folders):
             name = f"threads/{folder.name}"
             left_out += await run_file_work(archive.add_folder, folder, name)
-        # The databases came first: a copy that is gone by now was delivered after them.
+        # The database came first: a copy that is gone by now was delivered after them.
         parts = ((data_dir / SPOOL, SPOOL), (data_dir / "skills", "skills"), (custom_skills, CUSTOM_SKILLS))
         for folder, name in parts:
             if folder.is_dir():
@@ -54,24 +54,18 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
     return {"file": str(target), "bytes": size, "left_out": left_out}
 
 
-def _add_databases(data_dir: Path, archive: Archive) -> int:
-    """First what is to be done, then what is remembered: a turn that ended in between is entered again after a restore,
-    which finds its answer in the memory. The other way round it would be done, and forgotten. Return how many secrets
-    are left out."""
-    databases = sorted(data_dir.glob("*.db"), key=lambda path: (path.name != "fawn.db", path.name))
-    removed = 0
+def _add_database(data_dir: Path, archive: Archive) -> int:
+    """Add a copy of the database; return how many secrets are left out."""
     with tempfile.TemporaryDirectory(dir=data_dir) as scratch:
-        for database in databases:
-            copy = Path(scratch) / database.name
-            source, mirror = sqlite3.connect(database), sqlite3.connect(copy, isolation_level=None)
-            try:
-                source.backup(mirror)
-                if database.name == "fawn.db":
-                    removed = _remove_secrets(copy, mirror)
-            finally:
-                source.close()
-                mirror.close()
-            archive.add_file(copy, database.name)
+        copy = Path(scratch) / "fawn.db"
+        source, mirror = sqlite3.connect(data_dir / copy.name), sqlite3.connect(copy, isolation_level=None)
+        try:
+            source.backup(mirror)
+            removed = _remove_secrets(copy, mirror)
+        finally:
+            source.close()
+            mirror.close()
+        archive.add_file(copy, copy.name)
     return removed
 
 

@@ -15,7 +15,7 @@ from catalogue import N_
 
 
 def _start(service: Service) -> Parts:
-    store, current, databases = service.store, service.current, (service.store, service.checkpoints)
+    store, current, databases = service.store, service.current, (service.store,)
     folders, forget = service.folders, service.forget_checkpoint
     cleaner = ConversationCleaner(current.config.data_dir, service.provider, folders, forget)
     upkeep = OverwriteJobs(databases)

@@ -1,4 +1,4 @@
-"""Upgrade the databases of a data_dir to this version's schema: after a backup, never backwards, whole or not at all.
+"""Upgrade the database of a data_dir to this version's schema: after a backup, never backwards, whole or not at all.
 
 Alembic's changes of an SQLite schema are not one transaction. So a migration changes a copy, which replaces the
 database when it is done: a process that is killed meanwhile leaves the old one, and the next start begins again.
@@ -24,9 +24,15 @@ from sandbox.disk.removal import remove_tree
 
 log = logging.getLogger(__name__)
 
-CHECKPOINTS_VERSION = 1  # of the tables in agent/checkpointer.py and of their serialized values
+CHECKPOINTS_FILE = "checkpoints.db"  # where earlier versions kept the states of conversations
+CHECKPOINTS_VERSION, CHECKPOINTS_REVISION = 1, "0036"  # the last ones of that file, and of the schema beside it
+CHECKPOINT_TABLES = {
+    "checkpoints": "thread, ns, id, kind, state, meta_kind, meta",
+    "checkpoint_writes": "thread, ns, id, task, idx, path, channel, kind, value",
+}
 SCHEMA_FILE = Path(__file__).parent / "schema.sql"
 VERSIONS_DIR = Path(__file__).parent / "migrations" / "versions"
+BACKUP_TIME = "%Y%m%d-%H%M%S"
 _UPGRADE_BACKUP = re.compile(r"\w+-\d{4}-\d{8}-\d{6}\.db")
 
 
@@ -55,15 +61,42 @@ class NewerSchema(DatabaseFault):
 
 
 def prepare_databases(data_dir: Path) -> Path | None:
-    """Upgrade both databases of a data_dir. Returns the backup, if it made one. Raises DatabaseFault."""
+    """Upgrade the database of a data_dir. Returns the backup, if it made one. Raises DatabaseFault."""
     try:
+        _check_checkpoints(data_dir / CHECKPOINTS_FILE)
         backup = migrate_database(data_dir / "fawn.db")
-        _stamp_checkpoints(data_dir / "checkpoints.db")
-        for name in ("fawn.db", "checkpoints.db"):
-            _convert_database(data_dir / name)
+        adopt_checkpoints(data_dir)
+        _convert_database(data_dir / "fawn.db")
     except (sqlite3.Error, OSError) as error:
         raise DatabaseFault.from_error(error) from error
     return backup
+
+
+def adopt_checkpoints(data_dir: Path) -> None:
+    """Take over the states of conversations from the file that earlier versions kept them in, and keep it as a backup.
+
+    One transaction copies them. A process that is killed before the file has another name leaves it to the next start,
+    which copies what is missing: no turn has run in between.
+    """
+    old = data_dir / CHECKPOINTS_FILE
+    if not old.exists():
+        return
+    _merge_log(old)
+    with closing(sqlite3.connect(data_dir / "fawn.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("ATTACH :file AS old", {"file": str(old)})
+        found = {str(name) for (name,) in connection.execute("SELECT name FROM old.sqlite_schema")}
+        connection.execute("BEGIN IMMEDIATE")
+        for table, columns in CHECKPOINT_TABLES.items():
+            if table in found:
+                rows = f"SELECT {columns} FROM old.{table} WHERE true"
+                connection.execute(f"INSERT INTO main.{table}({columns}) {rows} ON CONFLICT DO NOTHING")
+        connection.execute("COMMIT")
+    folder = data_dir / "backups"
+    folder.mkdir(exist_ok=True)
+    os.replace(old, folder / f"{old.stem}-{CHECKPOINTS_REVISION}-{time.strftime(BACKUP_TIME, time.gmtime())}.db")
+    for each in (folder, data_dir):  # before a turn runs: old states must not come back beside newer ones
+        _fsync(each)
 
 
 def _convert_database(path: Path) -> None:
@@ -80,29 +113,23 @@ def _convert_database(path: Path) -> None:
 
 
 def check_revisions(data_dir: Path) -> None:
-    """Check, without a change, that this version can use the databases of a data_dir. Raises DatabaseFault."""
+    """Check, without a change, that this version can use the database of a data_dir. Raises DatabaseFault."""
     try:
         path = data_dir / "fawn.db"
         current = schema_revision(path)
         _check_revision(current, VERSIONS_DIR)
-        if (data_dir / "checkpoints.db").exists():
-            _stamp_checkpoints(data_dir / "checkpoints.db", write=False)
+        _check_checkpoints(data_dir / CHECKPOINTS_FILE)
     except (sqlite3.Error, OSError) as error:
         raise DatabaseFault.from_error(error) from error
 
 
-def _stamp_checkpoints(path: Path, *, write: bool = True) -> None:
-    """Compare the version of the checkpoint database's tables, and `write` it if it is new. Raises NewerSchema."""
-    connection = sqlite3.connect(path)
-    try:
-        [(version,)] = connection.execute("PRAGMA user_version")
+def _check_checkpoints(path: Path) -> None:
+    """Check that this version can read the file of checkpoints, if there is one. Raises NewerSchema."""
+    if path.exists():
+        with closing(sqlite3.connect(path)) as connection:
+            [(version,)] = connection.execute("PRAGMA user_version")
         if version > CHECKPOINTS_VERSION:
             raise NewerSchema(path.name, version, CHECKPOINTS_VERSION)
-        if write and version < CHECKPOINTS_VERSION:
-            connection.execute(f"PRAGMA auto_vacuum={upkeep.INCREMENTAL}")  # of a new file
-            connection.execute(f"PRAGMA user_version={CHECKPOINTS_VERSION}")
-    finally:
-        connection.close()
 
 
 def schema_revision(path: Path) -> str:
@@ -177,7 +204,7 @@ def _make_backup(copy: Path, current: str) -> Path:
     """Keep a copy of `copy` for the operator."""
     folder = copy.parent.parent / "backups"
     folder.mkdir(exist_ok=True)
-    target = folder / f"{copy.stem}-{current}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.db"
+    target = folder / f"{copy.stem}-{current}-{time.strftime(BACKUP_TIME, time.gmtime())}.db"
     draft = copy.with_suffix(".backup")
     shutil.copyfile(copy, draft)
     _fsync(draft)

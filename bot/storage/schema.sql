@@ -605,6 +605,30 @@ CREATE TABLE outcomes (
     PRIMARY KEY (day, used, name, role)
 );
 
+CREATE TABLE checkpoint_writes (
+    thread TEXT NOT NULL,
+    ns TEXT NOT NULL,
+    id TEXT NOT NULL,
+    task TEXT NOT NULL,
+    idx INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (thread, ns, id, task, idx)
+);
+
+CREATE TABLE checkpoints (
+    thread TEXT NOT NULL,
+    ns TEXT NOT NULL,
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    state BLOB NOT NULL,
+    meta_kind TEXT NOT NULL,
+    meta BLOB NOT NULL,
+    PRIMARY KEY (thread, ns)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)

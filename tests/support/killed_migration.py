@@ -3,7 +3,7 @@ tests.support.killed_migration FOLDER`. After each kill, an undisturbed start fo
 
 A step is a call that changes something: a statement, a commit, a renamed file. A profiler counts them. Each attempt is
 a forked process with Alembic already loaded. The earlier version is only a few migrations old, because every step runs
-all of them. Prints the number of steps.
+all of them; it has a file of checkpoints. Prints the number of steps.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import shutil
 import signal
 import sqlite3
 import sys
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from agent.checkpointer import CREATE_TABLES_SQL
 from bot.storage import migrate
 
 STEPS = {"execute", "commit", "backup", "replace", "mkdir", "rmdir", "unlink", "fsync"}
@@ -56,6 +58,13 @@ def _make(folder: Path) -> None:
         sql = "INSERT INTO outbox(key, kind, thread, payload, created) VALUES (?, 'say', 't', 'x', 0)"
         connection.executemany(sql, [(str(number),) for number in range(ROWS)])
         connection.commit()
+        states = sqlite3.connect(folder / migrate.CHECKPOINTS_FILE)
+        states.execute("PRAGMA journal_mode=WAL")
+        for statement in CREATE_TABLES_SQL:
+            states.execute(statement)
+        sql = "INSERT INTO checkpoints VALUES (?, '', '1', 'k', x'00', 'k', x'00')"
+        states.executemany(sql, [(str(number),) for number in range(ROWS)])
+        states.commit()
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
     assert (folder / "fawn.db-wal").stat().st_size
@@ -75,7 +84,7 @@ def _end(data: Path, step: int = 0) -> int:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.setprofile(watch)
-        migrate.migrate_database(data / "fawn.db")
+        migrate.prepare_databases(data)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -84,12 +93,15 @@ def _check(data: Path) -> None:
     """Check that no data is lost, no temporary file is left, and the last backup is complete."""
     assert migrate.schema_revision(data / "fawn.db") == migrate.head_revision()
     rows = "SELECT key FROM outbox ORDER BY id"
-    for path in (data / "fawn.db", *(data / "backups").glob("*.db")):
+    for path in (data / "fawn.db", *(data / "backups").glob("fawn-*.db")):
         connection = sqlite3.connect(path)
         assert connection.execute(rows).fetchall() == [(str(number),) for number in range(ROWS)]
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         connection.close()
-    assert list((data / "backups").glob("*.db"))
+    with closing(sqlite3.connect(data / "fawn.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM checkpoints").fetchall() == [(ROWS,)]
+    assert list((data / "backups").glob("fawn-*.db"))
+    assert list((data / "backups").glob("checkpoints-*.db"))
     assert {path.name for path in data.iterdir()} <= {"fawn.db", "backups", "migrating"}
     assert {path.suffix for path in (data / "backups").iterdir()} == {".db"}
 

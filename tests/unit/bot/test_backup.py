@@ -29,7 +29,6 @@ def data(tmp_path: Path) -> Iterator[Path]:
     with remove_afterwards(tmp_path / "data") as folder:
         folder.mkdir()
         migrate_database(folder / "fawn.db")
-        sqlite3.connect(folder / "checkpoints.db").execute("CREATE TABLE kept(x)").connection.close()
         yield folder
 
 
@@ -102,15 +101,6 @@ async def test_a_restored_backup_equals_the_original(backup: Backup, work: Path,
     assert (back / odd).read_text() == "odd"
     assert (back.parent.stat().st_mode & 0o777, back.stat().st_mode & 0o777) == (0o711, 0o700)
     assert (back.parents[1] / "other" / "workspace" / "file").read_text() == "theirs"
-
-
-async def test_a_turn_that_ends_between_the_database_copies_is_entered_again(
-    backup: Backup, data: Path, tmp_path: Path
-) -> None:
-    """The checkpoints may be newer than the run's state, but not older."""
-    await backup()
-    with tarfile.open(tmp_path / "saved.tar.gz") as tar:
-        assert tar.getnames()[:2] == ["fawn.db", "checkpoints.db"]
 
 
 async def test_only_the_service_can_read_it(backup: Backup, data: Path, tmp_path: Path) -> None:
@@ -195,7 +185,7 @@ async def test_a_failed_backup_leaves_no_file_and_keeps_the_previous_one(
 ) -> None:
     await backup()
     good = (tmp_path / "saved.tar.gz").read_bytes()
-    (data / "checkpoints.db").write_bytes(b"no database" * 1000)
+    (data / "fawn.db").write_bytes(b"no database" * 1000)
     with pytest.raises(sqlite3.DatabaseError):
         await backup()
     assert (tmp_path / "saved.tar.gz").read_bytes() == good

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -315,7 +314,6 @@ async def test_every_change_of_the_command_line_has_its_row(team: Team, tmp_path
 
     await team.store.run(fill)
     folders = ConversationFolders(tmp_path / "threads", 0)
-    sqlite3.connect(tmp_path / "checkpoints.db").execute("CREATE TABLE kept(x)").connection.close()
     table = Operations(team.store, tmp_path, folders, lambda: tmp_path / "mine").table()
     assert {*table} == {*OPERATIONS, *READING, *LATER}
     arguments, kind = OPERATIONS[operation]

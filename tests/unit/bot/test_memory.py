@@ -245,11 +245,10 @@ class Reader:
 async def reader(store: Database, model: FakeModel, tmp_path: Path) -> AsyncIterator[Reader]:
     models = (ModelSettings("main", model="main", base_url=f"{model.base_url}/v1", retries=0),)
     current = Current(Config(models=models, memory=MemoryConfig(wait_seconds=0), data_dir=tmp_path))
-    async with RehearsedDatabase(tmp_path / "checkpoints.db") as checkpoints:
-        agent = await build_agent(models, agent_settings(), checkpoints, ToolServices(runs_commands=False), [])
-        await current.replace(current.config, agent)
-        yield Reader(store, current)
-        await current.close()
+    agent = await build_agent(models, agent_settings(), store, ToolServices(runs_commands=False), [])
+    await current.replace(current.config, agent)
+    yield Reader(store, current)
+    await current.close()
 
 
 def prompt_of(body: Json) -> str:

@@ -7,11 +7,14 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from alembic.script import ScriptDirectory
 
+from agent.checkpointer import CREATE_TABLES_SQL
 from bot.storage import migrate
 from tests.support.schema_file import render_schema
 
@@ -113,16 +116,41 @@ def test_a_newer_or_damaged_database_is_reported_in_a_sentence(tmp_path: Path, n
         migrate.prepare_databases(tmp_path)
 
 
-def test_checkpoints_of_a_newer_version_are_refused_and_those_without_a_version_get_one(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoints.db"
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE checkpoints(thread)")
+def make_checkpoints(path: Path, rows: int = 3) -> None:
+    """Make the file in which earlier versions kept the states of conversations."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA user_version=1")
+        for sql in CREATE_TABLES_SQL:
+            connection.execute(sql)
+        for number in range(rows):
+            values = (f"t{number}", "", "1", "k", b"state", "k", b"meta")
+            connection.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            write = (f"t{number}", "", "1", "task", 0, "", "c", "k", b"value")
+            connection.execute("INSERT INTO checkpoint_writes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", write)
+
+
+def test_checkpoints_in_a_file_of_their_own_are_taken_over(tmp_path: Path) -> None:
+    make_checkpoints(tmp_path / "checkpoints.db")
     migrate.prepare_databases(tmp_path)
-    assert connection.execute("PRAGMA user_version").fetchall() == [(migrate.CHECKPOINTS_VERSION,)]
-    connection.execute("PRAGMA user_version=99")
-    connection.close()
+    with closing(sqlite3.connect(tmp_path / "fawn.db")) as connection:
+        assert connection.execute("SELECT thread, state FROM checkpoints").fetchall() == [
+            ("t0", b"state"), ("t1", b"state"), ("t2", b"state")
+        ]  # fmt: skip
+        assert connection.execute("SELECT count(*) FROM checkpoint_writes").fetchall() == [(3,)]
+    assert not [*tmp_path.glob("checkpoints*")]
+    migrate.remove_upgrade_backups(tmp_path, time.time() + 60)
+    assert not [*tmp_path.rglob("checkpoints*")]
+
+
+def test_checkpoints_of_a_newer_version_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints.db"
+    make_checkpoints(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version=99")
     with pytest.raises(migrate.NewerSchema, match=r"checkpoints\.db has version 99"):
         migrate.prepare_databases(tmp_path)
+    assert path.exists()
 
 
 def test_subjects_of_roles_say_whether_they_are_a_person_or_a_chat(tmp_path: Path) -> None:

@@ -79,19 +79,18 @@ class TurnHarness:
     async def serving(self) -> AsyncIterator[None]:
         """Work while the context is open."""
         folders = ConversationFolders(self.folder / "threads", 16)
-        async with RehearsedDatabase(self.folder / "checkpoints.db") as checkpoints:
-            agent = await build_agent((), AgentSettings(), checkpoints, ToolServices(runs_commands=False))
-            await self.current.replace(self.current.config, agent)
-            outbox = Outbox(self.store, self.channel, self.current)
-            parts = (self.store, self.current, self.provider, folders, outbox, self.channel, self.folder)
-            turns, _begun = open_turns(*parts)
-            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve(turns))]
-            try:
-                yield
-            finally:
-                for task in serving:
-                    task.cancel()
-                await asyncio.wait(serving)
+        agent = await build_agent((), AgentSettings(), self.store, ToolServices(runs_commands=False))
+        await self.current.replace(self.current.config, agent)
+        outbox = Outbox(self.store, self.channel, self.current)
+        parts = (self.store, self.current, self.provider, folders, outbox, self.channel, self.folder)
+        turns, _begun = open_turns(*parts)
+        serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve(turns))]
+        try:
+            yield
+        finally:
+            for task in serving:
+                task.cancel()
+            await asyncio.wait(serving)
 
     async def states(self) -> list[str]:
         rows = await self.store.run(lambda execute: execute("SELECT state FROM runs ORDER BY id", {}))

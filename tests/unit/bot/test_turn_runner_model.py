@@ -46,26 +46,25 @@ from tests.unit.bot.test_turn_runner import HELLO
 class ModelHarness:
     """The service on a folder: a database, the agent and its turns."""
 
-    def __init__(self, store: Database, checkpoints: Database, tools: Sequence[BaseTool]) -> None:
+    def __init__(self, store: Database, tools: Sequence[BaseTool]) -> None:
         self.store = store
         self.current = current_of(wall=AccessConfig(open=True))
         self.threads = Scheduler(store, self.current)
         self.inbox = open_inbox(store, self.current, self.threads)
-        self._checkpoints = checkpoints
         self._tools = tools
 
     async def configure(self, models: Sequence[ModelSettings], limits: ServiceLimits, **settings: Any) -> None:
         """Put this configuration in force."""
         wanted = agent_settings(retry_seconds=0.01, **settings)
-        agent = await build_agent(models, wanted, self._checkpoints, SERVICES, self._tools)
+        agent = await build_agent(models, wanted, self.store, SERVICES, self._tools)
         await self.current.replace(replace(self.current.config, limits=limits), agent)
 
     async def states(self) -> list[str]:
         return [state for (state,) in self.rows("SELECT state FROM runs ORDER BY id")]
 
-    def rows(self, sql: str, database: str = "fawn.db") -> list[tuple[Any, ...]]:
-        """Read from a database."""
-        with sqlite3.connect(f"file:{self.store._path.with_name(database)}?mode=ro", uri=True) as connection:
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Read from the database."""
+        with sqlite3.connect(f"file:{self.store._path}?mode=ro", uri=True) as connection:
             return connection.execute(sql).fetchall()
 
     async def say(self, text: str, key: str, wait: bool = True) -> None:
@@ -126,12 +125,9 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
         )
         url = f"{model.base_url}/v1"
         models = [ModelSettings(name, model=name, base_url=url, retries=retries) for name in ("main", "small")]
-        async with (
-            RehearsedDatabase(tmp_path / "fawn.db") as store,
-            RehearsedDatabase(tmp_path / "checkpoints.db") as checkpoints,
-        ):
+        async with RehearsedDatabase(tmp_path / "fawn.db") as store:
             await store.run(claims.release_stale_claims)
-            harness = ModelHarness(store, checkpoints, [*TOOLS, *tools])
+            harness = ModelHarness(store, [*TOOLS, *tools])
             await harness.configure(models, ServiceLimits(), **plan)
             channels = {"wall": wall} if wall else {}
             outbox = Outbox(store, channels.get, harness.current)
@@ -165,7 +161,7 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
     effects = tmp_path / "effects"
 
     def asked() -> bool:
-        with sqlite3.connect(tmp_path / "checkpoints.db") as checkpoints:
+        with sqlite3.connect(tmp_path / "fawn.db") as checkpoints:
             sql = "SELECT 1 FROM checkpoint_writes WHERE channel='__interrupt__'"
             return bool(checkpoints.execute(sql).fetchall())
 
@@ -242,7 +238,7 @@ async def test_a_stopped_turn_leaves_no_open_question(enter: Open) -> None:
     async with enter(wall=wall) as harness:
         await harness.say(script(both), "k1", wait=False)
         shown = "SELECT 1 FROM checkpoint_writes WHERE channel='__interrupt__'"
-        await until(lambda: harness.rows(shown, "checkpoints.db"), 10, "the question")
+        await until(lambda: harness.rows(shown), 10, "the question")
         harness.threads.stop_run(1, "42")
         await harness.threads.wait_until_idle()
         assert await harness.states() == ["stopped"]

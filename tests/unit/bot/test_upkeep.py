@@ -163,7 +163,7 @@ async def test_free_pages_are_given_back(tmp_path: Path) -> None:
 def old_data_dir(tmp_path: Path) -> Path:
     """Return a data_dir of an earlier version: free pages keep their bytes and stay."""
     prepare_databases(tmp_path)
-    for name in ("fawn.db", "checkpoints.db"):
+    for name in ("fawn.db",):
         with closing(sqlite3.connect(tmp_path / name, isolation_level=None)) as connection:
             for sql in ("PRAGMA auto_vacuum=NONE", "VACUUM", "PRAGMA journal_mode=WAL", "PRAGMA secure_delete=OFF"):
                 connection.execute(sql).fetchall()
@@ -179,7 +179,7 @@ async def test_a_database_of_an_earlier_version_is_converted_once(old_data_dir: 
             await store.overwrite_deleted()
     assert (old_data_dir / "fawn.db").read_bytes().count(MARK)
     prepare_databases(old_data_dir)
-    for name in ("fawn.db", "checkpoints.db"):
+    for name in ("fawn.db",):
         check(old_data_dir / name)
         assert not (old_data_dir / name).read_bytes().count(MARK)
     inode = (old_data_dir / "fawn.db").stat().st_mtime_ns

@@ -7,6 +7,8 @@ state, and nothing needs pruning. The SQL suits SQLite and PostgreSQL (`BYTEA` i
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,6 +63,9 @@ DELETE_THREAD_SQL = (
     "DELETE FROM checkpoint_writes WHERE thread = :thread",
 )
 
+log = logging.getLogger(__name__)
+
+HOLD_SECONDS = 2.0  # after which the checkpoint of a turn no longer waits for a commit of that turn
 Row = Mapping[str, Any]
 DatabaseWork = Callable[[Execute], None]
 
@@ -91,6 +96,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         super().__init__()
         self._database = database
         self._unsaved: dict[str, UnsavedState] = {}  # by thread
+        self._held: dict[str, HeldState] = {}  # by thread
 
     async def create_tables(self) -> None:
         """Create the tables if they do not exist."""
@@ -109,7 +115,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
                 return None
             return rows[0], execute(SELECT_WRITES_SQL, {**key, "id": rows[0]["id"]})
 
-        found = await self._database.run(work)
+        found = await self._database.run(work, durable=False)
         return found and self._checkpoint_tuple(key, *found)
 
     def _checkpoint_tuple(self, key: Mapping[str, str], row: Row, writes: Sequence[Row]) -> CheckpointTuple:
@@ -139,6 +145,8 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
             for statement in (DELETE_WRITES_SQL,) if key["ns"] else DELETE_NESTED_SQL:
                 execute(statement, {**key, "id": checkpoint["id"]})
 
+        if key["ns"]:
+            await self._save_root(key["thread"])
         if key["ns"] or not self._defer(key["thread"], checkpoint["id"], work, str(metadata.get("source"))):
             await self._database.run(work)
         return _checkpoint_config(key, checkpoint["id"])
@@ -147,14 +155,19 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         """Return whether a root checkpoint may stay in memory for now.
 
         It replaces the unsaved state before it, except the writes of its own tasks. The checkpoints of a turn's input
-        are not worth a commit: until the model has answered, the inbox still has the message.
+        are not worth a commit: until the model has answered, the inbox still has the message. Those after it wait for
+        the next commit of a turn that holds them.
         """
         before = self._unsaved.pop(thread, UnsavedState())
         early = "input" in (source, before.source)
         own = tuple([write for write in before.writes if write[0] == id])
-        if early or own:
-            self._unsaved[thread] = UnsavedState(work if early else None, source if early else "", own)
-        return early
+        held = self._held.get(thread) if source == "loop" else None
+        if held and not early:
+            held.wait()
+        if early or held or own:
+            waits = early or bool(held)
+            self._unsaved[thread] = UnsavedState(work if waits else None, source if waits else "", own)
+        return early or bool(held)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -176,7 +189,9 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
                 execute(statement, {**key, **row, "kind": kind, "value": data})
 
         special = any(channel in WRITES_IDX_MAP for channel, _ in writes)
-        if special and not key["ns"]:
+        if key["ns"]:
+            await self._save_root(key["thread"])
+        elif special:
             await self.flush(key["thread"])
         if special or key["ns"]:
             await self._database.run(work)
@@ -186,12 +201,38 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         unsaved = self._unsaved.get(key["thread"], UnsavedState())
         self._unsaved[key["thread"]] = replace(unsaved, writes=(*unsaved.writes, (id, work)))
 
+    def hold(self, thread_id: str, seconds: float = HOLD_SECONDS) -> HeldState:
+        """Keep the checkpoints of a thread in memory, for the commits of its turn, until that releases them.
+
+        After some `seconds`, a checkpoint waits no longer.
+        """
+        held = self._held[thread_id] = HeldState(self, thread_id, seconds)
+        return held
+
+    def unsaved(self, thread_id: str) -> UnsavedState | None:
+        """Return what a thread has not written yet."""
+        return self._unsaved.get(thread_id)
+
+    def saved(self, thread_id: str, state: UnsavedState) -> None:
+        """Forget what was committed. What another task added meanwhile stays unsaved."""
+        if self._unsaved.get(thread_id) is state:
+            del self._unsaved[thread_id]
+
     async def flush(self, thread_id: str) -> None:
-        """Write the unsaved state of a thread. What another task adds meanwhile stays unsaved."""
+        """Write the unsaved state of a thread."""
         if unsaved := self._unsaved.get(thread_id):
             await self._database.run(unsaved.save)
-            if self._unsaved.get(thread_id) is unsaved:  # not before the commit, so that a failure loses nothing
-                del self._unsaved[thread_id]
+            self.saved(thread_id, unsaved)  # not before the commit, so that a failure loses nothing
+
+    async def _save_root(self, thread: str) -> None:
+        """Write the checkpoint in which a task runs, before what that task writes."""
+        if (unsaved := self._unsaved.get(thread)) and unsaved.checkpoint:
+            await self.flush(thread)
+
+    def release(self, held: HeldState) -> None:
+        """Keep the checkpoints of this turn no longer. The next turn of its thread may have begun."""
+        if self._held.get(held.thread) is held:
+            del self._held[held.thread]
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete all checkpoints and writes of a thread."""
@@ -204,6 +245,54 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
                 execute(statement, values)
 
         await self._database.run(work)
+
+
+class HeldState:
+    """The checkpoints of one turn, which wait for its next commit. None of them waits for long."""
+
+    def __init__(self, saver: LatestCheckpointer, thread: str, seconds: float) -> None:
+        self.thread = thread
+        self._seconds = seconds
+        self._saver = saver
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+
+    def take(self) -> UnsavedState | None:
+        """Return what the next commit saves; call `saved` after it."""
+        return self._saver.unsaved(self.thread)
+
+    def saved(self, state: UnsavedState) -> None:
+        """Note that this was committed."""
+        self._saver.saved(self.thread, state)
+
+    def drop(self) -> None:
+        """Forget what is not saved: it must not be, or cannot be."""
+        if state := self.take():
+            self.saved(state)
+
+    def wait(self) -> None:
+        """Let a checkpoint wait for a commit, but not for the rest of a long model or tool call."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._flush_at_last)
+
+    def _flush_at_last(self) -> None:
+        self._timer = None
+        self._flushing = asyncio.create_task(self._flush(), name=f"checkpoint {self.thread}")
+
+    async def _flush(self) -> None:
+        try:
+            await self._saver.flush(self.thread)
+        except Exception:  # the next commit of the turn saves it, or reports the fault
+            log.exception("checkpoint.not_saved thread=%s", self.thread)
+
+    async def release(self) -> None:
+        """End the hold, and write what no commit has saved."""
+        self._saver.release(self)
+        if self._timer:
+            self._timer.cancel()
+        if self._flushing:
+            await self._flushing
+        await self._flush()
 
 
 def _checkpoint_config(key: Mapping[str, str], id: str) -> RunnableConfig:

@@ -64,8 +64,11 @@ class ToolServices:
 class TransactionRunner(Protocol):
     """The database of the checkpoints."""
 
-    async def run(self, work: Callable[[Execute], T]) -> T:
-        """Run `work` in a transaction and commit. If it raises, roll back and raise the same error."""
+    async def run(self, work: Callable[[Execute], T], *, durable: bool = True) -> T:
+        """Run `work` in a transaction and commit. If it raises, roll back and raise the same error.
+
+        A power failure may undo what is not `durable`, until the next durable commit.
+        """
 
 
 @dataclass(frozen=True, slots=True)

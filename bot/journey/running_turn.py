@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from agent.blocks import NOTED_STEP, Failed, Step, command_hint
 from agent.context import CallNote, JudgedCall, LedgerEntry, Meter, T, Turn, UserInput
@@ -28,6 +29,9 @@ from bot.storage.exposures import store_exposure
 from bot.storage.usage import Payer
 from catalogue import _, ngettext, use_language
 from channels.base import Channel, Reply
+
+if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
+    from agent.checkpointer import HeldState
 
 
 @dataclass(slots=True)
@@ -95,8 +99,8 @@ def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_secon
 
 
 class Account:
-    """The database as a running turn uses it: each commit also records usage, tool calls and what the turn has met
-    since the last one."""
+    """The database as a running turn uses it: each commit also saves the checkpoint of the turn, and records usage,
+    tool calls and what the turn has met since the last one."""
 
     def __init__(self, store: Database, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
         self._store = store
@@ -107,6 +111,7 @@ class Account:
         self.judged: list[JudgedCall] = []
         self.has_ledger = False  # a call was recorded before it began
         self.exposure = Exposure()  # of the conversation, once the agent begins
+        self.state: HeldState | None = None  # of the conversation, which each commit saves
         meter.gate = budgets.gate(self.payer)
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
@@ -117,7 +122,11 @@ class Account:
         self.judged.clear()
         met = make_row(self.payer.conversation, self.exposure) if self.exposure.unsaved else None
 
+        state = self.state.take() if self.state else None
+
         def both(execute: Execute) -> T:
+            if state:
+                state.save(execute)
             if met:
                 store_exposure(execute, met)
             usage.record_calls(execute, self.payer, map(self._budgets.price, calls))
@@ -128,19 +137,28 @@ class Account:
             return work(execute)
 
         try:
-            return await self._store.run(both)
+            done = await self._store.run(both)
         except Exception:  # whatever the error: the next commit records them
             self.meter.put_back(calls)
             self.notes[:0] = notes
             self.judged[:0] = judged
             self.exposure.unsaved = self.exposure.unsaved or bool(met)
             raise
+        if self.state and state:
+            self.state.saved(state)
+        return done
 
     def drop_unrecorded(self) -> None:
         """Forget what the end of a run could not record; the log has it."""
         self.meter.take_unrecorded()
         self.notes.clear()
         self.judged.clear()
+        self.drop_state()
+
+    def drop_state(self) -> None:
+        """Forget the checkpoint that is not saved."""
+        if self.state:
+            self.state.drop()
 
     def _event_of(self, note: CallNote) -> AuditEvent:
         kind = AuditKind.TOOL_CALL if note.kind == "call" else AuditKind.TOOL_RESULT

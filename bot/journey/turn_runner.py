@@ -142,6 +142,7 @@ class TurnRunner:
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
         job, account, limits = live.job, Account(self._store, live.job, live.meter, self._budgets), self._current.limits
+        account.state = agent.hold_state(job.conversation)
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         voice = self._current.config.voice
@@ -217,6 +218,8 @@ class TurnRunner:
                 await self._record_end(live, work)
         finally:
             self.feed.end_run(live.job.run, "suspended")  # unless its end was recorded
+            if work.account.state:
+                await work.account.state.release()
             await work.sandbox.aclose()
             if not live.suspending and _run_state(work.view) is not RunState.WAITING:
                 await work.task_sandboxes.remove(leftovers=live.job.resumed)
@@ -330,6 +333,7 @@ class TurnRunner:
             items, used = await until_stored("turn", partial(work.account.commit, record))
         except ClaimLost:
             log.error("turn.lost_claim")  # noqa: TRY400 — nothing to trace: another worker ends this run
+            work.account.drop_state()
             await live.reply.close()
             return
         self._outbox.offer(items)

@@ -34,7 +34,7 @@ class SqliteDatabase:
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
 
-    async def run(self, work: Callable[[Execute], T]) -> T:
+    async def run(self, work: Callable[[Execute], T], *, durable: bool = True) -> T:
         """See `agent.context.TransactionRunner.run`."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
 

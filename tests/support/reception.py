@@ -54,7 +54,7 @@ def open_turns(store: Database, current: Current, *parts: Any) -> tuple[TurnRunn
     provider, folders, outbox, channel, data_dir = parts
     budgets = Budgets(store, current)
     service = Service(
-        *(store, store, current, budgets, gather_commands(current)),
+        *(store, current, budgets, gather_commands(current)),
         *(provider, folders, channel, lambda _run, _by: None),
     )
     begun = [feature.start(service) for feature in FEATURES]

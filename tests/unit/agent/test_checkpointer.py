@@ -14,6 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Interrupt
 
 from agent.checkpointer import LatestCheckpointer
+from tests.fakes.server import until
 from tests.support.agent_database import SqliteDatabase
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop
@@ -133,6 +134,55 @@ async def test_a_failed_put_keeps_the_previous_checkpoint(saver: LatestCheckpoin
     got = await saver.aget_tuple(at())
     assert got is not None
     assert got.config == config
+
+
+async def test_a_held_checkpoint_waits_for_the_commit_of_its_turn(
+    saver: LatestCheckpointer, database: SqliteDatabase
+) -> None:
+    held, other = saver.hold("t"), await put(saver, 1, "t2", n=1)
+    await put(saver, 1, n=1)
+    await put(saver, 2, n=2)
+    assert await rows(database, "checkpoints") == 1
+    state = held.take()
+    assert state
+    with pytest.raises(ZeroDivisionError):
+        await database.run(lambda execute: (state.save(execute), 1 // 0))
+    assert held.take() is state
+    await database.run(state.save)
+    await put(saver, 3, n=3)  # while it is committed
+    held.saved(state)
+    assert held.take()
+    await held.release()
+    got, elsewhere = await saver.aget_tuple(at()), await saver.aget_tuple(at("t2"))
+    assert got
+    assert got.checkpoint["channel_values"] == {"n": 3}
+    assert elsewhere
+    assert elsewhere.config == other
+    await put(saver, 4, n=4)  # nobody holds it
+    assert held.take() is None
+
+
+async def test_a_held_checkpoint_does_not_wait_for_long_and_precedes_what_its_tasks_write(
+    saver: LatestCheckpointer, database: SqliteDatabase
+) -> None:
+    held = saver.hold("t", seconds=0.01)
+    await put(saver, 1, n=1)
+    await until(lambda: held.take() is None, 10, "the checkpoint")
+    assert await rows(database, "checkpoints") == 1
+    await held.release()
+    held = saver.hold("t")
+    await put(saver, 2, n=2)
+    await put(saver, 3, ns="tools:1234", n=7)
+    assert held.take() is None
+    got = await saver.aget_tuple(at())
+    assert got
+    assert got.checkpoint["channel_values"] == {"n": 2}
+    await put(saver, 4, n=4)
+    held.drop()  # its turn has lost its claim
+    await held.release()
+    got = await saver.aget_tuple(at())
+    assert got
+    assert got.checkpoint["channel_values"] == {"n": 2}
 
 
 async def test_a_failed_read_keeps_the_unsaved_state(saver: LatestCheckpointer, database: SqliteDatabase) -> None:

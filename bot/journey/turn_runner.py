@@ -351,7 +351,7 @@ class TurnRunner:
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:
-            return await self._store.run(lambda execute: outputs.known_stamps(execute, job.conversation))
+            return await self._store.run(lambda each: outputs.known_stamps(each, job.conversation), durable=False)
         except StorageError:  # then files may be sent twice rather than never; recording the end retries anyway
             log.exception("turn.outputs_unknown")
             return {}

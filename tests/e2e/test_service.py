@@ -99,9 +99,9 @@ async def test_an_unusable_database_or_folder_is_reported_in_one_sentence(
 ) -> None:
     service = Service(tmp_path, telegram, model, {})
     service.data.mkdir(mode=0o700)
-    for name in ("fawn.db", "checkpoints.db"):
+    for name, commands in (("fawn.db", (["run"], ["dead", "list"])), ("checkpoints.db", (["run"],))):
         (service.data / name).write_bytes(b"this is no database" * 1000)
-        for command in (["run"], ["dead", "list"]):
+        for command in commands:
             code, words = await service.fawn(*command)
             assert code == 1
             assert words.startswith("fawn: the databases in data_dir cannot be used: file is not a database.")

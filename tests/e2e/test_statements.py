@@ -22,6 +22,8 @@ from tests.support.traced_service import DURABLE, LAZY
 # `plan_holds` has the plans at work. `budgets` has the counters of the present periods, which only a start resets.
 SMALL = {"people", "person_roles", "heard", "audit_names", "alembic_version", "budgets", "languages", "plan_holds"}
 WRITES = {"calls": [{"name": "write_file", "args": {"path": "/mnt/user-data/outputs/a.txt", "content": "a"}}]}
+NOTE = {"path": "/mnt/user-data/workspace/a.txt", "content": "a", "append": True}  # an effect that happens once
+NOTES = {"calls": [{"name": "write_file", "args": NOTE}]}
 SETTINGS = {"limits": {"live_turns": 1}, "sandbox": {"provider": "none"}}
 AGES = {
     "inbox": "received",
@@ -223,8 +225,9 @@ async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeT
             await service.quiet()
         await until(lambda: service.has_swept() and not service.rows(AT_WORK), 30, "the end of the first retention")
         plain = await cheapest_turn(service, telegram, "plain")
-        called = await cheapest_turn(service, telegram, "written", steps=[WRITES])
+        once = await cheapest_turn(service, telegram, "noted", steps=[NOTES])
+        twice = await cheapest_turn(service, telegram, "twice", steps=[NOTES, NOTES])
     finally:
         await service.kill()
-    more = DatabaseWork(*map(operator.sub, astuple(called), astuple(plain)))
-    assert (plain, more) == (DatabaseWork(6, 4, 49), DatabaseWork(3, 2, 20))
+    more = DatabaseWork(*map(operator.sub, astuple(twice), astuple(once)))
+    assert (plain, more) == (DatabaseWork(6, 4, 50), DatabaseWork(3, 2, 25))

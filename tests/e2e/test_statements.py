@@ -230,4 +230,4 @@ async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeT
     finally:
         await service.kill()
     more = DatabaseWork(*map(operator.sub, astuple(twice), astuple(once)))
-    assert (plain, more) == (DatabaseWork(6, 4, 50), DatabaseWork(3, 2, 25))
+    assert (plain, more) == (DatabaseWork(6, 4, 49), DatabaseWork(3, 2, 18))

@@ -14,6 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Interrupt
 
 from agent.checkpointer import LatestCheckpointer
+from agent.context import Execute
 from tests.fakes.server import until
 from tests.support.agent_database import SqliteDatabase
 from tests.support.turn_context import say
@@ -145,8 +146,13 @@ async def test_a_held_checkpoint_waits_for_the_commit_of_its_turn(
     assert await rows(database, "checkpoints") == 1
     state = held.take()
     assert state
+
+    def fail(execute: Execute) -> None:
+        state.save(execute)
+        raise ZeroDivisionError
+
     with pytest.raises(ZeroDivisionError):
-        await database.run(lambda execute: (state.save(execute), 1 // 0))
+        await database.run(fail)
     assert held.take() is state
     await database.run(state.save)
     await put(saver, 3, n=3)  # while it is committed

@@ -89,6 +89,7 @@ REFUSED = [
     "SELECT 1; SELECT 2",
     "ATTACH 'other.db' AS other",
     "COPY orders TO 'stolen.csv'",
+    "EXPLAIN ANALYZE COPY orders TO 'stolen.csv'",
     "SELECT * FROM read_csv('/mnt/user-data/workspace/secret.csv')",
     "SELECT * FROM '/mnt/user-data/workspace/secret.csv'",
     "SELECT * FROM glob('/mnt/user-data/workspace/*')",

@@ -167,7 +167,7 @@ class BubblewrapProvider(SandboxPool[BubblewrapSandbox]):
                 await sandbox.start(settings.processes if _counts_per_sandbox() else 0)
         except (SandboxGone, OSError) as error:  # includes TimeoutError
             await sandbox.close()
-            raise _explain_failure(pipes.stderr) from error
+            raise explain_failure(pipes.stderr) from error
         except asyncio.CancelledError:
             await sandbox.close()
             raise
@@ -289,12 +289,12 @@ def _counts_per_sandbox() -> bool:
     return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 14)
 
 
-def _explain_failure(complaint: str) -> SandboxUnavailable:
-    """Return the error that says why bubblewrap did not start and how to fix that."""
+def explain_failure(complaint: str, root: Path = Path("/")) -> SandboxUnavailable:
+    """Return the error that says why bubblewrap did not start on the machine at `root`, and how to fix that."""
     reason = _last_line(complaint)
     if not complaint.startswith("bwrap:"):
         return SandboxUnavailable(N_("bubblewrap could not be started: {reason}."), reason=reason)
-    if _file_contains("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+    if _file_contains(root / "proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
         return SandboxUnavailable(
             N_(
                 "bubblewrap may not make namespaces because AppArmor forbids it (Ubuntu since 23.10): give"
@@ -302,11 +302,11 @@ def _explain_failure(complaint: str) -> SandboxUnavailable:
                 " `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`."
             )
         )
-    if _file_contains("/proc/sys/kernel/unprivileged_userns_clone", "0"):
+    if _file_contains(root / "proc/sys/kernel/unprivileged_userns_clone", "0"):
         return SandboxUnavailable(NO_NAMESPACES, setting="kernel.unprivileged_userns_clone=1")
-    if _file_contains("/proc/sys/user/max_user_namespaces", "0"):
+    if _file_contains(root / "proc/sys/user/max_user_namespaces", "0"):
         return SandboxUnavailable(NO_NAMESPACES, setting="user.max_user_namespaces=10000")
-    if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
+    if any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")):
         return SandboxUnavailable(
             N_(
                 "bubblewrap may not make namespaces in this container: start it with"
@@ -325,8 +325,8 @@ def _last_line(complaint: str) -> LazyText | str:
     return re.sub(r"/\S+", "…", lines[-1])[:200] if lines else LazyText(NO_REASON)
 
 
-def _file_contains(path: str, text: str) -> bool:
+def _file_contains(path: Path, text: str) -> bool:
     try:
-        return Path(path).read_text(encoding="ascii").strip() == text
+        return path.read_text(encoding="ascii").strip() == text
     except OSError:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import orjson
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, Sandbox, SandboxGone, SandboxUnavailable, ShellCommand
-from sandbox.bubblewrap.provider import BubblewrapProvider, ProcessStream
+from sandbox.bubblewrap.provider import BubblewrapProvider, ProcessStream, explain_failure
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.docker.spec import DockerSettings
 from sandbox.select import LazySandbox, select_provider
@@ -253,6 +254,40 @@ def test_a_namespace_failure_is_explained_without_host_paths(tmp_path: Path) -> 
     assert auto.startswith("False files only")
     assert "bubblewrap" in local
     assert "/secret/place" not in auto + local
+
+
+REFUSED = "bwrap: setting up uid map: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "fix"),
+    [
+        ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "in /etc/apparmor.d/bwrap"),
+        ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0", "try `bwrap --unshare-all"),
+        ("proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+        ("proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=10000"),
+        (".dockerenv", "", "--security-opt seccomp=unconfined"),
+        ("run/.containerenv", "", "--security-opt apparmor=unconfined"),
+    ],
+)
+def test_what_forbids_namespaces_is_named_with_its_fix(tmp_path: Path, file: str, content: str, fix: str) -> None:
+    """The machine is a folder with the files of another one."""
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(f"{content}\n")
+    assert fix in str(explain_failure(REFUSED, tmp_path))
+
+
+def test_the_profile_that_is_advised_is_the_one_of_the_docs(tmp_path: Path) -> None:
+    file = tmp_path / "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+    file.parent.mkdir(parents=True)
+    file.write_text("1\n")
+    advice = str(explain_failure(REFUSED, tmp_path))
+    page = (Path(__file__).parents[3] / "docs/security.md").read_text("utf-8")
+    [path] = re.findall(r"/etc/apparmor\.d/\w+", advice)
+    [profile] = [block for block in re.findall(r"```\n(.*?)```", page, re.DOTALL) if "profile" in block]
+    assert f"save this as `{path}`" in page
+    assert "profile bwrap /usr/bin/bwrap" in profile
+    assert "userns," in profile
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="already an ordinary user: every test here is the test")

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from agent.blocks import Ask, Block, Final
 from agent.messages import Attachment, Author, Kind, Message, Origin, Thread
-from catalogue import N_, _
+from catalogue import N_, _, set_language
 from channels.base import ChatGone, NotStored, Receipt, parse_command_text
 from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, detail_lines
-from channels.shared.texts import NOT_STORED, expiry_note
+from channels.shared.texts import NOT_STORED, expiry_note, language_of
 
 if TYPE_CHECKING:
     from channels.console.channel import ConsoleChannel
@@ -66,6 +66,7 @@ class Session:
         """Offer what the person types, until the input ends or the person leaves."""
         await self._show_what_is_open()
         while (event := await self.view.read()) is not None:
+            set_language(language_of(self.thread, self._author))  # `/language` may have changed it
             if event is Key.INTERRUPT:
                 if not await self._handle_interrupt():
                     return

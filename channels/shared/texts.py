@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
 from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVE, DENY, Ask
-from agent.messages import Message, Thread
+from agent.messages import Author, Message, Thread
 from catalogue import LANGUAGES, N_, _, default_language, format_duration, use_language
 
 NOT_STORED = N_(
@@ -30,10 +30,14 @@ def use_chosen_languages(find: Callable[[Thread, str], str]) -> None:
     _find_chosen.set(find)
 
 
+def language_of(thread: Thread, author: Author) -> str:
+    """Return the language of a person in a thread: the chosen one, else that of their platform."""
+    return _find_chosen.get()(thread, author.id) or default_language(author.language)
+
+
 def text_for(message: Message, sentence: str) -> str:
     """Return a sentence in the language of a message's author."""
-    chosen = _find_chosen.get()(message.thread, message.author.id)
-    with use_language(chosen or default_language(message.author.language)):
+    with use_language(language_of(message.thread, message.author)):
         return _(sentence)
 
 

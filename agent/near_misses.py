@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 from catalogue import N_, LazyText, _, localized
 
+OTHER_WORDS = {  # what people call it by, and its name
+    "claude": "anthropic",
+    "gpt": "openai",
+    "chatgpt": "openai",
+    "google": "gemini",
+    "moonshot": "kimi",
+    "dashscope": "qwen",
+    "tongyi": "qwen",
+    "bytedance": "doubao",
+    "volcengine": "doubao",
+}
 DID_YOU_MEAN = N_("did you mean {name!r}?")
 
 
 def closest_name(name: str, known: Iterable[str]) -> str:
     """Return the known name that is most like this one; "" if none is."""
     names = {option.lower(): option for option in sorted(known)}
+    if (other := OTHER_WORDS.get(re.split(r"[-_. ]", name.lower(), maxsplit=1)[0], "")) in names:
+        return names[other]
     close = difflib.get_close_matches(name.lower(), names, 1, 0.6)
     return names[close[0]] if close else ""
 

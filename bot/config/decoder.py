@@ -72,9 +72,13 @@ def validate(document: Document, kind: type[T], data: Any, at: Location = (), ex
         where = (*at, *error["loc"])
         if where not in document.faulty:
             siblings = _fields_at(kind, error["loc"][:-1])
+            owner = (
+                _empty_section_of(kind, data, error["loc"]) if error["type"] == "unexpected_keyword_argument" else ""
+            )
             more = () if error["loc"][:-1] else extra
             wrong, fix = _explain(error, where in document.variables, _type_at(kind, error["loc"]), siblings, more)
             fix = _example(error["type"], kind, error["loc"]) or fix
+            fix = indent_below(owner) if owner else fix
             document.fault(where, wrong, fix, on_key=error["type"] == "unexpected_keyword_argument")
     return None
 
@@ -160,8 +164,26 @@ def _explain(
             expected, fix = _EXPECTED[why]
             if units := _UNITS.get(name.rpartition("_")[2]) if why in ("int_type", "float_type") else None:
                 fix = _("such as 90, or with a unit: {units}", units=list_items(f"2{unit}" for unit in units))
+            default = siblings[name].default if name in siblings else ""
+            if isinstance(default, str) and ":" in default:  # such as an address, which quotes alone do not mend
+                return _(EXPECTED, expected=_(expected), found=describe(value)), _(
+                    "such as `{example}`", example=f"{name}: {default}"
+                )
             return _(EXPECTED, expected=_(expected), found=describe(value)), fix and _(fix)
     return _("{value} is not a valid value", value=_("this")), _("see docs/configuration.md")
+
+
+def _empty_section_of(kind: Any, data: Any, where: Location) -> str:
+    """Return the empty section beside an unknown setting that has a setting of this name; "" if there is none."""
+    *way, name = where
+    section = reduce(getitem, way, data)
+    empty = (other for other in section if not section[other] and other != name)
+    return next((str(other) for other in empty if str(name) in _fields_at(kind, (*way, other))), "")
+
+
+def indent_below(section: str) -> str:
+    """Return how to mend a setting that stands beside the section to which it belongs."""
+    return _("indent it: it belongs below `{section}:`", section=section)
 
 
 def _explain_choice(value: str, hidden: bool, options: Sequence[str], default: Any) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from agent.extras import describe_install
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
-from bot.config.decoder import EXPECTED, describe, validate
+from bot.config.decoder import EXPECTED, describe, indent_below, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
@@ -333,7 +333,10 @@ def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...
     for name in section.keys() - modules.keys():
         if any(at[:2] == ("channels", name) for at in document.faulty):
             continue  # a channel of the operator's own, which cannot be used
-        document.fault(("channels", name), _("there is no such channel"), suggest(name, modules), on_key=True)
+        empty = (other for other in modules if other in section and not section[other])
+        owner = next((each for each in empty if name in {field.name for field in fields(modules[each].Settings)}), "")
+        fix = indent_below(owner) if owner else suggest(name, modules)
+        document.fault(("channels", name), _("there is no such channel"), fix, on_key=True)
     for name, module in modules.items():
         variables = environment_names(module)
         if name not in section and variables and all(map(document.environ.get, variables.values())):

@@ -39,6 +39,12 @@ def explain_syntax_error(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> t
             _("a second `name: value` in one line"),
             _("indent the lines of a section equally; quote a value with a colon"),
         )
+    if "<block" in problem or "<document" in problem:
+        return (
+            mark,
+            _("this line is indented like none of those above it"),
+            _("indent it like its section's other lines"),
+        )
     if "that cannot start any token" in problem:
         return mark, _("a value cannot begin with this character"), _("put the value in quotes")
     if isinstance(error, yaml.composer.ComposerError):  # its text repeats what was written

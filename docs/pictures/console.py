@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,8 @@ from pathlib import Path
 import pyte
 from pyte.screens import Char
 
-from tests.support.console_screens import open_demo
+from tests.support.console_screens import demo_environment, open_demo
+from tests.support.service_process import PROGRAM
 from tests.support.terminal import Terminal
 
 TARGET = Path(__file__).parent / "console.svg"
@@ -147,11 +149,18 @@ def as_svg(frames: Sequence[Frame]) -> str:
     return "\n".join(lines)
 
 
+def _await_ready(folder: Path) -> None:
+    """Wait until the agent is loaded, which the prompt does not wait for."""
+    while subprocess.run([*PROGRAM, "status"], cwd=folder, env=demo_environment(), capture_output=True).returncode:
+        time.sleep(0.2)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fawn-film-") as name:
         window = open_demo(Path(name), ROWS, COLUMNS)
         try:
             window.prompt()
+            _await_ready(Path(name))
             recorder = Recorder(window)
             recorder.watch(0.5)
             for typed, answer in PLAYED:

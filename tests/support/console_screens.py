@@ -54,9 +54,12 @@ SCENES = (
 def open_demo(folder: Path, rows: int, columns: int) -> Terminal:
     """Start a service with the demo on a terminal."""
     (folder / "config.yaml").write_text(CONFIG)
+    return Terminal([*PROGRAM, "run", "--config", "config.yaml"], folder, demo_environment(), rows, columns)
+
+
+def demo_environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    environment = {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", "USER": "jane", "LOGNAME": "jane"}
-    return Terminal([*PROGRAM, "run", "--config", "config.yaml"], folder, environment, rows, columns)
+    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", "USER": "jane", "LOGNAME": "jane"}
 
 
 def play_scenes(columns: int, folder: Path) -> Iterator[tuple[str, str]]:

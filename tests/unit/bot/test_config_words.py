@@ -63,7 +63,17 @@ def test_no_sentence_of_pydantic_reaches_a_person(tmp_path: Path, value: Any) ->
             "team.roles: expected a list, found a section → one item a line: `- {name: …, rights",
         ),
         ("models: [{name: a, api_key: k, price: 3}]", "such as `{input: …, output: …}`"),
-        ("models: [{name: a, preset: claude}]", "models[0].preset: 'claude' is not a valid value → one of: openai"),
+        (
+            "models: [{name: a, preset: claude}]",
+            "'claude' is not a valid value → did you mean 'anthropic'? One of: openai",
+        ),
+        ("sandbox: {preview: {listen: 8088}}", "found a whole number → such as `listen: 127.0.0.1:8088`"),
+        ("models:\n  - name: main\n   model: x", "config.yaml:4: YAML syntax: this line is indented like none"),
+        (
+            "channels:\n  telegram:\n  token: abc",
+            "channels.token: there is no such channel → indent it: it belongs below `telegram:`",
+        ),
+        ("limits:\nattempts: 3", "attempts: unknown setting → indent it: it belongs below `limits:`"),
         ("mcp: {servers: [{name: a, command: b, url: 'http://x'}]}", "has both `command` and `url`"),
         ("sandbox: {network: {mode: allowlist, hosts: ['https://a.com']}}", "write only the host"),
         ("prompt: {file: nope.md}", "config.yaml:2: prompt.file: the file does not exist"),

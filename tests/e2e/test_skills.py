@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import Shown
+from tests.support.git_server import serve_git
 from tests.support.service_process import Service, ask, bash, said
 
 EVE = 78
@@ -159,6 +161,32 @@ async def test_a_skill_has_requirements_and_any_language(
     assert "its requirements.txt could not be installed" in results(model)[-1]
     assert "The skill add-numbers failed: exit code 1." in results(model)[-1]
     await service.quiet()
+
+
+async def test_an_operator_chooses_one_of_the_skills_of_a_repository_by_button_and_by_name(
+    tmp_path: Path, telegram: FakeTelegram, start: Start
+) -> None:
+    repository = tmp_path / "git" / "jane" / "tools"
+    for name in ("add-numbers", "sort-words"):
+        (repository / "skills" / name).mkdir(parents=True)
+        (repository / "skills" / name / "SKILL.md").write_text(skill_text(name))
+    person = ("-c", "user.name=Jane", "-c", "user.email=jane@example.org")
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], [*person, "commit", "-qm", "First"]):
+        subprocess.run(["git", *words], cwd=repository, check=True)
+    async with serve_git(tmp_path / "git", tmp_path) as (address, certificate):
+        address = address.replace("localhost", "127.0.0.1")
+        service = await start(channels=OPERATED, skills={"private_hosts": ["127.0.0.1"]})
+        service.more_environment = {"SSL_CERT_FILE": str(certificate)}
+        await service.restart()
+        telegram.send(f"/skills install {address}/jane/tools")
+        shown = await telegram.wait(JANE, "Which one shall I install?", seconds=40)
+        assert "add-numbers: Add numbers." in shown.text
+        assert [label for label, _data in shown.buttons] == ["add-numbers", "sort-words"]
+        await service.restart()
+        telegram.click(shown.buttons[1][1], shown.id)
+        await telegram.wait(JANE, "The skill sort-words is installed.", seconds=40)
+        telegram.send(f"/skills install {address}/jane/tools/tree/main/skills add-numbers")
+        await telegram.wait(JANE, "The skill add-numbers is installed.", seconds=40)
 
 
 async def test_an_operator_installs_an_archive_and_accepts_its_changes(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
-import ssl
 import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from agent.skills.errors import SkillError
@@ -21,7 +18,7 @@ from agent.skills.git_address import GitAddress, is_git_address, parse_git_addre
 from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.skill import read_skill
 from agent.web.addresses import AddressGuard, WebError
-from tests.support.proxies import signed
+from tests.support.git_server import serve_git
 
 SKILL = "---\nname: plot\ndescription: Draw a chart.\n---\nDo this.\n"
 
@@ -48,37 +45,9 @@ def repository(tmp_path: Path) -> Path:
 async def server(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """The address of the server, whose certificate the service trusts."""
 
-    async def answer(request: web.Request) -> web.Response:
-        environment = {
-            "GIT_PROJECT_ROOT": str(repository.parents[1]),
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "PATH_INFO": request.path,
-            "QUERY_STRING": request.query_string,
-            "REQUEST_METHOD": request.method,
-            "CONTENT_TYPE": request.headers.get("Content-Type", ""),
-            "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
-            "HTTP_CONTENT_ENCODING": request.headers.get("Content-Encoding", ""),
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-        }
-        pipe = asyncio.subprocess.PIPE
-        backend = await asyncio.create_subprocess_exec("git", "http-backend", env=environment, stdin=pipe, stdout=pipe)
-        out, _ = await backend.communicate(await request.read())
-        head, _, body = out.partition(b"\r\n\r\n")
-        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-        status = int(headers.pop("Status", "200").split()[0])
-        return web.Response(status=status, headers=headers, body=body)
-
-    certificate = signed(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, auto_decompress=False)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    yield f"https://localhost:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serve_git(repository.parents[1], tmp_path) as (address, certificate):
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        yield address
 
 
 def place(tmp_path: Path) -> Path:

@@ -7,6 +7,7 @@ import os
 import stat
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,15 @@ import skills_ref  # type: ignore[import-untyped]  # it has no type hints for it
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
 from agent.skills.errors import SkillError
-from agent.skills.library import MAX_DESCRIBED, SkillFolders, SkillLibrary, SkillSet, SkillState, TurnSkills
+from agent.skills.library import (
+    MAX_DESCRIBED,
+    MAX_SEARCHED_FOLDERS,
+    SkillFolders,
+    SkillLibrary,
+    SkillSet,
+    SkillState,
+    TurnSkills,
+)
 from agent.skills.skill import read_skill
 from agent.skills.tree import check_tree
 
@@ -205,6 +214,22 @@ async def test_the_custom_folder_wins_and_changes_are_seen_at_once(library: Skil
     assert (library.view / "plot" / "tool.py").read_text() == "two"
     (folder / "SKILL.md").unlink()
     assert (await library.refresh()).skills["plot"].skill.body == "Extra."
+
+
+async def test_an_extra_folder_is_searched_below_dot_folders_and_the_own_one_is_not(library: SkillLibrary) -> None:
+    extra = library.data.parent / "collection"
+    write_skill(extra / "skills/.curated", "curated", PLAIN.replace("plot", "curated"))
+    write_skill(extra / ".venv/lib", "package", PLAIN.replace("plot", "package"))
+    write_skill(library.folders.custom / ".left.new", "left", PLAIN.replace("plot", "left"))
+    library.folders = replace(library.folders, extra=(extra,))
+    found = await library.refresh()
+    assert ["curated" in found.skills, "package" in found.skills, "left" in found.skills] == [True, False, False]
+    many = library.data.parent / "many"
+    for number in range(MAX_SEARCHED_FOLDERS):
+        (many / str(number)).mkdir(parents=True)
+    library.folders = replace(library.folders, extra=(many,))
+    faults = (await library.refresh()).faults
+    assert str(faults["extra/many"]) == "only the first 2000 folders in it were searched for skills"
 
 
 async def test_the_view_holds_enabled_skills_without_links(library: SkillLibrary) -> None:

@@ -14,8 +14,10 @@ from channels.shared.buttons import button_label
 from channels.shared.markdown_split import split_markdown
 from channels.slack.events import QUESTION_PREFIX
 
-MAX_MARKDOWN_CHARS = 12_000  # of a message (docs.slack.dev/reference/block-kit/blocks/markdown-block)
-CHUNK_CHARS = 11_800  # …of which a part uses so many; the rest is for marks
+# Of all blocks of a message: Slack refuses more than about 13,200 (github.com/slackapi/bolt-js/issues/2509); of these,
+# 12,000 in markdown (docs.slack.dev/reference/block-kit/blocks/markdown-block). The rest is for buttons and marks.
+MESSAGE_CHARS = 12_600
+MAX_TEXT_CHARS, LEAST_TEXT_CHARS = 11_800, 5000  # of them: alone, and beside the 29 rows of the longest plan and steps
 # A streamed message holds about 10,600 bytes of text, titles and twice the details of its tasks (measured in
 # github.com/openclaw/openclaw/pull/143882). These and the tasks below come to 9,000.
 STREAM_TEXT_BYTES = 5500
@@ -107,11 +109,13 @@ def cut_bytes(text: str, max_bytes: int) -> str:
     return text.encode("utf-8", "surrogatepass")[: max_bytes - 3].decode("utf-8", "ignore") + "…"
 
 
-def split_for_slack(text: str, *, streamed: bool) -> list[str]:
-    """Split Markdown into messages, which a stream limits more."""
+def split_for_slack(text: str, tasks: Sequence[SlackTask] = (), *, streamed: bool) -> list[str]:
+    """Split Markdown into messages with room for these tasks. A stream limits them more."""
     if streamed:
         return split_markdown(text, STREAM_TEXT_BYTES, lambda piece: byte_size(without_mentions(piece)))
-    return split_markdown(text, CHUNK_CHARS, lambda piece: len(without_mentions(piece)))
+    used = sum(len(task.line) + len(task.details) for task in tasks)
+    room = max(LEAST_TEXT_CHARS, min(MAX_TEXT_CHARS, MESSAGE_CHARS - used))
+    return split_markdown(text, room, lambda piece: len(without_mentions(piece)))
 
 
 def stable_prefix(text: str) -> str:

@@ -33,7 +33,7 @@ from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK
 from channels.slack import SlackSettings
 from channels.slack.api import SlackApi, session_address
-from channels.slack.blocks import MAX_MARKDOWN_CHARS, notification_text
+from channels.slack.blocks import MAX_TEXT_CHARS, notification_text
 from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages
 from channels.slack.manifest import SLASH_COMMAND
@@ -53,7 +53,7 @@ class SlackChannel(PlatformChannel):
     """One or more workspaces."""
 
     name = NAME
-    limits = ChannelLimits(text_limit=MAX_MARKDOWN_CHARS, upload=MAX_FILE_BYTES, download=MAX_FILE_BYTES)
+    limits = ChannelLimits(text_limit=MAX_TEXT_CHARS, upload=MAX_FILE_BYTES, download=MAX_FILE_BYTES)
 
     def __init__(self, settings: SlackSettings) -> None:
         super().__init__(HttpClient("Slack", settings.proxy, settings.ca_file))

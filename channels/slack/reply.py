@@ -128,7 +128,8 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
                 shown, notice = (*shown, SlackTask("notice", cut_bytes(notice, MAX_TITLE_BYTES), "in_progress")), ""
         if not (text or shown or notice):
             return []
-        parts = [SlackMessage(chunk, live=True) for chunk in split_for_slack(text, streamed=self._streamed) or [""]]
+        chunks = split_for_slack(text, shown, streamed=self._streamed)
+        parts = [SlackMessage(chunk, live=True) for chunk in chunks or [""]]
         parts[0] = replace(parts[0], tasks=shown, plan=_(WORKING) if shown else "")
         command = "" if self._native else live_button(view, self._key)  # a session has its own button
         parts[-1] = replace(parts[-1], notice=notice[:300], command=command)
@@ -138,14 +139,14 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
         """Render the answer, with the options of an open question. A notification does not change the session."""
         answers = bool(self._asker and not final.mention)
         parts: list[SlackMessage] = []
+        tasks = folded_tasks(final, streamed=self._streamed)
         for text, ask in final.messages():
             markdown = "\n\n".join(piece for piece in (text, question_hint_for(ask)) if piece)
-            chunks = split_for_slack(markdown, streamed=self._streamed)
+            chunks = split_for_slack(markdown, () if parts else tasks, streamed=self._streamed)
             messages = [SlackMessage(chunk, session="processing" if answers else "") for chunk in chunks]
             parts += [*messages[:-1], *(replace(last, ask=ask) for last in messages[-1:])]
         if parts:
             mention = "" if self._is_direct else final.mention
-            tasks = folded_tasks(final, streamed=self._streamed)
             parts[0] = replace(parts[0], mention=mention, tasks=tasks, plan=summary_line(final))
             status = ("suspended" if final.asks else "active") if answers else ""
             parts[-1] = replace(parts[-1], session=status, command=final_button(final, self._key))

@@ -33,6 +33,9 @@ MAX_TITLE_CHARS = 60  # of a session
 MAX_CHOICE_CHARS = 1900
 MAX_CACHED_PEOPLE = 10_000
 SET_STATUS = "agents.sessions.setStatus"
+# Blocks that show a text. Slack returns a markdown block as some of the others
+# (docs.slack.dev/reference/block-kit/blocks/markdown-block).
+CONTENT_BLOCKS = frozenset({"markdown", "rich_text", "section", "header", "table", "image", "video"})
 AGENT_SCOPE = "assistant:write"  # of an app whose manifest has `agent_view`
 
 NOT_STORED_RESEND = N_("I can't save messages right now, so I didn't get yours. Please send it again in a few minutes.")
@@ -278,7 +281,7 @@ class Workspace:
             for b in payload["message"].get("blocks") or ()
             if not str(b.get("block_id", "")).startswith((QUESTION_PREFIX, buttons.PREFIX))
         ]
-        if text and not any(b.get("type") == "markdown" for b in kept):  # a streamed text has no block
+        if text and not any(b.get("type") in CONTENT_BLOCKS for b in kept):  # a streamed text has no block
             kept = [{"type": "markdown", "text": text}, *kept]
         await self.api(
             "chat.update",

@@ -7,7 +7,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.fakes.server import Json
-from tests.fakes.slack_world import BLOCKS, MARKDOWN, Conversation, Post, Workspace, World, controls, pings, texts
+from tests.fakes.slack_world import (
+    BLOCKS,
+    MARKDOWN,
+    MESSAGE,
+    Conversation,
+    Post,
+    Workspace,
+    World,
+    controls,
+    pings,
+    texts,
+)
 
 TASKS = frozenset({"pending", "in_progress", "complete", "error"})
 UPDATE_BYTES = 4000  # of `text` in chat.update
@@ -19,6 +30,16 @@ SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 BLOCK_TYPES = frozenset(
     {"actions", "context", "context_actions", "markdown", "plan", "rich_text", "section", "divider", "task_card"}
 )
+
+
+def all_text(part: Any) -> int:
+    """Return how many characters of text a block has, in any of its parts."""
+    if isinstance(part, list):
+        return sum(map(all_text, part))
+    if not isinstance(part, dict):
+        return 0
+    own = sum(len(part[name]) for name in ("text", "title") if isinstance(part.get(name), str))
+    return own + sum(all_text(inside) for inside in part.values())
 
 
 class ApiError(Exception):
@@ -40,7 +61,10 @@ def checked(blocks: Iterable[Json]) -> list[Json]:
         raise ApiError("invalid_blocks", detail="too many blocks")
     if sum(len(block["text"]) for block in blocks if block["type"] == "markdown") > MARKDOWN:
         raise ApiError("msg_blocks_too_long")
-    if any(len(text) > 3000 for block in blocks if block["type"] != "markdown" for text, _ in texts([block])):
+    if sum(map(all_text, blocks)) > MESSAGE:
+        raise ApiError("msg_blocks_too_long")
+    limited = (block for block in blocks if block["type"] not in ("markdown", "rich_text"))
+    if any(len(text) > 3000 for block in limited for text, _ in texts([block])):
         raise ApiError("invalid_blocks", detail="text too long")
     named = [block["block_id"] for block in blocks if "block_id" in block]
     if len(set(named)) < len(named) or any(len(name) > 255 for name in named):

@@ -19,6 +19,17 @@ MESSAGE_EVENTS = {  # by the kind of conversation
 }
 
 
+def returned(block: Json) -> Json:
+    """A block as Slack hands it back: markdown becomes rich text with an id of Slack's own.
+
+    docs.slack.dev/reference/block-kit/blocks/markdown-block (the block_id is not retained, one may become several)
+    """
+    if block["type"] != "markdown":
+        return block
+    section = {"type": "rich_text_section", "elements": [{"type": "text", "text": block["text"]}]}
+    return {"type": "rich_text", "block_id": uuid.uuid4().hex[:5], "elements": [section]}
+
+
 class People(Methods):
     """The users' side. Each action returns what it created; the server implements `deliver`."""
 
@@ -194,7 +205,9 @@ class People(Methods):
         where: Json = {"type": "message", "message_ts": post.ts, "channel_id": post.channel}
         where |= {"thread_ts": post.thread_ts} if post.thread_ts else {}
         where["is_ephemeral"] = bool(post.only_for)
-        told = {} if post.only_for else {"message": self.message(team, post)}
+        message = self.message(team, post)
+        message |= {"blocks": [returned(block) for block in message["blocks"]]} if "blocks" in message else {}
+        told = {} if post.only_for else {"message": message}
         return (
             told
             | self._interaction(post.channel, user, team, ts=post.ts)

@@ -25,6 +25,7 @@ OPS = "C1"  # a channel that is always there, with the bot in it
 MARKDOWN = (
     12_000  # characters of the markdown in one message (docs.slack.dev/reference/block-kit/blocks/markdown-block)
 )
+MESSAGE = 13_200  # of all text in its blocks (github.com/slackapi/bolt-js/issues/2509, …/2867)
 BLOCKS = 50
 _PING = re.compile(r"<@(\w+)(?:\|[^>]*)?>|<!(channel|here|everyone)(?:\|[^>]*)?>|<!subteam\^(\w+)[^>]*>")
 
@@ -133,6 +134,10 @@ def texts(blocks: Iterable[Json]) -> list[tuple[str, bool]]:
         match block["type"]:
             case "markdown":
                 found.append((block["text"], True))
+            case "rich_text":
+                found.append((_rich_text(block), False))
+            case "header":
+                found.append((block["text"]["text"], False))
             case "section":
                 found.append((block["text"]["text"], block["text"]["type"] == "mrkdwn"))
             case "context":

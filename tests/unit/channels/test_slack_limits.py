@@ -16,7 +16,7 @@ from channels.shared.rate_limit import Priority
 from channels.slack.method_limits import MethodLimits
 from tests.fakes.slack import OPS, TEAM
 from tests.support.recording_inbox import Memory
-from tests.support.rigs.registry import ready, until
+from tests.support.rigs.registry import deliver, ready, until
 from tests.support.rigs.slack import DIRECT, SlackRig, methods, reply, shown
 from tests.unit.channels.test_rate_limit import ClockLoop
 
@@ -64,6 +64,28 @@ async def test_a_chosen_option_is_shown_below_a_long_question(rig: SlackRig) -> 
     rig.press("red", 7)
     await until(lambda: "✓ red (Jane)" in shown(rig).text)
     assert text in shown(rig).text
+
+
+async def test_a_press_shows_the_text_once(rig: SlackRig) -> None:
+    """Slack hands a markdown block back as rich text, without its type and id."""
+    text = "Which colour shall the wall have?"
+    await deliver(rig, Final(text, (Ask("ask-1", text, ("red", "blue")),)), Memory(), 7)
+    await until(lambda: rig.visible(7))
+    rig.press("red", 7)
+    await until(lambda: "✓ red (Jane)" in shown(rig).text)
+    assert shown(rig).text.count(text) == 1
+
+
+async def test_a_long_answer_beside_a_plan_keeps_plan_steps_and_format(rig: SlackRig) -> None:
+    plan = tuple(PlanItem(f"item {number} " + "long words " * 12, "done") for number in range(20))
+    steps = tuple(Step(f"s{number}", "reading " + "long words " * 9, "done", "detail " * 9) for number in range(9))
+    text = "\n\n".join(f"**Chapter {number}** " + "words and more of them " * 40 for number in range(20))
+    await deliver(rig, Final(text, plan=plan, steps=steps, step_count=9), Memory(), 0)
+    await until(lambda: "Chapter 19" in "".join(rig.visible()))
+    assert not refusals(rig)
+    posts = list(rig.server.conversation(DIRECT).posts.values())
+    assert [block["type"] for post in posts for block in post.blocks].count("plan") == 1
+    assert all(any(block["type"] == "markdown" for block in post.blocks) for post in posts if post.bot_id)
 
 
 async def test_counted_output_of_a_long_build_changes_only_the_title(rig: SlackRig) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from agent.messages import Message
 from bot.commands.call import CommandCall
 from bot.reload import ReloadOutcome
 from bot.storage import languages, outbox
-from bot.storage.database import Execute
+from bot.storage.database import Database, Execute
 from catalogue import _, join_sentences, list_items
 
 
@@ -16,6 +17,11 @@ def reload_command(call: CommandCall) -> str:
     """Request a reload, whose outcome follows as a notice."""
     call.after.append(lambda: call.service.reload(call.message))
     return _("I'm reading the configuration again.")
+
+
+async def answer_reload(store: Database, message: Message, outcome: ReloadOutcome | None) -> None:
+    """Answer the command `message` when the reload has ended. Without an outcome, it has failed."""
+    await store.run(partial(enqueue_outcome, message=message, outcome=outcome))
 
 
 def enqueue_outcome(execute: Execute, message: Message, outcome: ReloadOutcome | None) -> None:

@@ -1,0 +1,120 @@
+"""What starts while the channels already listen: sandboxes, agent, turns, jobs, and the loops of the features."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.skills.library import SkillLibrary
+from bot.admin.status import ServiceStatus
+from bot.commands.table import Commands
+from bot.config.schema import Config
+from bot.current import Current
+from bot.feature import Service
+from bot.features import FEATURES
+from bot.journey.outbox import Outbox
+from bot.journey.scheduler import Scheduler
+from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
+from bot.journey.turn_runner import TurnRunner
+from bot.reload import ConfigReloader
+from bot.rights.rates import ToolAndMessageRates
+from bot.rights.reservations import Budgets
+from bot.service.agent_builder import AgentBuilder
+from bot.service.agent_loading import freeze_heap, import_agent
+from bot.service.background import run_forever
+from bot.service.channel_supervisor import ChannelSupervisor
+from bot.service.jobs import JobWorker
+from bot.service.sandbox_setup import sandbox_settings
+from bot.service.systemd import SystemdNotifier
+from bot.storage.database import Database
+from sandbox.base import SandboxProvider
+from sandbox.disk.folders import ConversationFolders
+from sandbox.disk.quota import QuotaProvider
+from sandbox.network.preview import PreviewServer
+from sandbox.select import select_provider
+
+if TYPE_CHECKING:
+    from agent.context import MakePreviewLink
+
+log = logging.getLogger(__name__)
+
+REAP_INTERVAL_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Runs turns and jobs over the parts that listen."""
+
+    config: Config
+    store: Database
+    current: Current
+    skills: SkillLibrary
+    commands: Commands
+    rates: ToolAndMessageRates
+    folders: ConversationFolders
+    outbox: Outbox
+    scheduler: Scheduler
+    supervisor: ChannelSupervisor
+    status: ServiceStatus
+    reloader: ConfigReloader
+    systemd: SystemdNotifier
+
+    async def run(self) -> None:
+        """Build the agent (its import takes 1.5 s, while the channels already listen), then run turns."""
+        config = self.config
+        (engine, self.status.sandbox, why), _ = await asyncio.gather(
+            select_provider(config.sandbox.provider, sandbox_settings(config), self.folders),
+            asyncio.to_thread(import_agent, self.supervisor.names),
+        )
+        log.info("sandbox.chosen description=%s why=%s", self.status.sandbox, why)
+        provider = QuotaProvider(engine, self.folders)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(provider.close)
+            preview, runs_commands = await self._start_preview(stack), provider.runs_commands
+            builder = AgentBuilder(self.store, self.skills, preview, runs_commands=runs_commands)
+            await self.reloader.begin(builder)
+            stack.push_async_callback(self.current.close)
+            freeze_heap()
+            log.info("app.ready models=%s", ",".join(self.current.models))
+            store, jobs, channel = self.store, JobWorker(self.store), self.supervisor.channels.get
+            folders, outbox, current = self.folders, self.outbox, self.current
+            budgets = Budgets(store, current)
+            service = Service(
+                *(store, current, budgets, self.commands),
+                *(provider, folders, channel, self.scheduler.stop_run),
+            )
+            parts = [feature.start(service) for feature in FEATURES]
+            turns = TurnRunner(
+                *(store, current, provider, folders, outbox, channel, config.data_dir, budgets),
+                *(self.rates, builder.parser, [part.turn for part in parts if part.turn]),
+            )
+            jobs.register(TITLE_JOB, partial(make_title, budgets))
+            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
+            for part in parts:
+                jobs.register_kinds(part.jobs)
+            self.status.is_ready = True
+            self.systemd.send("READY=1")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.scheduler.serve(turns), name="scheduler")
+                group.create_task(jobs.serve(), name="jobs")
+                for name, loop in ((name, loop) for part in parts for name, loop in part.loops.items()):
+                    group.create_task(loop(), name=name)
+                group.create_task(run_forever("disk", provider.watch), name="disk")
+                reap = partial(_reap_sandboxes, provider, self.current)
+                group.create_task(run_forever("reaper", reap), name="reaper")
+
+    async def _start_preview(self, stack: AsyncExitStack) -> MakePreviewLink | None:
+        """Serve links to servers in sandboxes, if previews are enabled."""
+        if not self.config.sandbox.preview.enabled:
+            return None
+        return (await stack.enter_async_context(PreviewServer(self.config.sandbox.preview))).make_link
+
+
+async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:
+    await asyncio.sleep(REAP_INTERVAL_SECONDS)
+    if keys := await provider.reap(current.config.sandbox.idle_minutes * 60):
+        log.info("sandbox.reaped count=%d", len(keys))

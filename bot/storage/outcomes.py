@@ -15,6 +15,9 @@ DAY_SECONDS = 86400
 OUTCOME_DAYS = 30
 _SUMMED = ("requests", "calls", "failed", "seconds", "cost", "squares", "unpriced", "up", "down")
 _ADD = ", ".join(f"{name}={name}+excluded.{name}" for name in _SUMMED)
+_COLUMNS = ", ".join(("day", "used", "name", "role", *_SUMMED))
+_VALUES = ", ".join(f":{name}" for name in ("day", "used", "name", "role", *_SUMMED))
+_SINCE = "WHERE day>=:since AND used=:used"
 _SUMS = ", ".join(f"sum({name}) AS {name}" for name in _SUMMED)
 
 
@@ -58,11 +61,10 @@ def day_of(now: float) -> int:
 
 def add_outcomes(execute: Execute, day: int, sums: Iterable[tuple[OutcomeKey, OutcomeSums]]) -> None:
     """Add to the sums of a day."""
-    columns = ("day", "used", "name", "role", *_SUMMED)
     for key, each in sums:
         values = {"day": day, **asdict(key), **{name: getattr(each, name) for name in _SUMMED}}
         execute(
-            f"INSERT INTO outcomes({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})"
+            f"INSERT INTO outcomes({_COLUMNS}) VALUES ({_VALUES})"
             f" ON CONFLICT(day, used, name, role) DO UPDATE SET {_ADD}",
             values,
         )
@@ -78,12 +80,12 @@ def add_outcomes(execute: Execute, day: int, sums: Iterable[tuple[OutcomeKey, Ou
 def read_outcomes(execute: Execute, used: Used, now: float) -> dict[OutcomeKey, OutcomeSums]:
     """Return the sums of the last days, those with the most calls first."""
     values = {"used": used, "since": day_of(now) - OUTCOME_DAYS + 1}
-    where = "WHERE day>=:since AND used=:used"
-    sql = f"SELECT name, role, error, sum(count) AS n FROM outcome_errors {where} GROUP BY name, role, error"
+    sql = f"SELECT name, role, error, sum(count) AS n FROM outcome_errors {_SINCE} GROUP BY name, role, error"
+    sql += " ORDER BY sum(count) DESC, error"
     errors: dict[OutcomeKey, dict[CallError, int]] = {}
-    for row in execute(f"{sql} ORDER BY sum(count) DESC, error", values):
+    for row in execute(sql, values):
         errors.setdefault(OutcomeKey(used, row["name"], row["role"]), {})[CallError(row["error"])] = int(row["n"])
-    sql = f"SELECT name, role, {_SUMS} FROM outcomes {where} GROUP BY name, role ORDER BY sum(calls) DESC, name, role"
+    sql = f"SELECT name, role, {_SUMS} FROM outcomes {_SINCE} GROUP BY name, role ORDER BY sum(calls) DESC, name, role"
     found = {}
     for row in execute(sql, values):
         key = OutcomeKey(used, row["name"], row["role"])

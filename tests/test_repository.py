@@ -294,10 +294,12 @@ def test_sql_contains_constants_only() -> None:
         r"_?[A-Z][A-Z_]+|(?:(?:Inbox|Outbox|Run|Conversation|Question|Pairing|Schedule|Task)State|(?:Outbox|Memory|Entry|Task)?Kind)\.\w+"
     )
     ours = {
-        "database.py": {"pragma"},
+        "audit.py": {"wanted"},  # names of parameters
+        "database.py": {"pragma", "name", "table"},  # a name of the program's own; those of the schema
+        "inbox.py": {"kinds"},  # of Kind
         "forgetting.py": {"table", "rows", "'TRUE' if private else 'requester=:person'"},
         "memory.py": {"sql"},  # another statement of the module
-        "migrate.py": {"upkeep.INCREMENTAL"},
+        "migrate.py": {"upkeep.INCREMENTAL", "table", "columns", "rows"},  # of the states that are taken over
         "upkeep.py": {"patience", "pragma"},  # a number that SQLite gave; one of two
         "wake_ups.py": {"name", "statements", "table", "condition", "written"},  # of TRIGGERS
         "moved_chats.py": {"table", "name"},  # of MOVED

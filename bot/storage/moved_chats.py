@@ -42,6 +42,8 @@ KEPT = {
     "*.conversation": "the name of a conversation, which it keeps",
     "conversations.key": "the same",
     "addresses.conversation": "the same",
+    "checkpoints.thread": "the same",
+    "checkpoint_writes.thread": "the same",
     "heard.chat": "how far the old chat was read",
     "heard.workspace": "the same",
     "heard.topic": "the same",

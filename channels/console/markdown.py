@@ -1,6 +1,6 @@
 """Markdown as rows of a terminal: whole, or block by block while it streams.
 
-Only this file imports rich, and only when it renders: call it in a thread, because that import is slow.
+Only this file and `tui.py` import rich, this one only when it renders: call it in a thread, because that import is slow.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ KEPT_ROWS = 500  # of the blocks before it
 COMMAND_CELLS = 12  # for the names of commands, so that the columns of several groups begin below each other
 MAX_LINK_CHARS = 300  # of a link that is left out until it is complete
 HELD_BACK = "…"  # stands for a table that still grows
-_UNDECIDED = re.compile(r"[ \t]*(?:[-=*+#>`~|_ ]*|\d+[.)]?)")  # a last line that can become any kind of block
-_FENCE = re.compile(r"[ ]{0,3}(?:`{3,}|~{3,})[^\n]*\n")
+_UNDECIDED = re.compile(r"[ \t]*+(?:[-=*+#>`~|_ ]*+|\d++[.)]?)")  # a last line that can become any kind of block
+_FENCE = re.compile(r"[ ]{0,3}(?:`{3,}+|~{3,}+)[^\n]*+\n")
 _MARK = re.compile(r"\\.|`+|\*+|_+|~~|\[", re.DOTALL)
 _BACKTICKS = re.compile("`+")
 _SGR = re.compile(r"\x1b\[[\d;]*m")

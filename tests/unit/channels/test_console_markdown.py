@@ -51,7 +51,7 @@ def test_a_table_is_shown_when_it_is_complete() -> None:
     assert not any(
         "|" in row for end in range(len(head), len(head + rest)) for row in live.render((head + rest)[:end], 40)
     )
-    assert " 3      4" in plain(live.render(head + rest + "\nAfter", 40))
+    assert " 3  4" in plain(live.render(head + rest + "\nAfter", 40))
 
 
 def test_a_text_that_is_taken_back_begins_anew() -> None:

@@ -1,6 +1,6 @@
 """Markdown as rows of a terminal: whole, or block by block while it streams.
 
-Only this file and `tui.py` import rich, this one only when it renders: call it in a thread, because that import is slow.
+Only this file and `tui.py` import rich. This one does when it renders: call it in a thread, because the import is slow.
 """
 
 from __future__ import annotations

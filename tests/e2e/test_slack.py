@@ -87,13 +87,15 @@ async def test_10_and_11_messages_and_files_are_answered(service: InSlack) -> No
 
 
 # Case 3 of docs/cases.md
-async def test_people_without_access_get_neither_a_reaction_nor_an_answer(service: InSlack) -> None:
+async def test_people_without_access_get_no_reaction_and_read_alone_that_they_have_none(service: InSlack) -> None:
     ts = service.slack.send(f"<@{BOT}> hello", user="U2")
     service.slack.send("hello", "DU2", user="U2")
     await until(lambda: service.rows("SELECT 1 FROM inbox WHERE error='stranger'"), what="the stranger's message")
     service.slack.send(f"<@{BOT}> hello", thread=ts)
     await service.slack.wait("hello", thread=ts, seconds=30)
     await service.quiet()
-    assert len(service.slack.visible(OPS)) == 1
+    told, answer = service.slack.visible(OPS)
+    assert (told.only_for, answer.only_for) == ("U2", "")
+    assert told.text.startswith("I don't know you yet")
     assert service.slack.visible("DU2") == []
     assert not service.slack.calls_of("reactions.add")

@@ -48,7 +48,8 @@ MAX_PARALLEL_STARTS = 8
 SPARE_PROCESSES = 24  # of a control group, for bubblewrap and the command server
 START_SECONDS = 30.0
 NO_NAMESPACES = N_("bubblewrap may not make namespaces: `sudo sysctl -w {setting}`.")
-HOST_FILES = ("alternatives", "ssl", "ld.so.cache", "localtime", "mime.types", "fonts")  # in /etc; all are public
+# In /etc; all are public. Without its own folder LibreOffice does not start.
+HOST_FILES = ("alternatives", "ssl", "ld.so.cache", "localtime", "mime.types", "fonts", "libreoffice")
 OWN_FILES = {
     **account_files(INSIDE_UID, INSIDE_UID),
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",

@@ -20,11 +20,11 @@ from sandbox.inside.text_encoding import codec_of, decode_text
 OFFICE_SECONDS = 100
 MAX_PARTS = 200  # of a mail
 _TOKEN = re.compile(
-    rb"\\([a-z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\(.)|([{}])|[\r\n]+|([^\\{}\r\n]+)", re.DOTALL
+    rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\(.)|([{}])|[\r\n]+|([^\\{}\r\n]+)", re.DOTALL
 )
 _HIDDEN = frozenset(
     b"fonttbl colortbl stylesheet info pict object themedata colorschememapping datastore listtable listoverridetable"
-    b" rsidtbl generator xmlnstbl latentstyles fldinst filetbl revtbl".split()
+    b" rsidtbl generator xmlnstbl latentstyles fldinst filetbl revtbl mmathPr".split()
 )
 _SIGNS = {
     b"par": "\n", b"line": "\n", b"row": " |\n", b"cell": " | ", b"tab": "\t", b"emdash": "—", b"endash": "–",

@@ -324,6 +324,10 @@ def odf_pieces(node: Element, level: int = 0) -> Iterator[str]:
             yield " "
         elif name in ("tab", "line-break"):
             yield "\t" if name == "tab" else "\n"
+        elif name == "note":  # the citation, then the body
+            yield f" [{' '.join(''.join(odf_pieces(child, level + 1)).split())}]"
+        elif name == "note-citation":
+            yield "".join(odf_pieces(child, level + 1)) + ": "
         else:
             yield from odf_pieces(child, level + 1)
             if name == "p":

@@ -245,3 +245,23 @@ def test_every_reader_refuses_what_it_does_not_read(tmp_path: Path) -> None:
         path = tmp_path / f"x{suffix}"
         path.write_bytes(b"PK\x03\x04broken\x00\xff")
         assert describe(str(path)).keys() in ({"error"}, {"description"})
+
+
+def test_settings_of_formulas_in_rich_text_are_no_words(tmp_path: Path) -> None:
+    path = tmp_path / "a.rtf"
+    path.write_bytes(rb"{\rtf1\ansi{\mmathPr\mmathFont34\mbrkBin0\mlMargin0}Heading 1\par Words\par}")
+    assert text_of(str(path)) == "Heading 1\nWords\n"
+
+
+def test_notes_in_open_documents_stand_in_brackets(tmp_path: Path) -> None:
+    text = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+    office = 'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"'
+    inside = "<text:note-body><text:p>A note</text:p></text:note-body>"
+    note = f"<text:note><text:note-citation>1</text:note-citation>{inside}</text:note>"
+    body = f"<office:body><office:text><text:p>Some text{note} goes on.</text:p></office:text></office:body>"
+    content = f"<office:document-content {office} {text}>{body}</office:document-content>"
+    path = tmp_path / "a.odt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.text")
+        archive.writestr("content.xml", content)
+    assert text_of(str(path)) == "Some text [1: A note] goes on.\n\n"

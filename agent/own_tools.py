@@ -15,7 +15,7 @@ from typing import Any
 
 from agent.context import ToolServices
 from agent.models.settings import AgentConfigError
-from agent.policies.custom import CANNOT_BE_MADE
+from agent.policies.custom import CANNOT_BE_MADE, NAME_CODE
 from agent.sections import AgentSettings, ToolSettings
 from agent.tool_names import FOREIGN_PREFIXES
 from agent.tools.tool import AgentTool, ToolTraits
@@ -57,7 +57,7 @@ def _make_tool(
         tool = found if isinstance(found, AgentTool) else found(settings, services, **entry.options)
     except Exception as error:  # noqa: BLE001  # the operator's code may raise anything
         wrong = LazyText(CANNOT_BE_MADE, use=entry.use, error=f"{type(error).__name__}: {error}")
-        raise AgentConfigError(at, wrong) from None
+        raise AgentConfigError(at, wrong, LazyText(NAME_CODE)) from None
     if tool is not None and not isinstance(tool, AgentTool):
         fix = LazyText(N_("make it with `agent.tools.tool.make_tool`, as docs/extend.md shows"))
         raise AgentConfigError(at, LazyText(N_("{use} is no tool"), use=entry.use), fix)

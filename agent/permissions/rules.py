@@ -169,6 +169,11 @@ def parse_rule(verdict: Verdict, text: str) -> Rule:
             _("{text!r} is not a rule: write a tool, `bash`, or a tool with a pattern, `bash(git *)`", text=text)
         )
     pattern = (found[2] or "").strip()
+    if pattern.startswith("domain:"):  # how another program names a site; as a pattern here it would match nothing
+        site = pattern.removeprefix("domain:") or "example.com"
+        raise ValueError(
+            _("{text!r} is the form of another program: write `web_fetch(https://{site}/*)`", text=text, site=site)
+        )
     if pattern.endswith(":*"):  # an older form of a prefix
         pattern = f"{pattern[:-2]} *"
     return Rule(verdict, found[1], "" if pattern == "*" else pattern)

@@ -13,6 +13,7 @@ from agent.sections import PolicySettings
 from catalogue import N_, LazyText
 
 CANNOT_BE_MADE = N_("{use} cannot be made: {error}")
+NAME_CODE = N_("name it as package.module:name; its module may be beside the configuration (docs/extend.md)")
 FIXED_FIRST = "permission"  # nothing may see or change a call before it is judged
 
 
@@ -65,4 +66,4 @@ def _load_policy(entry: PolicySettings, at: tuple[str, int]) -> Any:
         return getattr(importlib.import_module(module), name)(**entry.options)
     except Exception as error:  # noqa: BLE001  # the operator's code may raise anything
         wrong = LazyText(CANNOT_BE_MADE, use=entry.use, error=f"{type(error).__name__}: {error}")
-        raise AgentConfigError(at, wrong) from None
+        raise AgentConfigError(at, wrong, LazyText(NAME_CODE)) from None

@@ -35,6 +35,7 @@ STOP_SECONDS = 30.0  # until a service that does not end is killed
 LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
 LET_IN = N_("Let {name} in? [Y/n] ")
 LET_IN_UNPROVED = N_("Let {name} in? They did not send the word above. [y/N] ")
+MAKE_OPERATOR = N_("Is {name} to be an operator, who decides about others? [y/N] ")
 _LONG_LINK = re.compile(r"(https://[^\s&]{1,60})\S{100,}")
 DEFAULT_CONTACT = N_("Write to the bot in a direct chat: {word}")
 
@@ -275,7 +276,10 @@ def _await_channel(channel: str, data_dir: Path, process: subprocess.Popen[bytes
 def _let_first_person_in(
     options: SetupOptions, data_dir: Path, word: str, process: subprocess.Popen[bytes] | None
 ) -> str:
-    """Wait for a person whom the operator at the terminal confirms, or who sent the word; return their name."""
+    """Wait for the first operator, and return their name: who sent the word, or whom the terminal makes one.
+
+    Anybody else whom the terminal lets in is paired, and the wait goes on.
+    """
     refused: set[str] = set()
     while True:
         listed = _look(data_dir, "pair.list", process) or {"people": ()}
@@ -286,9 +290,12 @@ def _let_first_person_in(
             proved = person["word"] == word
             question = _(LET_IN if proved else LET_IN_UNPROVED, name=name)
             if _confirm(question, default=proved) if options.interactive else proved:
-                answer = _call(data_dir, "pair.accept", code=code, operator=True, word=word)
-                if answer and "error" not in answer:
+                operator = proved or _confirm(_(MAKE_OPERATOR, name=name), default=False)
+                answer = _call(data_dir, "pair.accept", code=code, operator=operator, word=word)
+                if answer and "error" not in answer and operator:
                     return name
+                if answer and "error" not in answer:
+                    print(_("{name} is in, but is no operator. Waiting for you there …", name=name), flush=True)
             refused.add(code)
         time.sleep(LOOK_SECONDS)
 

@@ -7,9 +7,10 @@ constraints (`ge`), `help` (the sentence in the docs), `path` (a relative path s
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import Field, fields, is_dataclass, replace
 from enum import Enum
@@ -29,10 +30,11 @@ from catalogue import N_, _, join_sentences, list_items
 
 T = TypeVar("T")
 
+MOST_PLACES = 4  # of an unknown name that are said
 EXPECTED = N_("expected {expected}, found {found}")
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _EXPECTED = {  # by pydantic's type of error: what to write, and how
-    "string_type": (N_("text"), N_("put it in quotes")),
+    "string_type": (N_("text"), ""),
     "int_type": (N_("a whole number"), ""),
     "float_type": (N_("a number"), ""),
     "bool_type": (N_("true or false"), ""),
@@ -78,6 +80,8 @@ def validate(document: Document, kind: type[T], data: Any, at: Location = (), ex
             more = () if error["loc"][:-1] else extra
             wrong, fix = _explain(error, where in document.variables, _type_at(kind, error["loc"]), siblings, more)
             fix = _example(error["type"], kind, error["loc"]) or fix
+            if error["type"] == "unexpected_keyword_argument":
+                fix = place_of(str(where[-1]), where[:-1], [*siblings, *more], document.settings) or fix
             fix = indent_below(owner) if owner else fix
             document.fault(where, wrong, fix, on_key=error["type"] == "unexpected_keyword_argument")
     return None
@@ -162,6 +166,10 @@ def _explain(
             return _("nested too deeply, or a character that is not valid text"), ""
         case why if why in _EXPECTED:
             expected, fix = _EXPECTED[why]
+            if why == "string_type" and isinstance(value, int | float):
+                fix = N_("put it in quotes")
+            elif value is None:
+                fix = N_("write it behind the colon, or remove the line")
             if units := _UNITS.get(name.rpartition("_")[2]) if why in ("int_type", "float_type") else None:
                 fix = _("such as 90, or with a unit: {units}", units=list_items(f"2{unit}" for unit in units))
             default = siblings[name].default if name in siblings else ""
@@ -179,6 +187,35 @@ def _empty_section_of(kind: Any, data: Any, where: Location) -> str:
     section = reduce(getitem, way, data)
     empty = (other for other in section if not section[other] and other != name)
     return next((str(other) for other in empty if str(name) in _fields_at(kind, (*way, other))), "")
+
+
+def setting_names(kind: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the names of the settings and sections in a section's type, such as `sandbox.preview.listen`."""
+    for name in get_type_hints(kind):
+        yield f"{prefix}{name}"
+        inner = _type_at(kind, (name,))
+        item = _type_at(kind, (name, 0)) if get_origin(inner) is tuple else None
+        if is_dataclass(inner):
+            yield from setting_names(inner, f"{prefix}{name}.")
+        elif is_dataclass(item):
+            yield from setting_names(item, f"{prefix}{name}[].")
+
+
+def place_of(name: str, section: Location, siblings: Sequence[str], settings: Collection[str]) -> str:
+    """Return the question whether an unknown name was meant for another section; "" if it may be a sibling misspelt.
+
+    A section below this one is more likely than one elsewhere, and one than a list of them. Of a name that many
+    sections have, none is said.
+    """
+    here = "".join("[]." if isinstance(part, int) else f"{part}." for part in section).replace(".[]", "[]")
+    places = [each for each in settings if each.endswith(f".{name}") or each.replace(".", "_") == name]
+    below = [each for each in places if each.startswith(here)] if here else []
+    if not below and difflib.get_close_matches(name.lower(), [each.lower() for each in siblings], 1, 0.75):
+        return ""
+    found = [each for each in below or places if "[]" not in each] or below or places
+    if len(found) == 1:
+        return did_you_mean(found[0])
+    return _("one of: {names}", names=", ".join(found)) if 1 < len(found) <= MOST_PLACES else ""
 
 
 def indent_below(section: str) -> str:

@@ -1,14 +1,14 @@
 """Read a YAML document into plain values that know their lines; collect its faults.
 
 A value `$NAME` or `${NAME}` comes from the environment, `$$` at its start stands for a plain dollar sign. Names have a
-meaning: a `*_file` is a file that exists, a `*_url` or a `proxy` is a URL.
+meaning: a `*_file` is a file that exists, a `url`, a `*_url` or a `proxy` is a URL of a scheme that works there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ import yaml
 
 from bot.config.excerpt import HIDDEN, VARIABLE, Location, Mark, may_be_shown, render_excerpt, split_lines
 from bot.config.syntax import explain_syntax_error
-from catalogue import N_, LazyText, _, localized
+from catalogue import N_, LazyText, _, list_items, localized
 
 URL_FIX = N_("write it with its scheme, such as https://host:port/path")
 MAX_VALUES = 20_000  # aliases of aliases would be read without end
-_URL_SCHEMES = ("http", "https", "ws", "wss", "socks5")
+_HTTP = ("http", "https")
+_SCHEMES = {"gateway_url": ("ws", "wss")}  # by the name of the setting; all others are HTTP
+_FREE_NAMES = {"options", "env", "headers"}  # sections in which somebody else defines the names
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Document:
         self._spans: dict[int, dict[int, tuple[int, str]]] = {}  # the scalars of each line, as they may be shown
         self._parsed = False
         self.digest = ""  # SHA-256 of the text
+        self.settings: Collection[str] = ()  # the names of all settings and sections, such as `sandbox.preview`
         self.has_accounts = True  # models and channels were not left out
         self._local: Document | None = None  # whose settings win
 
@@ -224,9 +227,9 @@ class Document:
 
     def _checked(self, text: str | None, at: Location) -> str | None:
         """Check what the name of a setting promises."""
-        name = str(at[-1]) if at and "options" not in at else ""  # the model's class defines the names of its options
-        if text and (name.endswith("_url") or name == "proxy") and not is_url(text):
-            self.fault(at, _("not a URL"), _(URL_FIX))
+        name = str(at[-1]) if at and _FREE_NAMES.isdisjoint(at) else ""
+        if text and (name in ("url", "proxy") or name.endswith("_url")) and (found := explain_url(text, name)):
+            self.fault(at, *found)
         if text and name.endswith("_file") and not (self.folder / Path(text).expanduser()).is_file():
             self.fault(
                 at, _("the file does not exist"), _("check the path; it starts at the folder of the config file")
@@ -257,10 +260,23 @@ def _key_text(node: yaml.Node) -> str:
     return str(node.value) if isinstance(node, yaml.ScalarNode) else "?"
 
 
-def is_url(text: str) -> bool:
-    """Return whether `text` is a URL with a scheme and a host."""
+def explain_url(text: str, setting: str = "url") -> tuple[str, str] | None:
+    """Return what is wrong with the URL of this setting, and how to mend it; None if it can be used."""
+    schemes = _SCHEMES.get(setting, _HTTP)
     try:
         parts = urlsplit(text)
-        return parts.scheme in _URL_SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        if not parts.hostname or (parts.port is not None and parts.port <= 0):
+            return _("not a URL"), _(URL_FIX)
     except ValueError:
-        return False
+        return _("not a URL"), _(URL_FIX)
+    if parts.scheme in schemes:
+        return None
+    wrong = _("an address with {scheme}:// cannot be used here", scheme=parts.scheme)
+    if setting == "proxy":
+        return wrong, _("name an HTTP proxy, such as http://proxy.example:3128")
+    return wrong, _("write it with {schemes}", schemes=list_items([f"{each}://" for each in schemes]))
+
+
+def is_url(text: str) -> bool:
+    """Return whether `text` is the address of an HTTP server."""
+    return explain_url(text) is None

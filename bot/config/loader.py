@@ -23,7 +23,7 @@ from agent.extras import describe_install
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
-from bot.config.decoder import EXPECTED, describe, indent_below, validate
+from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
@@ -37,6 +37,7 @@ from bot.config.section_checks import (
     check_budgets,
     check_effort,
     check_private_hosts,
+    check_rates,
     check_roles,
     check_search,
     check_time_zone,
@@ -164,12 +165,14 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     """Return the whole configuration, None when a part of it has a fault; every part is checked."""
     if sections is None:
         return None
+    document.settings = known_settings()
     entries = _read_channels(document, sections.pop("channels", None))
     sections["models"] = _complete_models(document, sections.get("models"))
     check_roles(document, sections)
     check_search(document, sections.get("web"))
     check_private_hosts(document, sections.get("skills"))
     check_budgets(document, sections.get("budgets"))
+    check_rates(document, sections.get("rate_limits"))
     check_time_zone(document, sections.get("time_zone"))
     check_switches(document, sections.get("library_switches"))
     servers = read_foreign_servers(document, sections)
@@ -285,6 +288,16 @@ def channel_modules() -> dict[str, ModuleType]:
     return {name: module for name, module in found.items() if hasattr(module, "Settings")}
 
 
+@cache
+def known_settings() -> tuple[str, ...]:
+    """Return the names of all settings and sections that a place has."""
+    found = [*setting_names(FileConfig)]
+    for name, module in channel_modules().items():
+        at = f"channels.{name}."
+        found += [at[:-1], *setting_names(module.Settings, at), *setting_names(AccessConfig, f"{at}access.")]
+    return tuple(found)
+
+
 def environment_names(module: ModuleType) -> dict[str, str]:
     """Return setting → variable of the channel: when all of them are set, they configure it."""
     return {f.name: f.metadata["environment"] for f in fields(module.Settings) if "environment" in f.metadata}
@@ -358,7 +371,15 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
             wrong = _("does not look like one (a $NAME is replaced only where it is the whole value)")
             if "$" not in text:
                 wrong = _("does not look like one")
-            document.fault(where, wrong, _("copy it again: {looks}", looks=field.metadata["looks"]))
+            others = [f for f in fields(module.Settings) if f.metadata.get("shape") and f.name != field.name]
+            other = next((f.name for f in others if re.fullmatch(f.metadata["shape"], text.strip())), "")
+            fix = _("copy it again: {looks}", looks=field.metadata["looks"])
+            if other:
+                wrong, fix = (
+                    _("this is the `{name}`", name=other),
+                    _("write it there, and here {looks}", looks=field.metadata["looks"]),
+                )
+            document.fault(where, wrong, fix)
     _check_ids(document, module, access, at)
     settings = validate(document, module.Settings, section, at, ("access",))
     rights = validate(document, AccessConfig, access, (*at, "access"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.mcp.settings import McpServerSettings
 from bot.config.decoder import EXPECTED, describe, validate
-from bot.config.document import URL_FIX, Document, is_url
+from bot.config.document import Document
 from bot.config.excerpt import Location
 from catalogue import _
 
@@ -66,8 +66,6 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
         document.fault(at, _("has both `command` and `url`"), _("remove one of them"))
     elif not url and not entry.get("command") and (*at, "url") not in document.faulty:
         document.fault(at, _("needs either `command` or `url`"), _("a program on this machine, or an HTTP server"))
-    elif url and isinstance(url, str) and not is_url(url):
-        document.fault((*at, "url"), _("not a URL"), _(URL_FIX))
     oauth = entry.get("oauth")
     signs_in = entry.get("auth") == "oauth"
     if signs_in and entry.get("token"):

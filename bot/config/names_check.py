@@ -9,7 +9,7 @@ from types import ModuleType
 
 from agent.near_misses import suggest
 from agent.spending import LEAD
-from bot.config.document import URL_FIX, Document, is_url
+from bot.config.document import Document, explain_url
 from bot.config.excerpt import Location
 from bot.config.schema import ChannelConfig, FileConfig
 from catalogue import N_, _
@@ -112,8 +112,6 @@ def _check_push(document: Document, config: FileConfig, modules: Mapping[str, Mo
     """A target has an address, and people who can exist."""
     _check_unique(document, ("push", "targets"), [target.name for target in config.push.targets])
     for i, target in enumerate(config.push.targets):
-        if not is_url(target.url.reveal()) and ("push", "targets", i, "url") not in document.faulty:
-            document.fault(("push", "targets", i, "url"), _("not a URL"), _(URL_FIX))
         for n, person in enumerate(target.people):
             at, (channel, _slash, id) = ("push", "targets", i, "people", n), person.partition("/")
             if not channel or not id:
@@ -124,18 +122,22 @@ def _check_push(document: Document, config: FileConfig, modules: Mapping[str, Mo
             elif shape := _shapes([channel], modules):
                 check_id(document, at, id, shape)
     for i, server in enumerate(config.push.bark_servers):
-        if not is_url(server):
-            document.fault(("push", "bark_servers", i), _("not a URL"), _(URL_FIX))
+        if found := explain_url(server):
+            document.fault(("push", "bark_servers", i), *found)
 
 
 def _check_folders(document: Document, config: FileConfig) -> None:
-    """Folders of skills and the prompt's file exist; the default folder is made when a skill is installed."""
+    """Folders are folders, and the prompt's file exists; those of data and of own skills are made when needed."""
+    if config.data_dir.is_file():
+        fix = _("name a folder of its own, such as ./data; it is made at the first start")
+        document.fault(("data_dir",), _("is a file, not a folder"), fix)
     if config.prompt.file and not Path(config.prompt.file).is_file():
         wrong, fix = _("the file does not exist"), _("check the path; it starts at the folder of the config file")
         document.fault(("prompt", "file"), wrong, fix)
-    for i, host in enumerate(config.sandbox.network.hosts):
-        if "://" in host:
-            document.fault(("sandbox", "network", "hosts", i), _("is a URL"), _("write only the host: example.com"))
+    for at, hosts in ((("sandbox", "network"), config.sandbox.network.hosts), (("web",), config.web.hosts)):
+        for i, host in enumerate(hosts):
+            if "://" in host:
+                document.fault((*at, "hosts", i), _("is a URL"), _("write only the host: example.com"))
     if Path(config.skills.custom).is_file():
         document.fault(("skills", "custom"), _("is a file, not a folder"), _("name the folder that holds your skills"))
     for i, folder in enumerate(config.skills.folders):

@@ -14,6 +14,8 @@ from bot.config.excerpt import Location
 from catalogue import _, list_items, localized
 from sandbox.network.rules import normalize_host
 
+_NEEDED = {"searxng": "url", **dict.fromkeys(("tavily", "brave", "exa", "infoquest"), "api_key")}  # by provider
+
 
 def check_time_zone(document: Document, name: object) -> None:
     try:
@@ -41,7 +43,7 @@ def check_search(document: Document, web: object) -> None:
     entries = web.get("search") if isinstance(web, dict) else None
     for i, entry in enumerate(entries if isinstance(entries, list) else ()):
         provider = entry.get("provider") if isinstance(entry, dict) else None
-        needed = {"searxng": "url", "ddgs": ""}.get(str(provider), "api_key")
+        needed = _NEEDED.get(str(provider), "")
         at = ("web", "search", i, needed)
         if provider and needed and not entry.get(needed) and at not in document.faulty:
             document.fault(at, _("is missing"), _("{provider} needs `{setting}`", provider=provider, setting=needed))
@@ -70,10 +72,23 @@ def check_budgets(document: Document, entries: Any) -> None:
         if entry.get("money") is None and entry.get("tokens") is None:
             document.fault(("budgets", i), _("limits nothing"), _("add `money: 5 USD`, `tokens: 2M` or both"))
         scope, which = str(entry.get("scope")), str(entry.get("which") or "")
+        if which and scope in ("turn", "everything"):
+            document.fault(("budgets", i, "which"), _("this scope has no single ones"), _("remove `which`"))
         period = "" if scope == "turn" else str(entry.get("period") or "month")
         if (first := found.setdefault((scope, which, period), i)) != i:
             wrong = _("has the same scope and period as `budgets[{number}]`", number=first)
             document.fault(("budgets", i), wrong, _("write `money` and `tokens` into one entry"))
+
+
+def check_rates(document: Document, entries: Any) -> None:
+    """Note a rate limit that another one would replace."""
+    found: dict[tuple[str, str], int] = {}
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if not isinstance(entry, dict):
+            continue
+        if (first := found.setdefault((str(entry.get("scope")), str(entry.get("which") or "")), i)) != i:
+            wrong = _("has the same scope as `rate_limits[{number}]`", number=first)
+            document.fault(("rate_limits", i), wrong, _("remove one, or name in `which` whom it limits"))
 
 
 def check_effort(document: Document, effort: str, known: Collection[str], at: Location) -> None:

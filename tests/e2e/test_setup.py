@@ -192,10 +192,19 @@ async def test_the_first_message_on_slack_is_answered_by_the_set_up(tmp_path: Pa
             asked = slack.send(ask(text="the first answer"), "DU2", user="U2")
             await wizard.shows(r"\(U2\) in\? They did not send the word above\. \[y/N\] ")
             await wizard.types("y")
+            await wizard.shows(r"Is .+ \(U2\) to be an operator, who decides about others\? \[y/N\] ")
+            await wizard.types("")
+            await wizard.shows(r"\(U2\) is in, but is no operator\. Waiting for you")
             await slack.wait("the first answer", "DU2", asked, seconds=30)
+            slack.send(ask(text="mine"), "DU3", user="U3")
+            await wizard.shows(r"\(U3\) in\? They did not send")
+            await wizard.types("y")
+            await wizard.shows(r"\(U3\) to be an operator")
+            await wizard.types("y")
+            await wizard.shows(r"\(U3\) is in, and is an operator")
             assert await wizard.leaves() == 0
     people = service.rows("SELECT person, allowed, operator FROM people ORDER BY person")
-    assert people == [("U1", 0, 0), ("U2", 1, 1)], "Enter lets nobody in"
+    assert people == [("U1", 0, 0), ("U2", 1, 0), ("U3", 1, 1)], "Enter lets nobody in, and makes nobody an operator"
     names = re.findall(r"^(\w+)=", (tmp_path / ".env").read_text(), re.MULTILINE)
     assert sorted(names) == ["SLACK_APP_TOKEN", "SLACK_BOT_TOKEN"]
 

@@ -334,7 +334,7 @@ log: {level: loud}
         ),
         (
             "config_version: 1\nchannels: {slack: {bot_token: xapp-1, app_token: xoxb-1}}",
-            "channels.slack.app_token: does not look like one → copy it again: xapp-…",
+            "channels.slack.app_token: this is the `bot_token` → write it there, and here xapp-…",
         ),
         ("config_version: 1\nmodels: [{name: a, api_key: sk-…}]", "models[0].api_key: contains characters that no key"),
         ("config_version: 1\nkeep_days: ninety", "a whole number, found text → such as 90, or with a unit: 2d, 2w"),
@@ -645,9 +645,9 @@ def test_faults_of_mcp_servers_name_their_place() -> None:
         "  g: {url: 'http://h/', auth: oauth, token: t, oauth: {client_secret: s}}\n"
     )
     assert [fault.partition(": ")[2] for fault in found] == [
+        "mcp.servers[2].url: not a URL → write it with its scheme, such as https://host:port/path",
         "mcp.servers[0]: needs either `command` or `url` → a program on this machine, or an HTTP server",
         "mcp.servers[1]: has both `command` and `url` → remove one of them",
-        "mcp.servers[2].url: not a URL → write it with its scheme, such as https://host:port/path",
         "mcpServers.a.name: another server has the same name → give it its own name",
         "mcpServers.d.type: the SSE transport is not supported → use the server's streamable-HTTP URL",
         found[5].partition(": ")[2],  # names all settings

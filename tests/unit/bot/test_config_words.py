@@ -13,6 +13,7 @@ from bot.config.loader import ConfigError, load_config
 from bot.config.reference import settings_table
 
 WRONG: tuple[Any, ...] = ("some words", -1, 0, 0.5, True, None, ["x y"], [{"in": 3}], {"in": 3})
+TELEGRAM = f"channels: {{telegram: {{token: '1234567:{'a' * 35}'"
 PYDANTIC = re.compile(r"Input should|should be a|valid (?:integer|number|string|boolean|dict|list|tuple)|required")
 
 
@@ -82,6 +83,41 @@ def test_no_sentence_of_pydantic_reaches_a_person(tmp_path: Path, value: Any) ->
             "models: [{name: main, api_key: k}]\nbudgets: [{scope: model, which: mian, tokens: 3}]",
             "did you mean 'main'?",
         ),
+        ("data_dir: config.yaml", "config.yaml:2: data_dir: is a file, not a folder → name a folder of its own"),
+        ("data_dir: [a]", "data_dir: expected text, found a list\n"),
+        ("channels: {telegram: {token: }}", "expected text, found nothing → write it behind the colon, or remove"),
+        (
+            "permissions: {deny: ['WebFetch(domain:example.com)']}",
+            "is the form of another program → write `web_fetch(https://example.com/*)`",
+        ),
+        (
+            "web: {proxy: 'socks5://127.0.0.1:1080'}",
+            "web.proxy: an address with socks5:// cannot be used here → name an HTTP proxy",
+        ),
+        ("models: [{name: a, api_key: k, proxy: 'socks5h://a:1'}]", "models[0].proxy: an address with socks5h://"),
+        (f"{TELEGRAM}, proxy: 'ws://a:1'}}}}", "telegram.proxy: an address with ws:// cannot be used here"),
+        ("models: [{name: a, api_key: k, base_url: 'ws://a'}]", "→ write it with http://"),
+        ("channels: {discord: {token: a, gateway_url: 'https://a'}}", "cannot be used here → write it with ws://"),
+        ("mcp: {servers: [{name: a, url: 'ws://a'}]}", "mcp.servers[0].url: an address with ws:// cannot be used"),
+        ("mcpServers: {a: {url: a.b}}", "mcpServers.a.url: not a URL"),
+        ("push: {targets: [{name: a, url: 'ws://a'}]}", "push.targets[0].url: an address with ws:// cannot be"),
+        ("web: {search: [{provider: searxng, url: 'localhost:80'}]}", "web.search[0].url: not a URL"),
+        ("preview: {enabled: true}", "preview: unknown setting → did you mean 'sandbox.preview'?"),
+        ("network: {mode: on}", "did you mean 'sandbox.network'?"),
+        ("telegram: {token: a}", "telegram: unknown setting → did you mean 'channels.telegram'?"),
+        ("kinds: []", "kinds: unknown setting → did you mean 'subagents.kinds'?"),
+        ("approvals: []", "did you mean 'team.approvals'?"),
+        ("log_level: debug", "log_level: unknown setting → did you mean 'log.level'?"),
+        ("sandbox: {mode: on}", "sandbox.mode: unknown setting → did you mean 'sandbox.network.mode'?"),
+        (f"{TELEGRAM}, allow: ['1']}}}}", "did you mean 'channels.telegram.access.allow'?"),
+        (
+            "channels: {slack: {bot_token: xapp-1-A-1-a, app_token: xoxb-1-1-a}}",
+            "slack.bot_token: this is the `app_token` → write it there, and here xoxb-",
+        ),
+        ("web: {hosts: ['https://a.com/']}", "web.hosts[0]: is a URL → write only the host"),
+        ("web: {search: [{provider: google}]}", "'google' is not a valid value → one of: searxng"),
+        ("rate_limits: [{scope: person}, {scope: person}]", "[1]: has the same scope as `rate_limits[0]` → remove"),
+        ("budgets: [{scope: turn, which: a, tokens: 3}]", "which: this scope has no single ones → remove `which`"),
         ("push: {bark_servers: [api.day.app]}", "push.bark_servers[0]: not a URL"),
         ("push: {targets: [{name: a, url: a.b}]}", "push.targets[0].url: not a URL"),
         (

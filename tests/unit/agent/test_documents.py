@@ -362,3 +362,23 @@ def test_source_code_is_not_a_document() -> None:
 
 def test_the_test_pdf_is_valid() -> None:
     assert len(pypdfium2.PdfDocument(pdf_file(2))) == 2
+
+
+@pytest.mark.skipif(not shutil.which("soffice"), reason="LibreOffice is not installed")
+async def test_files_of_an_office_before_2007_are_read(sandbox: Sandbox) -> None:
+    """LibreOffice runs inside the sandbox, with the memory, time and processes of a document."""
+    office = "soffice -env:UserInstallation=file:///tmp/office --headless --convert-to"
+    wanted = {
+        ("docx", "doc"): (word_file(), ("季度报告", "Sales grew.", "東京")),
+        ("pptx", "ppt"): (slide_file(), ("Plan", "step one", "say hello")),
+        ("xlsx", "xls"): (sheet_file(), ("Umsatz", "r29", "43.5", "数")),
+    }
+    for (new, old), (data, words) in wanted.items():
+        await sandbox.write(f"{WORKSPACE}/made.{new}", data)
+        made = await sandbox.run(ShellCommand(f"{office} {old} made.{new}", cwd=WORKSPACE))
+        if "Error: no export filter" in made.output:
+            pytest.skip(f"LibreOffice is installed without the part that writes .{old}")
+        path = await upload(sandbox, f"made.{old}", await sandbox.read(f"{WORKSPACE}/made.{old}"))
+        assert (await sandbox.read(path))[:4] == b"\xd0\xcf\x11\xe0", "not the old format"
+        text = await text_of(sandbox, path)
+        assert all(word in text for word in words), text

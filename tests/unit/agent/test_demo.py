@@ -90,6 +90,7 @@ async def test_the_demo_model_introduces_itself(database: SqliteDatabase, contex
     blocks = await play(agent, context, say("hi there"))
     text = view(blocks).final().text
     assert "built-in demo" in text
+    assert "in `config.local.yaml`" in text, "one's own settings belong there"
     assert all(
         word in text
         for word in ("`plot`", "`ask`", "`approve`", "`fail`", "`slow`", "OPENAI_API_KEY", "OPENAI_BASE_URL")

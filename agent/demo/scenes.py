@@ -62,8 +62,8 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "- `remind`: I propose a reminder, which comes in a minute\n"
             "- `delegate`: two sub-agents work at the same time, and a third one uses their results\n\n"
             "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
-            "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.local.yaml`. "
-            "Then restart me.",
+            "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in"
+            " `config.local.yaml`. Then restart me.",
             plan=command_hint("plan packing"),
         )
     )

@@ -49,6 +49,8 @@ async def test_a_turn_continues_with_its_reasoning_after_a_kill_between_two_call
             await telegram.wait(JANE, "From your next message on, main (main) answers here with the effort high.")
             telegram.send(ask(steps=[LOOKS], text="all seen"))
             await until(lambda: len(model.requests()) == 2, 30, "the call with the result of the tool")
+            stored = "SELECT * FROM checkpoints"  # it waits two seconds for a commit of the turn
+            await until(lambda: reasoning in str(service.rows(stored)), 10, "the state after the tool")
             busy = False
             await service.restart()
             await telegram.wait(JANE, "all seen", seconds=30)

@@ -74,6 +74,7 @@ def test_a_policy_stands_where_its_entry_says() -> None:
         "tool_log",
         "watch_tools",
         "tool_error",
+        "outcome",
     ]
     _, tools = names(chain_with({"use": "WatchTools"}))
     assert tools[-1] == "watch_tools"

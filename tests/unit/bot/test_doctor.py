@@ -314,7 +314,7 @@ def test_operators_commands_need_no_secrets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [("run",), ("chat",), ("pair", "list"), ("backup", "/nonexistent/b.tar.gz")])
 def test_what_the_system_refuses_is_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "file").write_text("in the way")
-    (tmp_path / "config.yaml").write_text("config_version: 1\ndata_dir: file\nchannels: {console: {}}\n")
+    (tmp_path / "config.yaml").write_text("config_version: 1\ndata_dir: file/inside\nchannels: {console: {}}\n")
     done = fawn(tmp_path, *words)
     assert done.returncode in {1, 2}
     assert done.stderr.startswith("fawn: ")

@@ -416,12 +416,11 @@ async def test_auto_prefers_docker(settings: DockerSettings) -> None:
 async def test_auto_without_the_image_reports_the_fix(settings: DockerSettings) -> None:
     need_bubblewrap()
     lacking = replace(settings, image="fawn-sandbox:not-there")
-    async with chosen("auto", lacking) as (_, name, sentence):
-        assert name == "bubblewrap"
-        assert sentence.startswith(
-            f"bubblewrap, one isolated sandbox per conversation, without network, {FILES}. Docker"
-        )
-        assert sentence.endswith("The image fawn-sandbox:not-there does not exist: `fawn sandbox build` builds it.")
+    provider, sentence, why = await select_provider("auto", lacking, measured())
+    await provider.close()
+    assert provider.name == "bubblewrap"
+    assert str(sentence) == f"bubblewrap, one isolated sandbox per conversation, without network, {FILES}."
+    assert str(why).endswith("The image fawn-sandbox:not-there does not exist: `fawn sandbox build` builds it.")
     with pytest.raises(SandboxUnavailable, match="fawn sandbox build"):
         async with chosen("docker", lacking):
             pass

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 MAX_VISIBLE_CHARS = 8000  # of one message: longer than any alert, and than what platforms allow for a text
 
@@ -27,6 +28,16 @@ def join_visible(text: str, lines: Iterable[str]) -> str:
         found.append(line)
         room -= len(line) + 1
     return "\n".join(found)
+
+
+def text_of(value: object) -> str:
+    """Return a text; anything else counts as none."""
+    return value if isinstance(value, str) else ""
+
+
+def dicts_in(value: object) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a list; anything else counts as none."""
+    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
 
 
 def labelled(label: object, value: object) -> str:

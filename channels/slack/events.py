@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ from channels.shared.buttons import as_command
 from channels.shared.texts import remove_bot_mention
 from channels.shared.visible_text import join_visible
 from channels.slack.manifest import MESSAGE_SHORTCUT
-from channels.slack.visible_text import attachment_lines, block_lines, is_shared_message
+from channels.slack.visible_text import attachment_lines, block_lines, blocks_of_attachment, is_shared_message
 
 Json = dict[str, Any]  # a payload: its shape is Slack's
 
@@ -300,11 +301,14 @@ def visible_text(raw: Json) -> str:
 
     A person's text is whole in `text`; of an integration it may be a short form of its blocks and attachments.
     """
-    lines = list(block_lines(raw.get("blocks"))) if raw.get("bot_id") or not raw.get("text") else []
-    for attachment in raw.get("attachments") or ():
-        if not is_shared_message(attachment):
-            lines += attachment_lines(attachment)
-    return join_visible(str(raw.get("text") or ""), lines)
+    return _with_attachments(raw, raw.get("blocks") if raw.get("bot_id") or not raw.get("text") else None)
+
+
+def _with_attachments(raw: Json, blocks: Any) -> str:
+    """Return the text of a message, or of an attachment that is one, with its blocks and its own attachments."""
+    attachments = (each for each in raw.get("attachments") or () if not is_shared_message(each))
+    lines = (line for each in attachments for line in attachment_lines(each))
+    return join_visible(str(raw.get("text") or ""), chain(block_lines(blocks), lines))
 
 
 def readable_text(text: str, account: SlackAccount) -> tuple[str, bool, bool]:
@@ -372,18 +376,11 @@ def _quotes_of(raw: Json, account: SlackAccount) -> tuple[Quote, ...]:
     quotes = []
     for shared in raw.get("attachments") or ():
         if is_shared_message(shared):
-            said = {"text": shared.get("text"), "bot_id": "?", "blocks": shared.get("blocks")}
-            inner = [block for each in shared.get("message_blocks") or () for block in _blocks_of(each)]
-            said |= {"blocks": [*(said["blocks"] or ()), *inner], "attachments": shared.get("attachments")}
-            text, _, _ = readable_text(visible_text(said), account)
+            text, _, _ = readable_text(_with_attachments(shared, blocks_of_attachment(shared)), account)
             if text:
                 author = str(shared.get("author_id") or "")
                 quotes.append(Quote(shared.get("author_name") or "somebody", text, "forward", author))
     return tuple(quotes)
-
-
-def _blocks_of(shared: Json) -> list[Json]:
-    return list((shared.get("message") or {}).get("blocks") or ())
 
 
 def _looked_at(raw: Json, account: SlackAccount) -> Iterator[Quote]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from channels.shared.visible_text import labelled, linked
+from channels.shared.visible_text import dicts_in, labelled, linked, text_of
 
 Json = dict[str, Any]
 
@@ -19,7 +19,7 @@ MAX_PIECES = 400  # of one message: 50 blocks of 8 elements
 def block_lines(blocks: Any) -> Iterator[str]:
     """Yield the text of blocks, a line for each part of one, in Slack's mrkdwn."""
     budget = [MAX_PIECES]
-    for block in _dicts(blocks):
+    for block in dicts_in(blocks):
         yield from _lines_of(block, budget)
 
 
@@ -29,17 +29,21 @@ def attachment_lines(attachment: Json) -> Iterator[str]:
     yield linked(attachment.get("author_name"), attachment.get("author_link"))
     yield linked(attachment.get("title"), attachment.get("title_link"))
     yield _text(attachment.get("text"))
-    for field in _dicts(attachment.get("fields")):
+    for field in dicts_in(attachment.get("fields")):
         yield labelled(field.get("title"), field.get("value"))
-    yield from block_lines(attachment.get("blocks"))
-    for shared in _dicts(attachment.get("message_blocks")):  # of a message that it shows
-        yield from block_lines((shared.get("message") or {}).get("blocks"))
-    for button in _dicts(attachment.get("actions")):
+    yield from block_lines(blocks_of_attachment(attachment))
+    for button in dicts_in(attachment.get("actions")):
         if button.get("url"):
             yield linked(_text(button.get("text")), button.get("url"))
     yield _text(attachment.get("footer"))
     if not any(attachment.get(name) for name in ("pretext", "title", "text", "fields", "blocks", "message_blocks")):
         yield _text(attachment.get("fallback"))
+
+
+def blocks_of_attachment(attachment: Json) -> list[Json]:
+    """Return the blocks of an attachment, and of the messages that it shows."""
+    shown = (each.get("message") or {} for each in dicts_in(attachment.get("message_blocks")))
+    return [*dicts_in(attachment.get("blocks")), *(block for each in shown for block in dicts_in(each.get("blocks")))]
 
 
 def is_shared_message(attachment: Json) -> bool:
@@ -50,24 +54,24 @@ def is_shared_message(attachment: Json) -> bool:
 def _lines_of(block: Json, budget: list[int]) -> Iterator[str]:
     match block.get("type"):
         case "rich_text":
-            for part in _dicts(block.get("elements")):
+            for part in dicts_in(block.get("elements")):
                 yield from _rich_lines(part, budget, 0)
         case "section":
             yield _text(block.get("text"))
-            for field in _dicts(block.get("fields")):
+            for field in dicts_in(block.get("fields")):
                 yield _text(field)
             yield from _element_lines(block.get("accessory"), budget)
         case "header" | "markdown":
             yield _text(block.get("text"))
         case "context" | "actions":
-            yield " ".join(line for each in _dicts(block.get("elements")) for line in _element_lines(each, budget))
+            yield " ".join(line for each in dicts_in(block.get("elements")) for line in _element_lines(each, budget))
         case "image":
             yield _text(block.get("title")) or _text(block.get("alt_text"))
         case "video":
             yield linked(_text(block.get("title")), block.get("title_url") or block.get("video_url"))
         case "table":
             for row in block.get("rows") or ():
-                cells = (" ".join(_rich_lines(cell, budget, 0)) for cell in _dicts(row))
+                cells = (" ".join(_rich_lines(cell, budget, 0)) for cell in dicts_in(row))
                 yield " | ".join(cells)
         case "alert" | "card":
             for name in ("title", "subtitle", "text", "body"):
@@ -91,7 +95,7 @@ def _rich_lines(part: Json, budget: list[int], depth: int) -> Iterator[str]:
     """Yield the lines of a part of rich text: a section is one, a list has several."""
     if depth > MAX_DEPTH or not _spend(budget):
         return
-    inside = list(_dicts(part.get("elements")))
+    inside = list(dicts_in(part.get("elements")))
     match part.get("type"):
         case "rich_text":
             for each in inside:
@@ -131,13 +135,7 @@ def _rich_text(element: Json) -> str:
 
 def _text(value: Any) -> str:
     """Return a text, or that of a text object."""
-    if isinstance(value, dict):
-        value = value.get("text")
-    return value if isinstance(value, str) else ""
-
-
-def _dicts(value: Any) -> Iterator[Json]:
-    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+    return text_of(value.get("text") if isinstance(value, dict) else value)
 
 
 def _spend(budget: list[int]) -> bool:

@@ -28,7 +28,7 @@ async def probe(settings: SlackSettings) -> str:
 async def _probe_workspaces(channel: SlackChannel) -> str:
     found = []
     for workspace in channel.workspaces:
-        account, granted = await workspace.identify(), await workspace.api.granted_scopes()
+        account, granted = await workspace.identify(), workspace.scopes
         if granted and (missing := sorted(REQUIRED_SCOPES - granted)):
             raise Refused(_(SCOPES_LACKING, team=account.workspace_name, scopes=list_items(missing)))
         lacking = sorted(SCOPES.keys() - granted) if granted else []

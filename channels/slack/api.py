@@ -109,12 +109,9 @@ class SlackApi:
             raise
         return dict(answer.data) if isinstance(answer.data, dict) else {}
 
-    async def granted_scopes(self) -> set[str]:
-        """Return the scopes of the token; empty if Slack does not name them."""
-        return (await self.who_am_i())[1]
-
     async def who_am_i(self) -> tuple[Json, set[str]]:
-        """Return the account of the token (docs.slack.dev/reference/methods/auth.test), and its scopes."""
+        """Return the account of the token (docs.slack.dev/reference/methods/auth.test), and its scopes: empty if
+        Slack does not name them."""
         await self.limits.acquire("auth.test", "", Priority.FINAL)
         answer = await self._call("auth.test", {})
         granted = answer.headers.get("x-oauth-scopes") or ""

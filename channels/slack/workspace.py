@@ -106,6 +106,7 @@ class Workspace:
         self._people = PeopleCache(self.api)
         self._agent_view = settings.agent_view
         self.account: SlackAccount | None = None
+        self.scopes: set[str] = set()  # of the token, with the account
         self._channel_names: LatestDict[str, str] = LatestDict(MAX_CACHED_PEOPLE)
         self._working: ExpiringDict[Thread, bool] = ExpiringDict()  # "processing" sessions, until the next status
         self.starting_streams: list[Thread] = []  # of chat.startStream calls under way
@@ -121,11 +122,11 @@ class Workspace:
     async def identify(self) -> SlackAccount:
         """Return the bot's account in this workspace. Raises ChannelError."""
         if self.account is None:
-            who, scopes = await self.api.who_am_i()
+            who, self.scopes = await self.api.who_am_i()
             if not who.get("bot_id"):
                 raise Refused("bot_token is not a bot's token: it must begin with xoxb-")
             url = str(who.get("url", ""))
-            threads = self._agent_view if self._agent_view is not None else AGENT_SCOPE in scopes
+            threads = self._agent_view if self._agent_view is not None else AGENT_SCOPE in self.scopes
             who_am_i = (who["team_id"], who["user_id"], who["bot_id"], who["user"], who["team"], url)
             self.account = SlackAccount(*who_am_i, direct_threads=threads)
             log.info("slack.connected bot=@%s workspace=%s (%s)", who["user"], who["team"], who["team_id"])

@@ -21,6 +21,7 @@ from agent.foreign_text import printable_line
 from agent.imports import import_in_thread
 from agent.mcp.bounds import MAX_MESSAGE_BYTES
 from agent.mcp.http import http_client, stored_token_auth
+from agent.mcp.pages import read_pages
 from agent.mcp.process import stdio_parameters
 from agent.mcp.progress import ProgressReports, Report
 from agent.mcp.settings import McpServerSettings
@@ -39,7 +40,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 PAUSES = (0.0, 5.0, 20.0, 80.0, 300.0)  # seconds after one failure, two in a row, …
 FORGET_SECONDS = 900.0  # after so long without a failure, the next one is the first
-MAX_PAGES = 20  # of the list of tools
 MAX_TOOLS = 500
 CLOSE_SECONDS = 10.0
 ERROR_LINES = 5  # of a server's stderr, for the log
@@ -311,14 +311,7 @@ class McpConnection:
         self._stale = True
 
     async def _list_tools(self, client: Client) -> None:
-        found: list[Tool] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            found += page.tools
-            cursor = page.next_cursor
-            if not cursor or len(found) >= MAX_TOOLS:
-                break
+        found: list[Tool] = await read_pages(lambda cursor: client.list_tools(cursor=cursor), "tools", MAX_TOOLS)
         self.listed = True
         if (tools := tuple(found[:MAX_TOOLS])) != self.tools:
             self.tools = tools

@@ -9,18 +9,17 @@ import asyncio
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.foreign_text import printable_line
-from agent.mcp.connection import MAX_PAGES, McpCallLost, McpConnection, McpRefused, McpUnavailable
+from agent.mcp.connection import McpCallLost, McpConnection, McpRefused, McpUnavailable
 from agent.mcp.content import prompt_text
+from agent.mcp.pages import read_pages
 from agent.mcp.prompt_names import PromptError, PromptName, plain_name
 from agent.mcp.schemas import clean_text
 from catalogue import N_, list_items
 
 if TYPE_CHECKING:
-    from mcp.client import Client
     from mcp_types import Prompt
 
     from agent.mcp.servers import McpServers
@@ -57,19 +56,9 @@ async def expand_prompt(servers: McpServers, name: PromptName, words: str) -> st
 
 
 async def _list_prompts(connection: McpConnection) -> list[Prompt]:
-    found: list[Prompt] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page: Any = await connection.answer(partial(_prompts_page, cursor=cursor))
-        found += page.prompts
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return found
-
-
-async def _prompts_page(client: Client, cursor: str | None) -> Any:
-    return await client.list_prompts(cursor=cursor)
+    return await read_pages(
+        lambda cursor: connection.answer(lambda client: client.list_prompts(cursor=cursor)), "prompts"
+    )
 
 
 def _choose(offered: Sequence[Prompt], name: PromptName) -> Prompt:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain.tools import ToolException
@@ -15,9 +14,10 @@ from langchain_core.messages import ToolMessage
 from langgraph.runtime import get_runtime
 
 from agent.context import TurnContext
-from agent.mcp.connection import MAX_PAGES, McpCallLost, McpConnection
+from agent.mcp.connection import McpCallLost, McpConnection
 from agent.mcp.content import resource_text
 from agent.mcp.names import LIST_RESOURCES, READ_RESOURCE, server_prefix
+from agent.mcp.pages import read_pages
 from agent.mcp.schemas import clean_text
 from agent.mcp.servers import McpServer, McpServers, tell_faults
 from agent.mcp.tools import DynamicTool, make_dynamic_tool
@@ -108,8 +108,8 @@ async def _describe(server: McpServer, wanted: str) -> str:
     name = server.settings.name
     try:
         with tell_faults(server.settings, "resources/list"):
-            resources = await _pages(server.connection, "list_resources", "resources")
-            templates = await _pages(server.connection, "list_resource_templates", "resource_templates")
+            resources = await _list(server.connection, "list_resources", "resources")
+            templates = await _list(server.connection, "list_resource_templates", "resource_templates")
     except ToolException as error:
         return f"The resources of {name} cannot be listed: {error}"
     lines = [line for line in _lines(resources, templates) if wanted in line.casefold()]
@@ -126,20 +126,10 @@ def _lines(resources: Sequence[Any], templates: Sequence[Any]) -> Iterator[str]:
             yield " ".join(clean_text(line, MAX_LINE_CHARS + len(address)).split())
 
 
-async def _pages(connection: McpConnection, method: str, field: str) -> list[Any]:
-    found: list[Any] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page: Any = await _ask(connection, partial(_page, method=method, cursor=cursor))
-        found += getattr(page, field)
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return found
-
-
-async def _page(client: Client, method: str, cursor: str | None) -> Any:
-    return await getattr(client, method)(cursor=cursor)
+async def _list(connection: McpConnection, method: str, field: str) -> list[Any]:
+    return await read_pages(
+        lambda cursor: _ask(connection, lambda client: getattr(client, method)(cursor=cursor)), field
+    )
 
 
 async def _ask(connection: McpConnection, ask: Callable[[Client], Awaitable[Any]]) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 from agent.messages import Thread
-from bot.outcomes.recording import record_job
+from bot.outcomes.recording import job_recorder
 from bot.rights.reservations import Budgets
 from bot.service.jobs import Effect
-from bot.storage import conversations, runs, usage
+from bot.storage import conversations, runs
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
@@ -42,11 +41,10 @@ async def make_title(budgets: Budgets, job: BackgroundJob) -> Effect:
     async with budgets.current.use_agent() as agent:
         title = await agent.make_title(arguments["text"], meter, role.may_use_model)
 
-    calls = meter.take_unrecorded()  # here: the transaction that records them may be undone, and come again
+    record_calls = job_recorder(budgets, payer, meter)
 
     def record(execute: Execute) -> None:
-        usage.record_calls(execute, payer, map(budgets.price, calls))
-        record_job(execute, map(budgets.price, meter.made), meter.outcomes, time.time())
+        record_calls(execute)
         if conversations.set_title(execute, conversation, title) and conversations.is_first_conversation(conversation):
             payload = {"conversation": conversation, "title": title}
             enqueue_job(execute, key=f"{SHOW_TITLE_JOB}:{conversation}", kind=SHOW_TITLE_JOB, payload=payload)

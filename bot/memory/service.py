@@ -23,10 +23,10 @@ from bot.journey.running_turn import Account
 from bot.journey.turn_part import EndedTurn, OutboxRow, TurnPart
 from bot.memory.facts import NewFact, place_of, statement_of, store_fact
 from bot.memory.turn import TurnMemory
-from bot.outcomes.recording import record_job
+from bot.outcomes.recording import job_recorder
 from bot.rights.reservations import Budgets
 from bot.service.jobs import Effect
-from bot.storage import inbox, people, transcripts, usage
+from bot.storage import inbox, people, transcripts
 from bot.storage import memory as stored
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.jobs import BackgroundJob, enqueue_job
@@ -154,12 +154,11 @@ class MemoryService:
                     reading.person.name, reading.statements, reading.known, meter, role.may_use_model
                 )
 
-        calls = meter.take_unrecorded()  # here: the transaction that records them may be undone, and come again
+        record_calls = job_recorder(self._budgets, payer, meter)
 
         def record(execute: Execute) -> None:
             still_queued = [stored.remove_queued(execute, each) for each in reading.queued]
-            usage.record_calls(execute, payer, map(self._budgets.price, calls))
-            record_job(execute, map(self._budgets.price, meter.made), meter.outcomes, time.time())
+            record_calls(execute)
             if all(still_queued) and people.allows_memory(execute, reading.place.thread.channel, owner):
                 store_facts(execute, reading, facts)
             if rest := stored.queued_runs(execute, account, owner, 1):
@@ -209,13 +208,12 @@ class MemoryService:
             return True
         if not vectors:
             return False
-        calls = meter.take_unrecorded()
-        await self._budgets.load_prices(calls)
+        await self._budgets.load_prices(meter.unrecorded)
+        record_calls = job_recorder(self._budgets, payer, meter)
         rows = [(fact.id, vector) for fact, vector in zip(facts, vectors, strict=True)]
 
         def record(execute: Execute) -> None:
-            usage.record_calls(execute, payer, map(self._budgets.price, calls))
-            record_job(execute, map(self._budgets.price, meter.made), meter.outcomes, time.time())
+            record_calls(execute)
             store_vectors(execute, model, rows)
 
         await self._store.run(record)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from agent.context import Meter
 from agent.outcomes import CallOutcome, Used
 from agent.spending import TURN
+from bot.rights.reservations import Budgets
+from bot.storage import usage
 from bot.storage.database import Execute
 from bot.storage.outcomes import OutcomeKey, OutcomeSums, add_outcomes, day_of, keep_parts
 from bot.storage.request_costs import RequestPart
 from bot.storage.states import RunState
-from bot.storage.usage import PricedCall
+from bot.storage.usage import Payer, PricedCall
 
 Counted = tuple[OutcomeKey, OutcomeSums]
 
@@ -63,6 +67,18 @@ def record_job(execute: Execute, calls: Iterable[PricedCall], noted: Sequence[Ca
         for each in calls
     )
     add_outcomes(execute, day_of(now), add_up(chain(made, map(_failure_of, noted))).items())
+
+
+def job_recorder(budgets: Budgets, payer: Payer, meter: Meter) -> Callable[[Execute], None]:
+    """Return what records the calls that a background job has made, within the transaction that ends the job: they are
+    taken now, for that transaction may be undone, and come again."""
+    calls = meter.take_unrecorded()
+
+    def record(execute: Execute) -> None:
+        usage.record_calls(execute, payer, map(budgets.price, calls))
+        record_job(execute, map(budgets.price, meter.made), meter.outcomes, time.time())
+
+    return record
 
 
 def record_part(execute: Execute, noted: Sequence[CallOutcome], now: float) -> None:

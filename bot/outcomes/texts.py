@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from agent.outcomes import CallError, Used
 from bot.commands.call import CommandCall
 from bot.outcomes.comparison import MIN_THUMBS
-from bot.outcomes.proposals import model_proposals
+from bot.outcomes.proposals import describe, find_proposals
 from bot.outcomes.recording import add_up
 from bot.rights.budget_texts import format_money
 from bot.rights.deeds import SEE_SERVICE
@@ -42,7 +42,8 @@ def describe_models(call: CommandCall) -> str:
     if full:
         several = {key: each for key, each in sums.items() if key.name in names}
         blocks += [_describe_table(_("By role:"), several, full=True)] if len(several) > len(by_model) else []
-        proposals = model_proposals(call.execute, call.current.config, call.now)
+        config = call.current.config
+        proposals = [describe(each, config) for each in find_proposals(sums, config)]
         blocks += ["\n".join([_("A proposal:"), *(f"- {each}" for each in proposals)])] if proposals else []
     return "\n\n".join(filter(None, blocks))
 

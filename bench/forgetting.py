@@ -117,7 +117,7 @@ async def run(folder: Path, gigabytes: float) -> None:
 
     async with Database(path) as store:
         cleaner = ConversationCleaner(folder, FilesOnlyProvider(folder / "skills"), folders, forget_checkpoint)
-        jobs = ForgetJobs((store,), current, cleaner, lambda _run, _by: None, lambda _command: False)
+        jobs = ForgetJobs(store, current, cleaner, lambda _run, _by: None, lambda _command: False)
         given = b'{"channel":"telegram","person":"%s","chats":[],"tell":"","by":""}' % PERSON.encode()
         left = "SELECT count(*) AS n FROM inbox WHERE author=:author"
         who = {"author": f"telegram:{PERSON}"}

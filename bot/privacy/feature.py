@@ -15,11 +15,11 @@ from catalogue import N_
 
 
 def _start(service: Service) -> Parts:
-    store, current, databases = service.store, service.current, (service.store,)
+    store, current = service.store, service.current
     folders, forget = service.folders, service.forget_checkpoint
     cleaner = ConversationCleaner(current.config.data_dir, service.provider, folders, forget)
-    upkeep = OverwriteJobs(databases)
-    jobs = ForgetJobs(databases, current, cleaner, service.stop_run, service.begins_work)
+    upkeep = OverwriteJobs(store)
+    jobs = ForgetJobs(store, current, cleaner, service.stop_run, service.begins_work)
     return Parts(
         {
             RETENTION_JOB: JobKind(Retention(store, current, folders, forget).run_job, ROUND_SECONDS),

@@ -2,7 +2,7 @@
 
 The job begins anew after a crash: each conversation is cleaned under a claim, its checkpoint and files first, then its
 rows in small transactions, so that nobody waits. The last one takes it off the list of what is left. At last the
-databases overwrite what is left of deleted rows (`bot/privacy/overwriting.py`).
+database overwrites what is left of deleted rows (`bot/privacy/overwriting.py`).
 """
 
 from __future__ import annotations
@@ -98,17 +98,13 @@ def _remove_logs(folder: Path, tasks: set[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ForgetJobs:
-    """Handles the jobs that forget people. The first of `databases` is the store."""
+    """Handles the jobs that forget people."""
 
-    databases: tuple[Database, ...]
+    store: Database
     current: Current
     cleaner: ConversationCleaner
     stop_run: Callable[[int, str], None]
     begins_work: Callable[[Message], bool]
-
-    @property
-    def store(self) -> Database:
-        return self.databases[0]
 
     @property
     def counted(self) -> StillCounted:
@@ -184,7 +180,7 @@ class ForgetJobs:
         await self.store.run(accounts.begin_merge)
         await self.store.run_steps(accounts.merge_index)
         await run_file_work(remove_upgrade_backups, data_dir, time.time())
-        is_whole = await overwrite_now(self.databases)
+        is_whole = await overwrite_now(self.store)
         if given["tell"]:
             await self.store.run(partial(_say_done, thread=Thread.parse(given["tell"]), person=person, whole=is_whole))
         log.info("forget.done")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
@@ -41,9 +41,6 @@ from catalogue import configure_language
 from channels import console
 from channels.base import Channel
 from channels.console.view import Look
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 

@@ -37,13 +37,19 @@ def cancel_task(
         runs.request_stop(execute, row.run, person)
         return partial(stop_run, row.run, person)
     if row.message is not None:  # its run has not begun
-        inbox.set_state(execute, row.message, InboxState.WITHDRAWN)
-        conversations.refresh_pending(execute, row.conversation)
-        tasks.cancel_unbegun(execute, row.id, now)
+        _cancel_unbegun(execute, row, now)
         return lambda: None
     if not tasks.end_task(execute, row.id, TaskState.CANCELLED, now):
         return None
     return lambda: None  # who runs the command reads that it has ended
+
+
+def _cancel_unbegun(execute: Execute, row: TaskRow, now: float) -> None:
+    """Cancel a task whose run has not begun, with the message that the run would answer."""
+    if row.message is not None:
+        inbox.set_state(execute, row.message, InboxState.WITHDRAWN)
+        conversations.refresh_pending(execute, row.conversation)
+    tasks.cancel_unbegun(execute, row.id, now)
 
 
 def end_follow_ups(execute: Execute, thread: Thread, person: str, now: float, *, everybody: bool) -> list[TaskRow]:
@@ -54,10 +60,7 @@ def end_follow_ups(execute: Execute, thread: Thread, person: str, now: float, *,
         if row.kind == TaskKind.COMMAND:
             tasks.set_follow_up(execute, row.id, "")
         elif row.run is None:
-            if row.message is not None:
-                inbox.set_state(execute, row.message, InboxState.WITHDRAWN)
-                conversations.refresh_pending(execute, row.conversation)
-            tasks.cancel_unbegun(execute, row.id, now)
+            _cancel_unbegun(execute, row, now)
     return [row for row in rows if row.kind == TaskKind.COMMAND]
 
 

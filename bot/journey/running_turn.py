@@ -121,7 +121,6 @@ class Account:
         self.notes.clear()
         self.judged.clear()
         met = make_row(self.payer.conversation, self.exposure) if self.exposure.unsaved else None
-
         state = self.state.take() if self.state else None
 
         def both(execute: Execute) -> T:

@@ -10,13 +10,12 @@ from agent.blocks import HINT_MARK, Approve, Ask, Block, Failed, Final, Notice, 
 from agent.messages import Thread
 from channels.base import Channel, Reply, SentMessages
 
+MAX_HELD_CHARS = 200  # of a hint that is not complete: no command is longer
+
 
 def open_reply(channel: Channel, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
     """Return the channel's reply behind a `SpelledReply`. The bot opens every reply here."""
     return SpelledReply(channel.reply(thread, posts, to=to, asker=asker), partial(channel.spell_command, thread))
-
-
-MAX_HELD_CHARS = 200  # of a hint that is not complete: no command is longer
 
 
 class SpelledReply:

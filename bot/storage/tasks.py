@@ -29,8 +29,7 @@ class TaskRow:
 
     Its number in `shown` is the state as people see it, and `until` its end, both also for a task with a `run`.
     `message` is the row of the inbox that the run answers, `begun_in` the run that started it, and `tool` the tool that
-    started a command. Times are in unix
-    time.
+    started a command. Times are in unix time.
     """
 
     id: int

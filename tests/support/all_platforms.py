@@ -71,8 +71,8 @@ class AllPlatforms(Service):
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, folder: Path, **settings: Any) -> AsyncIterator[AllPlatforms]:
-        """Start the platforms, the model and the service; kill it at the end."""
+    async def open(cls, folder: Path, only: str = "", /, **settings: Any) -> AsyncIterator[AllPlatforms]:
+        """Start the platforms, the model and the service, with one channel if `only` names it; kill it at the end."""
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
             model = await enter(FakeModel())
@@ -116,6 +116,7 @@ class AllPlatforms(Service):
                 "feishu": FeishuRig(tenant, feishu.FeishuSettings(app_id="unused", app_secret=unused)),
                 "dingtalk": DingTalkRig(office, dingtalk.DingTalkSettings("unused", unused)),
             }
+            sections = {name: section for name, section in sections.items() if only in ("", name)}
             service = cls(folder, model, rigs, sections, settings)
             await service.start()
             try:

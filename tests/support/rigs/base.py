@@ -106,6 +106,7 @@ class Rig(Protocol):
 
     name: str
     can: frozenset[str]
+    other: str
     box: Box
 
     @property
@@ -132,8 +133,8 @@ class Rig(Protocol):
         """A person writes (in a topic: with a mention of the bot, unless stated otherwise); returns the received
         message."""
 
-    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
-        """A person writes; does not wait until the message is received."""
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False, by: str = "") -> None:
+        """A person writes; does not wait until the message is received. `by` is `other`, in a topic only, or Jane."""
 
     def redeliver(self) -> None:
         """The platform delivers the last event again."""
@@ -186,7 +187,7 @@ class Rig(Protocol):
     def folded(self, topic: int = 0) -> list[str]:
         """The lines of the ended turn's summary and steps, as a person reads them who unfolds them."""
 
-    def press(self, label: str, topic: int = 0) -> None:
+    def press(self, label: str, topic: int = 0, *, by: str = "") -> None:
         """A person clicks a button of the last message that has it."""
 
     def felt(self) -> bool:

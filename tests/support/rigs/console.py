@@ -21,6 +21,7 @@ class ConsoleRig(FakeRig):
     """`tests.support.rigs.base.Rig` of the console."""
 
     name = "console"
+    other = ""
     can = frozenset(["uploads", "live"])
 
     def __init__(self, settings: console.ConsoleSettings, place: console.ConsolePlace) -> None:
@@ -64,7 +65,7 @@ class ConsoleRig(FakeRig):
 
     # ------------------------------------------------------------ people
 
-    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False, by: str = "") -> None:
         os.write(self._keys, f"{text}\n".encode())
 
     def thread(self, topic: int = 0) -> Thread:

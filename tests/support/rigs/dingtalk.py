@@ -11,7 +11,7 @@ from typing import Any, Self
 from agent.messages import Thread
 from agent.setting import Secret
 from channels import dingtalk
-from tests.fakes.dingtalk import CLIENT, JANE, SECRET, TEMPLATE, FakeDingTalk, Pushed, group
+from tests.fakes.dingtalk import CLIENT, JANE, KIM, SECRET, TEMPLATE, FakeDingTalk, Pushed, group
 from tests.support.rigs.base import ABILITIES, Call
 from tests.support.rigs.platform import FakeRig, FakeWire
 
@@ -41,6 +41,7 @@ class DingTalkRig(FakeRig):
     """`tests.support.rigs.base.Rig` of DingTalk with a card template."""
 
     name = "dingtalk"
+    other = KIM
     template = TEMPLATE
     # Robots cannot read a history, and get neither edits, deletions nor reactions. In groups, they get only messages
     # that mention them. There are no native commands. A rate limit names no time. Files have no idempotency key, and go
@@ -80,8 +81,8 @@ class DingTalkRig(FakeRig):
         self.server.places[group(topic)] = topic
         return group(topic)
 
-    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
-        self.server.send(text, chat=self.chat(topic) if topic else "", mention=mention)
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False, by: str = "") -> None:
+        self.server.send(text, chat=self.chat(topic) if topic else "", mention=mention, sender=by or JANE)
 
     def redeliver(self) -> None:
         self.server.redeliver()
@@ -92,8 +93,8 @@ class DingTalkRig(FakeRig):
     def buttons(self, topic: int = 0) -> list[str]:
         return [button["text"] for button in self.server.buttons(self._last(topic))]
 
-    def press(self, label: str, topic: int = 0) -> None:
-        self._click = self.server.press(label, self.chat(topic))
+    def press(self, label: str, topic: int = 0, *, by: str = "") -> None:
+        self._click = self.server.press(label, self.chat(topic), by or JANE)
 
     def felt(self) -> bool:
         return self._click is None or bool(self._click.answers)

@@ -57,6 +57,7 @@ class DiscordRig(FakeRig):
     """One server, one channel, Jane."""
 
     name = "discord"
+    other = "1077"
     can = frozenset(ABILITIES) - {"kept", "title_events"}  # the history counts; events of names name no person
 
     def __init__(self, server: FakeDiscord, settings: DiscordSettings) -> None:
@@ -95,9 +96,9 @@ class DiscordRig(FakeRig):
             self.server.thread(CHANNEL, f"topic {topic}", JANE, opening["id"])
         return self.topics[topic]
 
-    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False, by: str = "") -> None:
         room = self.room(topic)
-        self._last = room, self.server.say(text, room, mention=mention and bool(topic))["id"]
+        self._last = room, self.server.say(text, room, user=by or JANE, mention=mention and bool(topic))["id"]
 
     def redeliver(self) -> None:
         self.server.redeliver()
@@ -157,8 +158,8 @@ class DiscordRig(FakeRig):
             part for line in small[1:] for part in line.split(" · ")
         ]
 
-    def press(self, label: str, topic: int = 0) -> None:
-        self._token = self.server.press(label, self.room(topic))
+    def press(self, label: str, topic: int = 0, *, by: str = "") -> None:
+        self._token = self.server.press(label, self.room(topic), by or JANE)
 
     def felt(self) -> bool:
         return bool(self.server.interactions[self._token]["answers"])

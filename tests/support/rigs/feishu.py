@@ -11,7 +11,7 @@ from typing import Any, Self
 from agent.messages import Thread
 from agent.setting import Secret
 from channels import feishu
-from tests.fakes.feishu import APP, DIRECT, GROUP, SECRET, FakeFeishu, Said
+from tests.fakes.feishu import APP, DIRECT, GROUP, JANE, SECRET, FakeFeishu, Said
 from tests.support.rigs.base import ABILITIES, Call
 from tests.support.rigs.platform import FakeRig, FakeWire
 
@@ -40,6 +40,7 @@ class FeishuRig(FakeRig):
     """`tests.support.rigs.base.Rig` of Feishu."""
 
     name = "feishu"
+    other = "ou_eve"
     # The platform keeps events for hours only, so the history counts. Each file is a message, without a caption. Edits
     # are not sent as events: the text is read when the answer begins. The menu is configured by hand. Threads have no
     # titles.
@@ -85,9 +86,10 @@ class FeishuRig(FakeRig):
             self.server.places[said.id] = topic
         return self._roots.get(topic, "")
 
-    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False, by: str = "") -> None:
         if topic:
-            self.server.send(text, chat=GROUP, mention=mention, parent=self.root(topic), silent=self._away)
+            place = {"chat": GROUP, "parent": self.root(topic), "sender": by or JANE}
+            self.server.send(text, mention=mention, silent=self._away, **place)
         else:
             self._said = self.server.send(text, silent=self._away).id
 
@@ -131,9 +133,9 @@ class FeishuRig(FakeRig):
     def folded(self, topic: int = 0) -> list[str]:
         return self.server.folded(*self._place(topic))
 
-    def press(self, label: str, topic: int = 0) -> None:
+    def press(self, label: str, topic: int = 0, *, by: str = "") -> None:
         chat, root = self._place(topic)
-        self._event = self.server.press(label, chat=chat, root=root)
+        self._event = self.server.press(label, chat=chat, root=root, person=by or JANE)
 
     def felt(self) -> bool:
         return not self._event or self.server.acknowledged(self._event)

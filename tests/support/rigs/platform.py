@@ -103,7 +103,7 @@ class FakeRig:
 
     # ------------------------------------------------------------ people
 
-    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False, by: str = "") -> None:
         raise NotImplementedError
 
     def redeliver(self) -> None:
@@ -157,7 +157,7 @@ class FakeRig:
     def folded(self, topic: int = 0) -> list[str]:
         raise NotImplementedError
 
-    def press(self, label: str, topic: int = 0) -> None:
+    def press(self, label: str, topic: int = 0, *, by: str = "") -> None:
         raise NotImplementedError
 
     def felt(self) -> bool:

@@ -63,6 +63,7 @@ class SlackRig(FakeRig):
     """`tests.support.rigs.base.Rig` of Slack."""
 
     name = "slack"
+    other = "U2"
     # Events are not kept, so the history counts. The manifest has one command; the others are its arguments.
     can = frozenset(ABILITIES) - {"documents", "kept", "menu"}
 
@@ -99,9 +100,10 @@ class SlackRig(FakeRig):
             self.roots[topic] = self.server.send(f"about {topic}", user="U2", silent=True)
         return self.roots[topic] if topic else ""
 
-    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False, by: str = "") -> None:
         if topic:
-            self.server.send(f"<@{BOT}> {escaped(text)}" if mention else escaped(text), thread=self.root(topic))
+            words = f"<@{BOT}> {escaped(text)}" if mention else escaped(text)
+            self.server.send(words, user=by or JANE, thread=self.root(topic))
         else:
             self._said = self.server.send(escaped(text), DIRECT)
 
@@ -165,10 +167,10 @@ class SlackRig(FakeRig):
             found += [line for line in one.text.split("\n") if line[:1] in "❌⏹" and line]
         return found
 
-    def press(self, label: str, topic: int = 0) -> None:
+    def press(self, label: str, topic: int = 0, *, by: str = "") -> None:
         shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
         ts = next(one.ts for one in reversed(shown) if label in [known for known, *_ in one.buttons])
-        self._pressed = self.server.click(label, ts, OPS if topic else DIRECT)
+        self._pressed = self.server.click(label, ts, OPS if topic else DIRECT, by or JANE)
 
     def felt(self) -> bool:
         return not self._pressed or self.server.acked(self._pressed)

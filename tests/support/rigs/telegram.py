@@ -49,6 +49,7 @@ class TelegramRig(FakeRig):
     """`tests.support.rigs.base.Rig` of Telegram."""
 
     name = "telegram"
+    other = "77"
     # Bots get no deletions and cannot read the history; updates are kept for them, and posts have no idempotency key.
     can = frozenset(ABILITIES).difference(
         (
@@ -94,9 +95,9 @@ class TelegramRig(FakeRig):
             return FORUM
         return self.server.chat(JANE).id
 
-    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False, by: str = "") -> None:
         message = self.server.send(
-            f"@fawn_bot {text}" if topic and mention else text, chat=self.chat(topic), topic=topic
+            f"@fawn_bot {text}" if topic and mention else text, chat=self.chat(topic), topic=topic, user=int(by or 0)
         )
         if not topic:
             self._said = message["message_id"]
@@ -152,10 +153,10 @@ class TelegramRig(FakeRig):
                     found += units[begin:end].decode("utf-16-le").split("\n")
         return found
 
-    def press(self, label: str, topic: int = 0) -> None:
+    def press(self, label: str, topic: int = 0, *, by: str = "") -> None:
         messages = reversed(self.server.visible(self.chat(topic), topic))
         data, shown = next((data, one.id) for one in messages for known, data in one.buttons if known == label)
-        self._query = self.server.click(data, shown, chat=self.chat(topic))
+        self._query = self.server.click(data, shown, chat=self.chat(topic), user=int(by or 0))
 
     def felt(self) -> bool:
         return not self._query or self._query in self.server.answers

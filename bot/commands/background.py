@@ -8,6 +8,7 @@ from functools import partial
 from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.commands.call import CommandCall
+from bot.journey import questions
 from bot.rights import deeds
 from bot.service.plain_text import plain_line
 from bot.storage import audit, conversations, inbox, runs, tasks
@@ -33,6 +34,11 @@ def cancel_task(
         return None
     what: dict[str, int | str] = {"id": row.id, "kind": row.kind}
     audit.record(execute, AuditEvent(AuditKind.TASK_CHANGED, row.place, person, what=what, result="cancelled"))
+    if row.is_waiting:  # an answer that no turn has taken yet has no effect, either
+        inbox.withdraw_conversation(execute, row.conversation)
+        questions.close_open_questions(execute, row.conversation, now)
+        conversations.refresh_pending(execute, row.conversation)
+        return lambda: None
     if row.run is not None:
         runs.request_stop(execute, row.run, person)
         return partial(stop_run, row.run, person)
@@ -52,34 +58,34 @@ def _cancel_unbegun(execute: Execute, row: TaskRow, now: float) -> None:
     tasks.cancel_unbegun(execute, row.id, now)
 
 
-def end_follow_ups(execute: Execute, thread: Thread, person: str, now: float, *, everybody: bool) -> list[TaskRow]:
-    """Let nothing follow from the tasks of a person in a thread, or of `everybody`, and let what has not begun never
-    begin. Return the commands among them, which go on."""
-    rows = stoppable_tasks(execute, thread, person, everybody=everybody)
-    for row in rows:
-        if row.kind == TaskKind.COMMAND:
-            tasks.set_follow_up(execute, row.id, "")
-        elif row.run is None:
-            _cancel_unbegun(execute, row, now)
-    return [row for row in rows if row.kind == TaskKind.COMMAND]
-
-
 def stoppable_tasks(execute: Execute, thread: Thread, person: str, *, everybody: bool) -> list[TaskRow]:
     """Return the open tasks in a thread that a person may stop: their own, or those of `everybody`."""
     return [row for row in tasks.open_of_thread(execute, thread) if everybody or row.person == person]
 
 
 def end_background(call: CommandCall, *, everybody: bool) -> str:
-    """Let nothing follow from the background tasks here, end their commands, and name these; "" for none.
+    """End the background tasks here, and let nothing follow from them; name those that no reply of their own ends, ""
+    for none.
 
-    A button stops one reply: the commands go on.
+    A button stops one reply: commands, and what waits for an answer, go on.
     """
-    person = call.message.author.id
-    rows = end_follow_ups(call.execute, call.thread, person, call.now, everybody=everybody)
-    if not call.message.target:
-        ends = [cancel_task(call.execute, row, person, call.now, call.service.stop_run) for row in rows]
-        call.after.extend(filter(None, ends))
-        return _("These commands in the background have ended: {tasks}.", tasks=_name_tasks(rows)) if rows else ""
+    rows = stoppable_tasks(call.execute, call.thread, call.message.author.id, everybody=everybody)
+    for row in rows:
+        tasks.set_follow_up(call.execute, row.id, "")
+    if call.message.target:
+        return _end_beside_reply(call, rows)
+    ended = [row for row in rows if row.run is None or row.is_waiting]
+    for row in ended:
+        if stop := cancel_task(call.execute, row, call.message.author.id, call.now, call.service.stop_run):
+            call.after.append(stop)
+    return _("This in the background has ended: {tasks}.", tasks=_name_tasks(ended)) if ended else ""
+
+
+def _end_beside_reply(call: CommandCall, rows: Sequence[TaskRow]) -> str:
+    """Let what has not begun never begin; name the commands, which go on."""
+    for row in rows:
+        if row.kind != TaskKind.COMMAND and row.run is None:
+            _cancel_unbegun(call.execute, row, call.now)
     sentences = [
         _(
             "Background task {number} goes on, and nothing follows it. `{command}` ends it.",
@@ -87,19 +93,27 @@ def end_background(call: CommandCall, *, everybody: bool) -> str:
             command=command_hint(f"task {row.id} cancel"),
         )
         for row in rows
+        if row.kind == TaskKind.COMMAND
     ]
     return join_sentences(*sentences)
 
 
 def describe_background(call: CommandCall) -> str:
-    """Name the commands in the background that this person may stop here; "" for none."""
+    """Name what goes on in the background that this person may stop here, and say how much others have; "" for none."""
     everybody, person = call.may(deeds.ACT_FOR_OTHERS), call.message.author.id
-    found = stoppable_tasks(call.execute, call.thread, person, everybody=everybody)
-    rows = [row for row in found if row.kind == TaskKind.COMMAND]
+    rows = stoppable_tasks(call.execute, call.thread, person, everybody=everybody)
     hint = command_hint("stop")
-    return (
-        _("In the background: {tasks}. `{command}` ends this.", tasks=_name_tasks(rows), command=hint) if rows else ""
-    )
+    own = _("In the background: {tasks}. `{command}` ends this.", tasks=_name_tasks(rows), command=hint) if rows else ""
+    return join_sentences(own, describe_others(call))
+
+
+def describe_others(call: CommandCall) -> str:
+    """Say how many tasks here are not this person's to stop; "" for none."""
+    everybody, person = call.may(deeds.ACT_FOR_OTHERS), call.message.author.id
+    found = tasks.open_of_thread(call.execute, call.thread)
+    others = sum(not everybody and row.person != person for row in found)
+    sentence = ngettext("{n} task of others is at work here.", "{n} tasks of others are at work here.", others)
+    return sentence if others else ""
 
 
 def _name_tasks(rows: Sequence[TaskRow]) -> str:

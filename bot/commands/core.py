@@ -12,7 +12,7 @@ from functools import partial
 from agent.blocks import command_hint
 from agent.messages import Kind
 from bot.commands.agents import run_agents_command
-from bot.commands.background import describe_background, end_background, withdraw_follow_ups
+from bot.commands.background import describe_background, describe_others, end_background, withdraw_follow_ups
 from bot.commands.call import Command, CommandCall
 from bot.commands.help import describe_commands
 from bot.commands.language import CHOICES, change_language
@@ -82,7 +82,8 @@ def _stop_command(call: CommandCall) -> str:
             return join_sentences(_("Stopped."), going_on)
         if not call.message.addressed:
             return ""
-        return join_sentences(_("Nothing is running here."), _threads_here(call))
+        others = describe_others(call)
+        return join_sentences(others or _("Nothing is running here."), _threads_here(call))
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine and going_on:
         return join_sentences(_("Stopped."), going_on)

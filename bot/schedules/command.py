@@ -210,6 +210,7 @@ def _move_here(call: CommandCall, row: ScheduleRow) -> str:
 
 def _delete(call: CommandCall, row: ScheduleRow) -> str:
     withdraw_fire(call.execute, row)
+    questions.close_open_questions(call.execute, row.conversation, call.now)
     schedules.delete_schedule(call.execute, row.id)
     return _("Schedule {number} is deleted.", number=row.id)
 

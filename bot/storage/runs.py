@@ -11,6 +11,17 @@ from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, RunState
 
+_NEXT_FIRE = (
+    "(SELECT y.id FROM runs y WHERE y.conversation=i.conversation AND y.id>i.run AND EXISTS"
+    " (SELECT 1 FROM inbox j WHERE j.run=y.id AND j.key LIKE 'sched:%') ORDER BY y.id LIMIT 1)"
+)
+LATEST_RUN = (
+    "(SELECT max(x.id) FROM runs x WHERE x.conversation=i.conversation AND x.id>=i.run"
+    f" AND (x.id<{_NEXT_FIRE} OR {_NEXT_FIRE} IS NULL))"
+)
+"""The latest run of the work that the message `i` began: each answer to a question makes another run. All fires of a
+schedule share a conversation, and the next one ends the work of this one."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunRow:

@@ -10,6 +10,7 @@ from agent.messages import Author, Requester, Thread
 from agent.schedules import Timing
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
+from bot.storage.runs import LATEST_RUN
 from bot.storage.states import FireResult, ScheduleState
 
 MAX_LISTED = 50
@@ -86,7 +87,7 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True)
 class FireRow:
-    """A fire: when it was `due` and when it was done, with the run of its message and that run's state."""
+    """A fire: when it was `due` and when it was done, with the latest run of its work and that run's state."""
 
     due: float
     at: float
@@ -261,7 +262,7 @@ def set_fire_result(execute: Execute, number: int, due: float, result: FireResul
 def list_fires(execute: Execute, number: int, limit: int) -> list[FireRow]:
     """Return the latest fires of a schedule, newest first."""
     sql = (
-        "SELECT f.due, f.at, f.result, i.run, r.state FROM schedule_fires f LEFT JOIN inbox i ON i.id=f.message"
-        " LEFT JOIN runs r ON r.id=i.run WHERE f.schedule=:id ORDER BY f.due DESC LIMIT :limit"
+        "SELECT f.due, f.at, f.result, r.id AS run, r.state FROM schedule_fires f LEFT JOIN inbox i ON i.id=f.message"
+        f" LEFT JOIN runs r ON r.id={LATEST_RUN} WHERE f.schedule=:id ORDER BY f.due DESC LIMIT :limit"
     )
     return read_rows(execute, FireRow, sql, id=number, limit=limit)

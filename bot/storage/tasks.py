@@ -9,26 +9,29 @@ from typing import Any
 from agent.messages import Author, Requester, Thread
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
+from bot.storage.runs import LATEST_RUN
 from bot.storage.states import OPEN_RUN, OPEN_TASK, InboxState, RunState, TaskKind, TaskState
 
 MAX_LISTED = 20
 
-# The state of a task with a run is that of the run; before the run begins, its message waits.
+# The state of a task with runs is that of the latest one; before the first begins, its message waits.
+_JOINS = f"tasks t LEFT JOIN inbox i ON i.id=t.message LEFT JOIN runs r ON r.id={LATEST_RUN}"
 _ROWS = (
-    f"SELECT t.*, i.run AS run, CASE t.state WHEN '{TaskState.RUN}' THEN coalesce(r.state, '{RunState.QUEUED}')"
-    " ELSE t.state END AS shown, coalesce(t.ended, r.finished) AS until"
-    " FROM tasks t LEFT JOIN inbox i ON i.id=t.message LEFT JOIN runs r ON r.id=i.run"
+    f"SELECT t.*, r.id AS run, CASE t.state WHEN '{TaskState.RUN}' THEN coalesce(r.state, CASE i.state"
+    f" WHEN {InboxState.WITHDRAWN} THEN '{TaskState.CANCELLED}' ELSE '{RunState.QUEUED}' END)"
+    f" ELSE t.state END AS shown, coalesce(t.ended, r.finished) AS until FROM {_JOINS}"
 )
 _WITHDRAWN = f"state='{TaskState.RUN}' AND message IN (SELECT id FROM inbox WHERE state={InboxState.WITHDRAWN})"
-_OPEN = f"(t.{OPEN_TASK} OR t.state='{TaskState.RUN}' AND (r.id IS NULL OR r.{OPEN_RUN}))"
+_UNENDED = f"(r.{OPEN_RUN} OR r.state='{RunState.WAITING}' OR r.id IS NULL AND i.state<>{InboxState.WITHDRAWN})"
+_OPEN = f"(t.{OPEN_TASK} OR t.state='{TaskState.RUN}' AND {_UNENDED})"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
     """A background task. `what` is its command or request, and `follow_up` the request to the agent for its end.
 
-    Its number in `shown` is the state as people see it, and `until` its end, both also for a task with a `run`.
-    `message` is the row of the inbox that the run answers, `begun_in` the run that started it, and `tool` the tool that
+    `shown` is the state as people see it, and `until` its end, both also for a task with a `run`, its latest one.
+    `message` is the row of the inbox that its first run answers, `begun_in` the run that started it, and `tool` the tool that
     started a command. Times are in unix time.
     """
 
@@ -71,14 +74,14 @@ class TaskRow:
         return Requester(author, self.place, bool(self.private))
 
     @property
-    def is_at_work(self) -> bool:
-        """Whether it has not ended, its run included, which may wait for an answer."""
-        return self.is_open or self.shown == RunState.WAITING
+    def is_waiting(self) -> bool:
+        """Whether it waits for an answer."""
+        return self.shown == RunState.WAITING
 
     @property
     def is_open(self) -> bool:
         """Whether it has not ended."""
-        return self.shown in (TaskState.QUEUED, TaskState.RUNNING)
+        return self.is_waiting or self.shown in (TaskState.QUEUED, TaskState.RUNNING)
 
 
 def add_task(execute: Execute, values: Mapping[str, Any]) -> int:
@@ -121,8 +124,7 @@ def count_open(execute: Execute, thread: Thread, person: str) -> tuple[int, int]
     """Return how many tasks that were not scheduled have not ended: in a thread, and of a person on its channel."""
     sql = (
         "SELECT coalesce(sum(t.thread=:thread), 0) AS here, coalesce(sum(t.person=:person), 0) AS own"
-        " FROM tasks t LEFT JOIN inbox i ON i.id=t.message LEFT JOIN runs r ON r.id=i.run"
-        f" WHERE t.channel=:channel AND (t.thread=:thread OR t.person=:person) AND t.kind<>'{TaskKind.SCHEDULE}'"
+        f" FROM {_JOINS} WHERE t.channel=:channel AND (t.thread=:thread OR t.person=:person) AND t.kind<>'{TaskKind.SCHEDULE}'"
         f" AND {_OPEN}"
     )
     [row] = execute(sql, {"thread": str(thread), "person": person, "channel": thread.channel})

@@ -97,7 +97,7 @@ def _count_others(call: CommandCall) -> int:
     if call.message.private:
         return 0
     here = tasks.list_of_chat(call.execute, call.thread)
-    return sum(row.is_at_work and not _may_see(call, row) for row in here)
+    return sum(row.is_open and not _may_see(call, row) for row in here)
 
 
 def _may_see(call: CommandCall, row: TaskRow) -> bool:

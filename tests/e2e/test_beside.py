@@ -1,0 +1,135 @@
+"""Work beside the thread: what waits is seen, counted, cancelled and answered like all other work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_permissions import press, toast, written
+from tests.e2e.test_schedules import propose
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.fakes.telegram_world import Shown
+from tests.support.service_process import Service, ask, said
+
+ASK: Mapping[str, Any] = {"ask": ["write_file"]}
+GROUP, EVE = -1001, 77
+APPROVAL = "May I run write_file?"
+
+pytestmark = pytest.mark.usefixtures("bubblewrap")
+
+
+def write(name: str) -> dict[str, Any]:
+    return {"name": "write_file", "args": {"path": f"/mnt/user-data/workspace/{name}", "content": "x"}}
+
+
+def delegated(prompt: str, title: str = "Look around") -> str:
+    """Return a request whose agent hands work to one in the background."""
+    args = {"description": title, "prompt": prompt, "kind": "general-purpose", "background": True}
+    return ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="delegated")
+
+
+async def waiting_task(telegram: FakeTelegram, service: Service, chat: int = JANE, title: str = "Look around") -> Shown:
+    """Have an agent in the background ask for an approval; return the message with the buttons."""
+    mention = "@fawn_bot " if chat < 0 else ""
+    telegram.send(f"{mention}{delegated(ask(steps=[{'calls': [write('a')]}], text='wrote it'), title)}", chat=chat)
+    shown = await telegram.wait(chat, APPROVAL, seconds=30)
+    await service.quiet()
+    return [each for each in telegram.visible(chat) if each.buttons and APPROVAL in each.text][-1] or shown
+
+
+async def test_a_waiting_task_is_cancelled_and_its_button_does_nothing(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(permissions=ASK)
+    shown = await waiting_task(telegram, service)
+    telegram.send("/task 1")
+    await telegram.wait(JANE, "1. ❓ Look around: it waits for an answer")
+    telegram.send("/task 1 cancel")
+    await telegram.wait(JANE, "Task 1 is cancelled.")
+    assert "answered or closed" in await toast(telegram, press(telegram, shown, "Approve"))
+    telegram.send("/task 1")
+    await telegram.wait(JANE, "1. ⏹ Look around: cancelled at")
+    await service.restart()
+    await service.quiet()
+    assert written(service) == []
+    telegram.send("/task 1 retry")
+    await telegram.wait(JANE, "Trying again as task 2.")
+
+
+async def test_the_state_of_a_task_is_that_of_its_latest_run(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Another run takes the answer."""
+    service = await start(permissions=ASK)
+    shown = await waiting_task(telegram, service)
+    press(telegram, shown, "Approve")
+    await telegram.wait(JANE, "wrote it", seconds=20)
+    await service.quiet()
+    telegram.send("/tasks")
+    assert "1. ✅ Look around: done at" in (await telegram.wait(JANE, "Background tasks")).text
+    telegram.send("/task 1 cancel")
+    await telegram.wait(JANE, "Task 1 has ended already.")
+
+
+async def test_waiting_tasks_count_are_shown_and_end_with_a_stop(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(permissions=ASK, tasks={"per_thread": 1})
+    shown = await waiting_task(telegram, service, GROUP)
+    telegram.send(f"@fawn_bot {delegated('x', 'Another one')}", chat=GROUP)
+    await until(lambda: "At most 1 background tasks" in str(model.requests()[-1].messages), 20, "the refusal")
+    await service.quiet()
+    telegram.send("/status@fawn_bot", chat=GROUP)
+    await telegram.wait(GROUP, "In the background: 1 (“Look around”)")
+    telegram.send("/status@fawn_bot", chat=GROUP, user=EVE)
+    await telegram.wait(GROUP, "1 task of others is at work here.")
+    telegram.send("/stop@fawn_bot", chat=GROUP, user=EVE)
+    await service.quiet()
+    assert service.rows("SELECT state FROM questions") == [("open",)], "it is Jane's"
+    telegram.send("/stop@fawn_bot", chat=GROUP)
+    await telegram.wait(GROUP, "Stopped. This in the background has ended: 1 (“Look around”).")
+    assert "answered or closed" in await toast(telegram, press(telegram, shown, "Approve", chat=GROUP))
+    await service.quiet()
+    assert written(service) == []
+
+
+async def test_a_scheduled_run_that_waits_is_in_the_history_and_ends_with_its_schedule(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(permissions=ASK, schedules={"least_minutes": 0})
+    what = ask(steps=[{"calls": [write("a")]}], text="wrote it")
+    press(telegram, await propose(telegram, cron="0 0 1 1 *", time_zone="UTC", what=what), "Yes")
+    await telegram.wait(JANE, "Schedule 1 is active.")
+    shown: list[Shown] = []
+    for number, label in ((1, "Approve"), (2, "Deny")):
+        telegram.send("/schedule run 1")
+        waiting = (
+            f"SELECT 1 FROM tasks t JOIN questions q ON q.conversation=t.conversation AND q.state='open'"
+            f" WHERE t.id={number}"
+        )
+        await until(lambda query=waiting: bool(service.rows(query)), 30, "the approval")
+        await service.quiet()
+        shown = [each for each in telegram.visible(JANE) if each.buttons and APPROVAL in each.text]
+        telegram.send("/schedule history 1")
+        await until(lambda: "it waits for an answer" in said(telegram, JANE)[-1], 20, "the history")
+        press(telegram, shown[-1], label)
+        await until(lambda number=number: said(telegram, JANE).count("wrote it") == number, 30, "its end")
+        await service.quiet()
+    telegram.send("/schedule history 1")
+    await until(lambda: said(telegram, JANE)[-1].count(": done (run") == 2, 20, "the history")
+    telegram.send("/tasks")
+    await until(lambda: said(telegram, JANE)[-1].count("✅") == 2, 20, "the list")
+    telegram.send("/schedule run 1")
+    await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), 30, "the approval")
+    await service.quiet()
+    telegram.send("/schedule delete 1")
+    await telegram.wait(JANE, "Schedule 1 is deleted.")
+    last = [each for each in telegram.visible(JANE) if each.buttons and APPROVAL in each.text][-1]
+    assert "answered or closed" in await toast(telegram, press(telegram, last, "Approve"))
+    telegram.send("/task 3")
+    await telegram.wait(JANE, "3. ⏹ ")

@@ -31,8 +31,8 @@ class TaskRow:
     """A background task. `what` is its command or request, and `follow_up` the request to the agent for its end.
 
     `shown` is the state as people see it, and `until` its end, both also for a task with a `run`, its latest one.
-    `message` is the row of the inbox that its first run answers, `begun_in` the run that started it, and `tool` the tool that
-    started a command. Times are in unix time.
+    `message` is the row of the inbox that its first run answers, `begun_in` the run that started it, and `tool` the
+    tool that started a command. Times are in unix time.
     """
 
     id: int
@@ -124,8 +124,8 @@ def count_open(execute: Execute, thread: Thread, person: str) -> tuple[int, int]
     """Return how many tasks that were not scheduled have not ended: in a thread, and of a person on its channel."""
     sql = (
         "SELECT coalesce(sum(t.thread=:thread), 0) AS here, coalesce(sum(t.person=:person), 0) AS own"
-        f" FROM {_JOINS} WHERE t.channel=:channel AND (t.thread=:thread OR t.person=:person) AND t.kind<>'{TaskKind.SCHEDULE}'"
-        f" AND {_OPEN}"
+        f" FROM {_JOINS} WHERE t.channel=:channel AND (t.thread=:thread OR t.person=:person)"
+        f" AND t.kind<>'{TaskKind.SCHEDULE}' AND {_OPEN}"
     )
     [row] = execute(sql, {"thread": str(thread), "person": person, "channel": thread.channel})
     return int(row["here"]), int(row["own"])

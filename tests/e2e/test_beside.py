@@ -33,6 +33,12 @@ def delegated(prompt: str, title: str = "Look around") -> str:
     return ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="delegated")
 
 
+def waiting(service: Service) -> list[int]:
+    """Return the tasks that have an open question."""
+    sql = "SELECT t.id FROM tasks t JOIN questions q ON q.conversation=t.conversation AND q.state='open' ORDER BY t.id"
+    return [int(row[0]) for row in service.rows(sql)]
+
+
 async def waiting_task(telegram: FakeTelegram, service: Service, chat: int = JANE, title: str = "Look around") -> Shown:
     """Have an agent in the background ask for an approval; return the message with the buttons."""
     mention = "@fawn_bot " if chat < 0 else ""
@@ -105,21 +111,8 @@ async def test_a_scheduled_run_that_waits_is_in_the_history_and_ends_with_its_sc
     what = ask(steps=[{"calls": [write("a")]}], text="wrote it")
     press(telegram, await propose(telegram, cron="0 0 1 1 *", time_zone="UTC", what=what), "Yes")
     await telegram.wait(JANE, "Schedule 1 is active.")
-    shown: list[Shown] = []
-    for number, label in ((1, "Approve"), (2, "Deny")):
-        telegram.send("/schedule run 1")
-        waiting = (
-            f"SELECT 1 FROM tasks t JOIN questions q ON q.conversation=t.conversation AND q.state='open'"
-            f" WHERE t.id={number}"
-        )
-        await until(lambda query=waiting: bool(service.rows(query)), 30, "the approval")
-        await service.quiet()
-        shown = [each for each in telegram.visible(JANE) if each.buttons and APPROVAL in each.text]
-        telegram.send("/schedule history 1")
-        await until(lambda: "it waits for an answer" in said(telegram, JANE)[-1], 20, "the history")
-        press(telegram, shown[-1], label)
-        await until(lambda number=number: said(telegram, JANE).count("wrote it") == number, 30, "its end")
-        await service.quiet()
+    await fire_and_answer(telegram, service, 1, "Approve")
+    await fire_and_answer(telegram, service, 2, "Deny")
     telegram.send("/schedule history 1")
     await until(lambda: said(telegram, JANE)[-1].count(": done (run") == 2, 20, "the history")
     telegram.send("/tasks")
@@ -133,3 +126,16 @@ async def test_a_scheduled_run_that_waits_is_in_the_history_and_ends_with_its_sc
     assert "answered or closed" in await toast(telegram, press(telegram, last, "Approve"))
     telegram.send("/task 3")
     await telegram.wait(JANE, "3. ⏹ ")
+
+
+async def fire_and_answer(telegram: FakeTelegram, service: Service, number: int, label: str) -> None:
+    """Run the schedule, look at its history while the run asks, and press a button."""
+    telegram.send("/schedule run 1")
+    await until(lambda: number in waiting(service), 30, "the approval")
+    await service.quiet()
+    shown = [each for each in telegram.visible(JANE) if each.buttons and APPROVAL in each.text]
+    telegram.send("/schedule history 1")
+    await until(lambda: "it waits for an answer" in said(telegram, JANE)[-1], 20, "the history")
+    press(telegram, shown[-1], label)
+    await until(lambda: said(telegram, JANE).count("wrote it") == number, 30, "its end")
+    await service.quiet()

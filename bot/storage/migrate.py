@@ -158,7 +158,14 @@ def _revisions(versions: Path) -> set[str]:
 
 
 def _check_revision(current: str, versions: Path) -> None:
-    if current and current not in _revisions(versions):
+    known = _revisions(versions)
+    if current and current < min(known):
+        text = N_(
+            "The database in data_dir is from an early version, which this Fawn can no longer upgrade ({version}, the"
+            " earliest it knows is {known}). Nothing was changed: point data_dir at an empty folder"
+        )
+        raise DatabaseFault(text, version=current, known=min(known))
+    if current and current not in known:
         raise NewerSchema("fawn.db", current, head_revision(versions))
 
 

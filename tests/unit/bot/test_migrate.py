@@ -74,25 +74,30 @@ def test_an_older_database_is_backed_up_and_migrated(tmp_path: Path) -> None:
     assert migrate.schema_revision(path) == "9999"
 
 
-def test_open_questions_become_rows(tmp_path: Path) -> None:
+def test_the_schema_of_an_early_version_is_upgraded(tmp_path: Path) -> None:
+    old, new = tmp_path / "old" / "fawn.db", tmp_path / "new.db"
+    old.parent.mkdir()
+    with closing(sqlite3.connect(old)) as connection, connection:
+        connection.executescript(Path(__file__).with_name("schema-0025.sql").read_text())
+        connection.execute("INSERT INTO addresses VALUES ('telegram//7/', 'telegram//7/#2', 2)")
+        connection.execute("INSERT INTO memory_index VALUES ('likes tea', '', '', 'p')")
+    migrate.migrate_database(old)
+    migrate.migrate_database(new)
+    assert schema(old) == schema(new)
+    with closing(sqlite3.connect(old)) as connection:
+        assert connection.execute("SELECT * FROM addresses").fetchall() == [("telegram//7/", "telegram//7/#2", 2)]
+        assert connection.execute("SELECT text FROM memory_index WHERE memory_index MATCH 'tea'").fetchall()
+
+
+def test_a_database_before_the_first_migration_is_refused_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "fawn.db"
-    migrate.upgrade_schema(path, revision="0005")
-    connection = sqlite3.connect(path)
-    asks = '[{"id":"a","question":"Which?","options":["x"],"free_text":false},{"id":"b","question":"Why?"}]'
-    rows = [("c1", "waiting", asks), ("c2", "waiting", "no JSON"), ("c3", "idle", asks)]
-    connection.executemany(
-        "INSERT INTO conversations(key, thread, state, asks, created, used) VALUES (?, 't', ?, ?, 1, 2)", rows
-    )
-    connection.commit()
-    connection.close()
     migrate.migrate_database(path)
-    connection = sqlite3.connect(path)
-    found = connection.execute("SELECT conversation, id, number, text, options, free_text, state FROM questions")
-    assert found.fetchall() == [
-        ("c1", "a", 1, "Which?", '["x"]', 0, "open"),
-        ("c1", "b", 2, "Why?", "[]", 1, "open"),
-    ]
-    connection.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num='0012'")
+    before = path.read_bytes()
+    with pytest.raises(migrate.DatabaseFault, match="no longer upgrade"):
+        migrate.migrate_database(path)
+    assert path.read_bytes() == before
 
 
 # Case 89 of docs/cases.md

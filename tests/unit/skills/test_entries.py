@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,13 +16,13 @@ from tests.unit.skills.conftest import ROOT, SkillRunner
 pytestmark = pytest.mark.slow
 
 PUBLIC = ROOT / "skills/public"
-ENTRIES = sorted(path.parent.name for path in PUBLIC.glob("*/run.py"))
+ENTRIES = sorted(path.parents[1].name for path in PUBLIC.glob("*/scripts/skill_program.py"))
 
 
 async def run_entry(runner: SkillRunner, name: str, given: dict[str, Any]) -> Any:
     """Run a skill's program as the tool does. Without the packages that tests have: the sandbox has the system's."""
     skill = read_skill(PUBLIC / name)
-    assert skill.entry == "run.py"
+    assert (PUBLIC / name / skill.entry).is_file()
     assert skill.warnings == ()
     output = await _run_program(runner.sandbox, skill, await _prepare(runner.sandbox, skill, given, ""), 60)
     return json.JSONDecoder().raw_decode(output)[0]
@@ -36,12 +34,10 @@ def test_at_least_four_skills_have_a_program_for_the_tool() -> None:
         assert "`run_skill`" in (PUBLIC / name / "SKILL.md").read_text("utf-8"), name
 
 
-def test_the_programs_differ_only_in_what_they_run() -> None:
-    def common(path: Path) -> str:
-        lines = path.read_text("utf-8").splitlines()[1:]
-        return "\n".join(line for line in lines if not re.match(r"import \w+ as program|POSITIONAL = ", line))
-
-    assert len({common(PUBLIC / name / "run.py") for name in ENTRIES}) == 1
+def test_each_program_is_named_by_its_skill_and_reads_its_input_by_one_file() -> None:
+    assert not [*PUBLIC.glob("*/run.py")]
+    assert len({path.read_bytes() for path in PUBLIC.glob("*/scripts/skill_program.py")}) == 1
+    assert [path.name for path in sorted(PUBLIC.iterdir()) if read_skill(path).entry] == ENTRIES
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -18,6 +18,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from skill_program import run_main
+
 # Okabe and Ito's colors, which people with color blindness can tell apart.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#666666", "#F0E442"]
 CJK_FONTS = [
@@ -320,4 +322,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main, ("data", "out"))

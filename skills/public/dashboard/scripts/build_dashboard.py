@@ -28,6 +28,7 @@ from page_data import (
     plain,
     read_table,
 )
+from skill_program import run_main
 from svg_charts import Chart, Series, draw, full_number, short_number, ticks
 
 STYLE, SCRIPT = (Path(__file__).with_name(name).read_text("utf-8") for name in ("page.css", "page.js"))
@@ -338,4 +339,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main, ("description", "out", "data"))

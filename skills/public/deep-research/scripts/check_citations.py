@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from skill_program import run_main
+
 CITATION = re.compile(r"\[(\d+(?:\s*[,–-]\s*\d+)*)\](?!\()")
 ENTRY = re.compile(r"(?:[-*]\s*)?\[(\d+)\]\s+(.*\S)|(\d+)\.\s+(.*\S)")
 QUOTE = re.compile(r"[\"“「]([^\"”」]{15,})[\"”」]")
@@ -125,4 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main, ("report",))

@@ -6,16 +6,19 @@ Several shipped skills have this file, each its own copy; a test keeps the copie
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 EXIT_PROBLEM, EXIT_USAGE, EXIT_MISSING_PACKAGE = 1, 2, 3
 MAX_INPUT_BYTES = 4 << 20  # of the JSON on stdin, and of a JSON file that an option names
+FILES = ("file", "files")
 
 
 class Problem(Exception):
@@ -61,25 +64,26 @@ def option_texts(value: Any) -> list[str]:
     return [json.dumps(value, ensure_ascii=False)] if isinstance(value, (dict, list)) else [str(value)]
 
 
-def command_line(given: Any) -> list[str]:
-    """Translate {"command": "merge", "files": ["a", "b"], "out": "c"} into merge --out=c -- a b. Raises Problem."""
+def command_line(given: Any, places: Sequence[str] = FILES) -> list[str]:
+    """Translate {"command": "merge", "files": ["a", "b"], "out": "c"} into merge --out=c -- a b. Raises Problem.
+
+    `places` are the names of arguments without an option, in their order.
+    """
     if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
         raise Problem('The input is one JSON object, such as {"command": "info", "file": "…"}; see SKILL.md.')
     words: list[str] = []
-    files: list[str] = []
     for key, value in given.items():
         if key == "command":
             words.insert(0, str(value))
-        elif key in ("file", "files"):
-            files += option_texts(value)
-        elif value is True:
+        elif value is True and key not in places:
             words.append(f"--{key.replace('_', '-')}")
-        elif value is not None and value is not False:
+        elif key not in places and value is not None and value is not False:
             words += [f"--{key.replace('_', '-')}={text}" for text in option_texts(value)]
+    files = [text for name in places if given.get(name) is not None for text in option_texts(given[name])]
     return [*words, "--", *files] if files else words
 
 
-def given_words() -> list[str]:
+def given_words(places: Sequence[str] = FILES) -> list[str]:
     """Return the arguments: of the command line, or from stdin for `run_skill`, whose files are in the workspace."""
     if len(sys.argv) > 1 or sys.stdin.isatty():
         return sys.argv[1:] or ["--help"]
@@ -90,7 +94,7 @@ def given_words() -> list[str]:
         raise Problem(f"The input is larger than {MAX_INPUT_BYTES >> 20} MB.")
     if state := os.environ.get("SKILL_STATE"):
         os.chdir(Path(state).parents[1])
-    return command_line(read_json(text.decode("utf-8", "replace")))
+    return command_line(read_json(text.decode("utf-8", "replace")), places)
 
 
 def fail(error: str, code: int, **more: Any) -> NoReturn:
@@ -118,3 +122,22 @@ def run_program(
     except (Problem, OSError, UnicodeError) as error:
         fail(str(error), EXIT_PROBLEM)
     print(json.dumps(result, ensure_ascii=False))
+
+
+def run_main(main: Callable[[], None], places: Sequence[str]) -> None:
+    """Run a program that reads `sys.argv` and prints JSON; for `run_skill`, what it prints if it fails is on stderr."""
+    if "SKILL_STATE" not in os.environ:
+        main()
+        return
+    try:
+        sys.argv = ["run_skill", *given_words(places)]
+    except (Problem, OSError) as error:
+        fail(str(error), EXIT_PROBLEM)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            main()
+    except SystemExit as end:
+        print(said.getvalue(), file=sys.stderr if end.code else sys.stdout)
+        raise
+    print(said.getvalue())

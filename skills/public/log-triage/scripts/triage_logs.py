@@ -31,6 +31,7 @@ from incident_analysis import (
 from log_entries import UTC, Clock, Entry, parse_entries
 from log_files import LogReader, Problem, RawLine
 from log_templates import Grouping, Template
+from skill_program import run_main
 
 MAX_ENTRIES = 5_000_000
 MAX_FOUND = 100
@@ -327,4 +328,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main, ("files",))

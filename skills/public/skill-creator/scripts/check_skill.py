@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from skill_program import run_main
 from skill_rules import MissingPackage, check_skill
 
 EXIT_MISSING_PACKAGE = 3
@@ -32,4 +33,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main, ("folder",))

@@ -22,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, Union
 
+from skill_program import run_main
 from sql_engines import Answer, DuckEngine, Interrupted, LiteEngine, quoted
 from table_sources import MissingPackage, Problem, Source, find_sources
 
@@ -223,4 +224,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main, ("files",))

@@ -26,6 +26,9 @@ from sandbox.inside.document_bounds import PASSWORD, DocumentUnreadable, open_ar
 GONE = frozenset(("del", "moveFrom", "delText", "instrText", "pPr", "rPr", "sectPr", "tblPr", "trPr", "tcPr", "rt"))
 NOTES = ("header", "footer", "footnotes", "endnotes", "comments")
 WORD, DECK = "word/document.xml", "ppt/presentation.xml"
+PAGE_END = "\f"  # where the program that saved a Word document last ended a page
+
+Piece = tuple[str, str]  # what it belongs to, such as "slide 3 notes" or "page 2", and its text
 
 
 def shown(node: Element) -> Iterator[Element]:
@@ -63,7 +66,8 @@ class WordText:
             if name == "p":
                 yield from self.paragraph(child, level)
             elif name == "tbl":
-                yield "".join(list_table(list(self.rows(child, level))))
+                text = "".join(list_table(list(self.rows(child, level))))
+                yield text.replace(PAGE_END, "") + PAGE_END * text.count(PAGE_END)
             else:
                 yield from self.blocks(child, level + 1)
 
@@ -73,9 +77,11 @@ class WordText:
             yield ["".join(self.blocks(cell, level + 1)) for cell in own(row, "tc")]
 
     def paragraph(self, node: Element, level: int) -> Iterator[str]:
-        """Yield a paragraph, then the text boxes in it."""
+        """Yield a paragraph, then the text boxes in it. PAGE_END stands where a page ends."""
         boxes: list[Element] = []
-        text = "".join(self.pieces(node, boxes, level)).strip(" \n")
+        whole = "".join(self.pieces(node, boxes, level)).strip(" \n")
+        text = whole.lstrip(f" \n{PAGE_END}")
+        yield PAGE_END * whole[: len(whole) - len(text)].count(PAGE_END)
         marks = [each for part in node if local(part) == "pPr" for each in part]
         style = next((value_of(each, "val") for each in marks if local(each) == "pStyle"), "")
         if text and style in self.headings:
@@ -94,6 +100,8 @@ class WordText:
                 yield child.text or ""
             elif name == "tab":
                 yield "\t"
+            elif name == "lastRenderedPageBreak" or (name == "br" and value_of(child, "type") == "page"):
+                yield PAGE_END
             elif name in ("br", "cr"):
                 yield "\n"
             elif name == "noBreakHyphen":
@@ -136,20 +144,30 @@ def describe_docx(path: str) -> str:
 
 
 def convert_docx(path: str) -> Iterator[str]:
+    """Yield the text without pages: where they end differs by program, fonts and paper."""
+    for _mark, text in docx_pieces(path):
+        yield text
+
+
+def docx_pieces(path: str) -> Iterator[Piece]:
+    """Yield header, body by the pages of the program that saved it last, and notes."""
     with open_archive(path) as archive:
         name = main_part(archive, WORD)
         reader = WordText(heading_styles(archive, name.rpartition("/")[0]))
         parts = related(archive, name).values()
         heads = {kind: [part for each, part in parts if each == kind] for kind in NOTES}
-        yield from note_lines(archive, reader, heads, "header")
-        words = 0
+        yield from (("header", line) for line in note_lines(archive, reader, heads, "header"))
+        words, page = 0, 1
         for block in reader.blocks(parse_xml(read_member(archive, name))):
             words += bool(re.search(r"\w", re.sub(r"\[picture[^\[\]]*\]", "", block)))
-            yield block
+            for number, text in enumerate(block.split(PAGE_END)):
+                page += number > 0
+                if text:
+                    yield f"page {page}", text
         for kind in NOTES[1:]:
-            yield from note_lines(archive, reader, heads, kind)
+            yield from ((kind, line) for line in note_lines(archive, reader, heads, kind))
         if not words:
-            yield "[no text: the document has only pictures, charts or empty pages]\n"
+            yield "page 1", "[no text: the document has only pictures, charts or empty pages]\n"
 
 
 def note_lines(archive: zipfile.ZipFile, reader: WordText, parts: dict[str, list[str]], kind: str) -> Iterator[str]:
@@ -161,7 +179,7 @@ def note_lines(archive: zipfile.ZipFile, reader: WordText, parts: dict[str, list
             if kind not in ("header", "footer")
             else [parse_xml(read_member(archive, part))]
         ):
-            text = " ".join("".join(reader.blocks(note)).split())
+            text = " ".join("".join(reader.blocks(note)).split())  # a page end is a blank, too
             if text and text not in seen:
                 seen.add(text)
                 number = value_of(note, "id")
@@ -190,24 +208,32 @@ def describe_pptx(path: str) -> str:
 
 
 def convert_pptx(path: str) -> Iterator[str]:
+    for _mark, text in pptx_pieces(path):
+        yield text
+
+
+def pptx_pieces(path: str) -> Iterator[Piece]:
+    """Yield slides in their order, each with its title first, and its notes last."""
     with open_archive(path) as archive:
         for number, name in enumerate(slide_parts(archive), 1):
+            mark = f"slide {number}"
             parts = related(archive, name)
             shapes = sorted(flatten(parse_xml(read_member(archive, name))), key=position)
             titles = [shape for shape in shapes if "itle" in placeholder(shape)]
-            yield f"## Slide {number}: {' '.join(plain(titles[0]).split()) if titles else ''}\n\n"
+            yield mark, f"## Slide {number}: {' '.join(plain(titles[0]).split()) if titles else ''}\n\n"
             for shape in shapes:
                 if shape not in titles[:1]:
-                    yield from shape_lines(archive, shape, parts)
+                    yield from ((mark, text) for text in shape_lines(archive, shape, parts))
             for kind, part in parts.values():
                 if kind == "notesSlide":
                     notes = parse_xml(read_member(archive, part))
                     bodies = [each for each in flatten(notes) if placeholder(each) == "body"]
                     text = " ".join(line.strip("- ") for shape in bodies for line in lines_of(shape)).strip()
-                    yield f"> Notes: {text}\n\n" if text else ""
+                    yield f"{mark} notes", f"> Notes: {text}\n\n" if text else ""
                 elif kind == "comments":
                     root = parse_xml(read_member(archive, part))
-                    yield from (f"> Comment: {each.text}\n\n" for each in root.iter() if local(each) == "text")
+                    texts = (each.text for each in root.iter() if local(each) == "text")
+                    yield from ((mark, f"> Comment: {text}\n\n") for text in texts)
 
 
 def flatten(node: Element, level: int = 0) -> Iterator[Element]:

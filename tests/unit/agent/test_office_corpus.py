@@ -174,6 +174,14 @@ def test_all_words_of_an_office_file_are_read(tmp_path: Path, seed: int) -> None
     assert "gone" not in text
 
 
+def test_the_skill_for_documents_has_the_modules_that_read_uploads() -> None:
+    copies = sorted((SKILL.parent / "sandbox/inside").glob("*.py"))
+    assert [copy.name for copy in copies] == ["archives.py", "document_bounds.py", "office.py"]
+    for copy in copies:
+        ours = SKILL.parents[4] / "sandbox/inside" / copy.name
+        assert copy.read_bytes() == ours.read_bytes(), f"cp {ours} {copy}"
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_the_skill_for_documents_reads_the_same_words(tmp_path: Path, seed: int) -> None:
     kind = ("docx", "docx", "pptx", "xlsx")[seed]

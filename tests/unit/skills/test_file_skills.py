@@ -55,9 +55,9 @@ async def test_slides_from_markdown_have_titles_text_and_tables(runner: SkillRun
     await runner.json("documents", "create_document.py talk.md talk.pptx")
     first, second = await runner.without_packages("documents", "extract_document.py talk.pptx --json", exit_code=0)
     assert first["mark"] == "slide 1"
-    assert first["text"].startswith("# Quarter 季度\n\nSales grew by 12 % to 4,200 units.\nTea\ngreen\nfirst")
+    assert first["text"].startswith("## Slide 1: Quarter 季度\n\n- Sales grew by 12 % to 4,200 units.\n- Tea\n")
     assert "| 咖啡 | 4 |" in first["text"]
-    assert second == {"mark": "slide 2", "text": "# Outlook\n\nNo change."}
+    assert second == {"mark": "slide 2", "text": "## Slide 2: Outlook\n\n- No change."}
 
 
 async def test_a_pdf_from_markdown_has_its_text_on_the_right_page_also_in_chinese(runner: SkillRunner) -> None:
@@ -109,7 +109,7 @@ async def test_documents_name_what_is_missing_and_what_cannot_be_read(runner: Sk
     answer = await runner.without_packages("documents", "extract_document.py scan.pdf", exit_code=3)
     assert answer["missing"] == ["pypdfium2"]
     answer = await runner.without_packages("documents", "extract_document.py broken.docx", exit_code=1)
-    assert answer["error"].startswith("broken.docx: broken.docx is not an Office file")
+    assert answer["error"].startswith("broken.docx is not an Office file")
 
 
 async def test_a_profile_has_the_numbers_and_what_is_wrong_with_them(runner: SkillRunner) -> None:

@@ -1,6 +1,8 @@
-"""Extract the text of a docx, pptx, xlsx or pdf file, with marks for pages, slides and cells.
+"""Extract the text of a docx, pptx, odt, odp, xlsx or pdf file, with marks for pages, slides and cells.
 
-Office files need only the standard library. A pdf needs pypdfium2, pypdf or the program pdftotext.
+Office files need only the standard library; Word, PowerPoint and OpenDocument files are read by the modules in
+`sandbox/inside`, which are those that Fawn itself reads uploads with (a test compares them). A pdf needs pypdfium2,
+pypdf or the program pdftotext.
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from xml.etree import ElementTree
 
-MAX_PART_BYTES = 100 << 20  # of one XML part, unpacked
+from sandbox.inside.archives import local, main_part, parse_xml, related
+from sandbox.inside.document_bounds import DocumentUnreadable, check_cells, open_archive, read_member
+from sandbox.inside.office import Piece, convert_odf, docx_pieces, pptx_pieces, value_of_id
+
 EXIT_MISSING_PACKAGE = 3
+SHARED = ("sharedStrings", "styles")  # parts that all sheets refer to
 DATE_FORMATS = {14, 15, 16, 17, 18, 19, 20, 21, 22, 45, 46, 47}  # built-in number formats of a spreadsheet
-RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 
 
 class Part(NamedTuple):
@@ -42,177 +48,35 @@ class Unreadable(Exception):
     """The file cannot be read. The text says why and what to do."""
 
 
-def local_name(node: ElementTree.Element) -> str:
-    return node.tag.rpartition("}")[2]
-
-
-def attribute(node: ElementTree.Element, name: str) -> str:
-    """Return an attribute, whatever its namespace."""
-    return next((value for key, value in node.items() if key.rpartition("}")[2] == name), "")
-
-
-class OfficeFile:
-    """The XML parts of a docx, pptx or xlsx file."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._zip = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as error:
-            raise Unreadable(
-                f"{path.name} is not an Office file: {error}. It may be encrypted or an old format."
-            ) from error
-        self.names = self._zip.namelist()
-
-    def part(self, name: str) -> ElementTree.Element:
-        if self._zip.getinfo(name).file_size > MAX_PART_BYTES:
-            raise Unreadable(f"{name} is larger than {MAX_PART_BYTES >> 20} MB.")
-        data = self._zip.read(name)
-        if b"<!DOCTYPE" in data[:4096]:
-            raise Unreadable(f"{name} declares a document type, which Office files never do.")
-        return ElementTree.fromstring(data)
-
-    def targets(self, name: str) -> dict[str, str]:
-        """Return the parts that a part refers to, by relation id."""
-        folder, _, base = name.rpartition("/")
-        relations = f"{folder}/_rels/{base}.rels"
-        if relations not in self.names:
-            return {}
-        found = {}
-        for node in self.part(relations):
-            steps: list[str] = []
-            target = node.get("Target", "")
-            for step in (target if target.startswith("/") else f"{folder}/{target}").split("/"):
-                if step == ".." and steps:
-                    steps.pop()
-                elif step not in ("", "."):
-                    steps.append(step)
-            found[node.get("Id", "")] = "/".join(steps)
-        return found
-
-
-def markdown_table(rows: list[list[str]]) -> str:
-    if not rows:
-        return ""
-    width = max(map(len, rows))
-    lines = [
-        "| "
-        + " | ".join([cell.replace("|", "\\|").replace("\n", " ") for cell in row] + [""] * (width - len(row)))
-        + " |"
-        for row in rows
-    ]
-    return "\n".join([lines[0], "|" + " --- |" * width, *lines[1:]])
-
-
-def word_text(node: ElementTree.Element) -> str:
-    """Return the text of a paragraph; a page break becomes a form feed. Deleted text is left out."""
-    pieces = []
-    for item in node.iter():
-        name = local_name(item)
-        if name == "t":
-            pieces.append(item.text or "")
-        elif name == "tab":
-            pieces.append("\t")
-        elif name == "lastRenderedPageBreak" or (name == "br" and attribute(item, "type") == "page"):
-            pieces.append("\f")
-        elif name in ("br", "cr"):
-            pieces.append("\n")
-    return "".join(pieces)
-
-
-def word_paragraph(node: ElementTree.Element) -> str:
-    style, numbered = "", False
-    for item in node.iter():
-        if local_name(item) == "pStyle":
-            style = attribute(item, "val")
-        numbered = numbered or local_name(item) == "numPr"
-    text = word_text(node)
-    heading = re.match(r"Heading ?([1-6])$|(Title)$", style)
-    if heading and text.strip():
-        return f"{'#' * int(heading[1] or 1)} {text}"
-    return f"- {text}" if numbered or style.startswith("List") else text
+def join_pieces(pieces: Iterator[Piece]) -> Iterator[Part]:
+    """Yield a part for the pieces of each page, slide or kind of notes."""
+    for mark, same in groupby(pieces, lambda piece: piece[0]):
+        text = "".join(text for _mark, text in same).strip()
+        if text or (mark.startswith("slide") and not mark.endswith("notes")):
+            yield Part(mark, text)
 
 
 def extract_docx(path: Path) -> Iterator[Part]:
-    office = OfficeFile(path)
-    body = next(node for node in office.part("word/document.xml") if local_name(node) == "body")
-    blocks = []
-    for node in body:
-        if local_name(node) == "p":
-            blocks.append(word_paragraph(node))
-        elif local_name(node) == "tbl":
-            rows = [row for row in node if local_name(row) == "tr"]
-            blocks.append(
-                markdown_table([[word_text(cell).strip() for cell in row if local_name(cell) == "tc"] for row in rows])
-            )
-        elif local_name(node) == "sdt":
-            blocks += [word_paragraph(item) for item in node.iter() if local_name(item) == "p"]
-    pages = "\n\n".join(block for block in blocks if block.strip(" \n")).split("\f")
-    pages = [page for page in pages if page.strip()] or [""]
-    yield from (Part(f"page {number}", page.strip()) for number, page in enumerate(pages, 1))
-    for name in sorted(office.names):
-        kind = re.fullmatch(r"word/((?:header|footer|footnotes|endnotes|comments)\d*)\.xml", name)
-        texts = [word_text(node).strip() for node in office.part(name)] if kind else []
-        if kind and any(texts):
-            yield Part(kind[1], "\n".join(text for text in texts if text))
-
-
-def slide_text(root: ElementTree.Element) -> str:
-    blocks = []
-    for shape in root.iter():
-        if local_name(shape) == "sp":
-            lines = [
-                "".join(item.text or "" for item in line.iter() if local_name(item) == "t")
-                for line in shape.iter()
-                if local_name(line) == "p"
-            ]
-            title = any(local_name(item) == "ph" and "itle" in attribute(item, "type") for item in shape.iter())
-            text = "\n".join(line for line in lines if line.strip())
-            blocks.append(f"# {text}" if title and text else text)
-        elif local_name(shape) == "tbl":
-            rows = [row for row in shape if local_name(row) == "tr"]
-            blocks.append(
-                markdown_table(
-                    [
-                        [
-                            "".join(item.text or "" for item in cell.iter() if local_name(item) == "t")
-                            for cell in row
-                            if local_name(cell) == "tc"
-                        ]
-                        for row in rows
-                    ]
-                )
-            )
-    return "\n\n".join(block for block in blocks if block)
+    yield from join_pieces(docx_pieces(str(path)))
 
 
 def extract_pptx(path: Path) -> Iterator[Part]:
-    office = OfficeFile(path)
-    main = "ppt/presentation.xml"
-    targets = office.targets(main)
-    order = [
-        targets[attribute_id]
-        for node in office.part(main).iter()
-        if local_name(node) == "sldId" and (attribute_id := node.get(f"{RELATION}id", ""))
-    ]
-    for number, name in enumerate(order, 1):
-        yield Part(f"slide {number}", slide_text(office.part(name)))
-        for target in office.targets(name).values():
-            if "notesSlide" in target and (notes := slide_text(office.part(target))):
-                yield Part(f"slide {number} notes", notes)
+    yield from join_pieces(pptx_pieces(str(path)))
 
 
-def date_styles(office: OfficeFile) -> set[int]:
+def extract_odf(path: Path) -> Iterator[Part]:
+    yield Part("whole document", "".join(convert_odf(str(path))).strip())
+
+
+def date_styles(root: ElementTree.Element) -> set[int]:
     """Return the indexes of the cell styles that show a date or time."""
-    if "xl/styles.xml" not in office.names:
-        return set()
-    root = office.part("xl/styles.xml")
     custom = {
         int(node.get("numFmtId", "0"))
         for node in root.iter()
-        if local_name(node) == "numFmt"
+        if local(node) == "numFmt"
         and re.search(r"[ymdhs]", re.sub(r'"[^"]*"|\[[^\]]*\]|\\.', "", node.get("formatCode", "").lower()))
     }
-    styles = next((node for node in root if local_name(node) == "cellXfs"), None)
+    styles = next((node for node in root if local(node) == "cellXfs"), None)
     return {
         index
         for index, node in enumerate(styles if styles is not None else [])
@@ -222,7 +86,7 @@ def date_styles(office: OfficeFile) -> set[int]:
 
 def cell_value(cell: ElementTree.Element, shared: list[str], dates: set[int], epoch: datetime.datetime) -> Any:
     kind = cell.get("t", "n")
-    text = "".join(node.text or "" for node in cell.iter() if local_name(node) == ("t" if kind == "inlineStr" else "v"))
+    text = "".join(node.text or "" for node in cell.iter() if local(node) == ("t" if kind == "inlineStr" else "v"))
     if kind == "s" and text:
         return shared[int(text)]
     if kind == "b":
@@ -257,7 +121,7 @@ def sheet_part(
 ) -> Part:
     rows: list[list[Any]] = []
     lines, width = [], 0
-    for row in (node for node in root.iter() if local_name(node) == "row"):
+    for row in (node for node in root.iter() if local(node) == "row"):
         number = int(row.get("r", len(rows) + 1))
         values: list[Any] = []
         formulas = []
@@ -265,7 +129,7 @@ def sheet_part(
             column = column_number(cell.get("r", "")) or len(values) + 1
             values += [""] * (column - 1 - len(values))
             values.append(cell_value(cell, shared, dates, epoch))
-            if formula := next((node.text for node in cell if local_name(node) == "f" and node.text), None):
+            if formula := next((node.text for node in cell if local(node) == "f" and node.text), None):
                 formulas.append(f"{column_letters(column)}{number}={formula}")
         if formulas or any(value != "" for value in values):
             rows += [[] for _ in range(min(number - 1 - len(rows), 1000))]
@@ -280,20 +144,23 @@ def sheet_part(
 
 
 def extract_xlsx(path: Path) -> Iterator[Part]:
-    office = OfficeFile(path)
-    book = office.part("xl/workbook.xml")
-    shared = []
-    if "xl/sharedStrings.xml" in office.names:
-        for node in office.part("xl/sharedStrings.xml"):
-            runs = [item for item in node if local_name(item) in ("t", "r")]  # not the phonetic hints
-            shared.append("".join(item.text or "" for run in runs for item in run.iter() if local_name(item) == "t"))
-    since_1904 = any(local_name(node) == "workbookPr" and node.get("date1904") in ("1", "true") for node in book)
-    epoch = datetime.datetime(1904, 1, 1) if since_1904 else datetime.datetime(1899, 12, 30)  # noqa: DTZ001  a spreadsheet's dates have no zone
-    dates, targets = date_styles(office), office.targets("xl/workbook.xml")
-    for node in (node for node in book.iter() if local_name(node) == "sheet"):
-        target = targets.get(node.get(f"{RELATION}id", ""), "")
-        if target in office.names and "worksheets" in target:
-            yield sheet_part(node.get("name", ""), office.part(target), shared, dates, epoch)
+    with open_archive(str(path)) as archive:
+        check_cells(archive)
+        main = main_part(archive, "xl/workbook.xml")
+        parts = related(archive, main)
+        book = parse_xml(read_member(archive, main))
+        named = {kind: parse_xml(read_member(archive, name)) for kind, name in parts.values() if kind in SHARED}
+        shared = []
+        for node in named.get("sharedStrings", ()):
+            runs = [item for item in node if local(item) in ("t", "r")]  # not the phonetic hints
+            shared.append("".join(item.text or "" for run in runs for item in run.iter() if local(item) == "t"))
+        since_1904 = any(local(node) == "workbookPr" and node.get("date1904") in ("1", "true") for node in book)
+        epoch = datetime.datetime(1904, 1, 1) if since_1904 else datetime.datetime(1899, 12, 30)  # noqa: DTZ001  a spreadsheet's dates have no zone
+        dates = date_styles(named.get("styles", ElementTree.Element("nothing")))
+        for node in (node for node in book.iter() if local(node) == "sheet"):
+            kind, target = parts.get(value_of_id(node), ("", ""))
+            if kind == "worksheet":
+                yield sheet_part(node.get("name", ""), parse_xml(read_member(archive, target)), shared, dates, epoch)
 
 
 def pdf_texts(path: Path) -> list[str]:
@@ -322,10 +189,10 @@ def extract_pdf(path: Path) -> Iterator[Part]:
 
 
 READERS: dict[str, Callable[[Path], Iterator[Part]]] = {
-    ".docx": extract_docx,
-    ".pptx": extract_pptx,
-    ".xlsx": extract_xlsx,
-    ".xlsm": extract_xlsx,
+    **dict.fromkeys((".docx", ".docm"), extract_docx),
+    **dict.fromkeys((".pptx", ".pptm", ".ppsx"), extract_pptx),
+    **dict.fromkeys((".odt", ".odp"), extract_odf),
+    **dict.fromkeys((".xlsx", ".xlsm"), extract_xlsx),
     ".pdf": extract_pdf,
 }
 
@@ -365,7 +232,9 @@ def main() -> None:
         parts = list(reader(options.file))
     except MissingPackage as missing:
         fail(f"Nothing that reads {options.file.suffix} files is installed.", [str(missing)], EXIT_MISSING_PACKAGE)
-    except (Unreadable, OSError, KeyError, ElementTree.ParseError) as error:
+    except zipfile.BadZipFile:
+        fail(f"{options.file.name} is not an Office file: it is damaged, or an old format with a new name.", [], 1)
+    except (Unreadable, DocumentUnreadable, OSError, KeyError, ValueError) as error:
         fail(f"{options.file.name}: {error}", [], 1)
     if options.csv:
         print(json.dumps({"written": write_sheets(parts, options.csv)}))

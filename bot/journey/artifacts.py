@@ -21,6 +21,7 @@ from sandbox.disk.removal import remove_tree
 from sandbox.inside.search import SkipReason, WalkBounds
 
 MAX_FILES_PER_TURN, MOST_BYTES = 20, 100 << 20  # of one turn; the rest stays in outputs/ and is named
+DEFAULT_UPLOAD_BYTES = 50 << 20  # of one file, while its channel is not connected
 NOTES = 3  # lines about files that cannot be sent
 LATER = "later "  # before the stamp of a file that was named, not sent: it goes out when it is presented
 BOUNDS = WalkBounds(entries=10_000, path_bytes=1_000, seconds=2.0)

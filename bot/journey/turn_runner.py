@@ -19,7 +19,7 @@ from agent.context import TurnContext, UserInput
 from agent.parsing.child import ParserProcess
 from bot.current import Current
 from bot.journey import artifacts, claims, questions
-from bot.journey.artifacts import Artifacts, is_silent
+from bot.journey.artifacts import DEFAULT_UPLOAD_BYTES, Artifacts, is_silent
 from bot.journey.attachments import Attachments
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claims import ClaimLost
@@ -62,7 +62,6 @@ if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a 
 log = logging.getLogger(__name__)
 
 SIGN_ROUNDS = 3  # of the event loop, in which the channel shows that the bot works, before a turn takes its time
-DEFAULT_UPLOAD_BYTES = 50 << 20  # of one file, while its channel is not connected
 
 
 class TurnRunner:

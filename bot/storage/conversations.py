@@ -222,6 +222,11 @@ def claim_at_once(execute: Execute, key: str, owner: str, now: float, latest: fl
     return read_row(execute, ConversationRow, sql, key=key, owner=owner, now=now, latest=latest)
 
 
+def is_claimed(execute: Execute, key: str) -> bool:
+    """Return whether a turn works in the conversation."""
+    return bool(execute("SELECT 1 FROM conversations WHERE key=:key AND owner IS NOT NULL", {"key": key}))
+
+
 def end_claim(execute: Execute, key: str, fence: int, state: ConversationState, *, title: str, now: float) -> bool:
     """Record the end of a turn and release the conversation. False: the claim was lost, and nothing is recorded."""
     return bool(

@@ -13,6 +13,7 @@ from bot.journey.turn_part import TurnPart
 from bot.rights import deeds
 from bot.service.jobs import JobKind
 from bot.tasks.command import TASK_WORDS, asks_retry, task_command, tasks_command
+from bot.tasks.files import FILES_JOB, CommandFiles
 from bot.tasks.reports import report_lost
 from bot.tasks.runner import TAIL_JOB, CommandTasks
 from bot.tasks.turns import TurnTasks
@@ -21,7 +22,8 @@ from catalogue import N_
 
 def _start(service: Service) -> Parts:
     store, current = service.store, service.current
-    runner = CommandTasks(store, current, current.config.data_dir)
+    files = CommandFiles(store, service.channel, current.config.data_dir)
+    runner = CommandTasks(store, current, current.config.data_dir, files)
 
     def open_turn(job: ClaimedRun, _account: Account) -> TurnPart:
         async def prepare(context: TurnContext) -> None:
@@ -30,7 +32,8 @@ def _start(service: Service) -> Parts:
 
         return TurnPart(prepare)
 
-    return Parts({TAIL_JOB: JobKind(runner.answer_tail)}, {"tasks": partial(runner.serve, service.provider)}, open_turn)
+    jobs = {TAIL_JOB: JobKind(runner.answer_tail), FILES_JOB: JobKind(files.send)}
+    return Parts(jobs, {"tasks": partial(runner.serve, service.provider)}, open_turn)
 
 
 FEATURE = Feature(

@@ -14,6 +14,7 @@ from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.states import TaskState
 from bot.storage.tasks import TaskRow
+from bot.tasks.files import LATER, FoundFiles, enqueue_found, take_files
 from bot.tasks.starting import store_follow_up
 from catalogue import N_, LazyText, _, format_duration, localized
 from sandbox.base import WORKSPACE, SandboxFileError
@@ -65,9 +66,12 @@ async def read_tail(folder: Path, number: int) -> str:
     return "\n".join(lines[-MAX_TAIL_LINES:]).strip("\n")
 
 
-def record_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float) -> None:
-    """Record the end of a command and report it, unless its end is recorded. The agent continues if it is to."""
-    is_first, known = _report_end(execute, config, row, end, now), tasks.find_task(execute, row.id)
+def record_end(
+    execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float, found: FoundFiles | None = None
+) -> None:
+    """Record the end of a command and report it with its files, unless its end is recorded. The agent continues if it
+    is to."""
+    is_first, known = _report_end(execute, config, row, end, now, found), tasks.find_task(execute, row.id)
     follow_up = known.follow_up if known and row.follow_up else ""  # a stop takes it back while the command runs
     if not is_first or not follow_up or end.state is TaskState.LOST:
         return
@@ -79,10 +83,12 @@ def record_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now
 def report_lost(execute: Execute, config: Config, now: float) -> None:
     """Report the commands that ran when the last process of the service ended: their sandboxes ended with it."""
     for row in tasks.running_tasks(execute):
-        _report_end(execute, config, row, TaskEnd(TaskState.LOST, reason=RESTARTED), now)
+        _report_end(execute, config, row, TaskEnd(TaskState.LOST, reason=RESTARTED), now, LATER)
 
 
-def _report_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float) -> bool:
+def _report_end(
+    execute: Execute, config: Config, row: TaskRow, end: TaskEnd, now: float, found: FoundFiles | None = None
+) -> bool:
     """Record the end of a task and enqueue its report. Return False if its end is recorded already."""
     if not tasks.end_task(execute, row.id, end.state, now, end.exit_code, str(end.reason)[:MAX_REASON_CHARS]):
         return False
@@ -93,12 +99,16 @@ def _report_end(execute: Execute, config: Config, row: TaskRow, end: TaskEnd, no
     audit.record(execute, replace(event, result=end.state))
     with languages.speak_to(execute, row.place, row.who.person):
         words = _describe_end(row, end, now)
+        files = take_files(execute, row, found, now) if found else None
         head = words.partition("\n")[0]
         without_words = _("Background task {number} has ended.", number=row.id) if row.private else ""
         ping = Ping(row.person, row.place, head, f"task:{row.id}", "task", without_words)
         is_here = route_ping(execute, config, ping, now)
         mention = row.person if is_here else ""
+        words = "\n".join([words, *(files.notes if files else ())])
         outbox.enqueue_notice(execute, row.thread, words, key=f"task:{row.id}", now=now, mention=mention)
+        if files:
+            enqueue_found(execute, row, files, f"task:{row.id}:files", now)
     return True
 
 

@@ -29,6 +29,7 @@ from bot.storage.states import TaskState
 from bot.storage.tasks import TaskRow
 from bot.storage.wake_ups import Written
 from bot.tasks import reports
+from bot.tasks.files import CommandFiles
 from bot.tasks.reports import TaskEnd, log_path
 from bot.tasks.starting import is_forbidden
 from catalogue import N_, LazyText, _
@@ -56,10 +57,12 @@ class CommandTasks:
         store: Database,
         current: Current,
         data_dir: Path,
+        files: CommandFiles,
     ) -> None:
         self._store = store
         self._current = current
         self._data_dir = data_dir
+        self._files = files
         self._wake = store.listen(Written.TASK)
         self._running: dict[int, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
@@ -121,7 +124,10 @@ class CommandTasks:
             log.exception("task.fault id=%d", row.id)
             end = TaskEnd(TaskState.FAILED, reason=FAULT)
         self._running.pop(row.id, None)  # its end is not one to be killed for
-        record = partial(reports.record_end, config=self._current.config, row=row, end=end, now=time.time())
+        found = await self._files.find(row)
+        record = partial(
+            reports.record_end, config=self._current.config, row=row, end=end, now=time.time(), found=found
+        )
         await until_stored("task", lambda: self._store.run(record))
         log.info("task.%s id=%d", end.state, row.id)
 

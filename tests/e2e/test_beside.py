@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Start
+from tests.e2e.test_files import OUT, files
 from tests.e2e.test_permissions import press, toast, written
 from tests.e2e.test_schedules import propose
 from tests.fakes.model import FakeModel
@@ -139,3 +140,56 @@ async def fire_and_answer(telegram: FakeTelegram, service: Service, number: int,
     press(telegram, shown[-1], label)
     await until(lambda: said(telegram, JANE).count("wrote it") == number, 30, "its end")
     await service.quiet()
+
+
+def command(shell: str) -> str:
+    return ask(steps=[{"calls": [{"name": "bash", "args": {"command": shell, "background": True}}]}], text="started")
+
+
+async def test_the_files_of_a_command_come_with_its_report(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(command(f"echo 1 > {OUT}/one.csv; ln -s /etc/passwd {OUT}/link"))
+    report = await telegram.wait(JANE, "Background task 1 is done", seconds=30)
+    await until(lambda: files(telegram) == ["one.csv"], 20, "the file")
+    assert "Not sent: link (is a link" in report.text
+    await service.quiet()
+    telegram.send(ask(steps=[{"calls": [{"name": "bash", "args": {"command": "true"}}]}], text="looked"))
+    await telegram.wait(JANE, "looked")
+    await service.restart()
+    await service.quiet()
+    assert files(telegram) == ["one.csv"]
+
+
+async def test_the_files_of_a_command_that_ends_beside_a_turn_come_after_it(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """What the turn makes may be half done then. The turn itself uses no sandbox."""
+    service = await start()
+    telegram.send(command(f"echo 1 > {OUT}/one.csv; while [ ! -e {OUT}/../uploads/go ]; do sleep 0.1; done"))
+    await telegram.wait(JANE, "started")
+    await service.quiet()
+    telegram.send(ask(text="talked", delay_ms=6000))
+    await until(lambda: bool(service.rows("SELECT 1 FROM runs WHERE state='running'")), 20, "the turn")
+    (service.folder_of() / "uploads").mkdir(exist_ok=True)
+    (service.folder_of() / "uploads" / "go").touch()
+    await telegram.wait(JANE, "Background task 1 is done", seconds=30)
+    assert files(telegram) == []
+    await telegram.wait(JANE, "talked", seconds=30)
+    await until(lambda: files(telegram) == ["one.csv"], 20, "the file")
+    await service.quiet()
+    assert files(telegram) == ["one.csv"]
+
+
+async def test_the_files_of_a_lost_command_are_not_forgotten(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(command(f"echo 1 > {OUT}/one.csv; sleep 600"))
+    await telegram.wait(JANE, "started")
+    await until(lambda: [*service.data.glob("threads/*/outputs/one.csv")], 20, "the file")
+    await service.quiet()
+    await service.restart()
+    await telegram.wait(JANE, "Background task 1 was lost", seconds=30)
+    await until(lambda: files(telegram) == ["one.csv"], 20, "the file")

@@ -25,6 +25,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
+from agent.checkpoint_rows import CheckpointRows, ReadState, Row, read_checkpoint
 from agent.context import Execute, TransactionRunner
 
 CREATE_TABLES_SQL = (
@@ -38,9 +39,6 @@ CREATE_TABLES_SQL = (
         channel TEXT NOT NULL, kind TEXT NOT NULL, value BYTEA NOT NULL,
         PRIMARY KEY (thread, ns, id, task, idx))""",
 )
-SELECT_CHECKPOINT_SQL = "SELECT id, kind, state, meta_kind, meta FROM checkpoints WHERE thread = :thread AND ns = :ns"
-SELECT_WRITES_SQL = """SELECT task, channel, kind, value FROM checkpoint_writes
-    WHERE thread = :thread AND ns = :ns AND id = :id ORDER BY path, task, idx"""
 UPSERT_CHECKPOINT_SQL = """INSERT INTO checkpoints (thread, ns, id, kind, state, meta_kind, meta)
     VALUES (:thread, :ns, :id, :kind, :state, :meta_kind, :meta)
     ON CONFLICT (thread, ns) DO UPDATE SET id = excluded.id, kind = excluded.kind, state = excluded.state,
@@ -66,7 +64,6 @@ DELETE_THREAD_SQL = (
 log = logging.getLogger(__name__)
 
 HOLD_SECONDS = 2.0  # after which the checkpoint of a turn no longer waits for a commit of that turn
-Row = Mapping[str, Any]
 DatabaseWork = Callable[[Execute], None]
 
 
@@ -109,14 +106,16 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         if not key["ns"]:
             await self.flush(key["thread"])
 
-        def work(execute: Execute) -> tuple[Row, Sequence[Row]] | None:
-            rows = execute(SELECT_CHECKPOINT_SQL, key)
-            if not rows or (wanted and rows[0]["id"] != wanted):
-                return None
-            return rows[0], execute(SELECT_WRITES_SQL, {**key, "id": rows[0]["id"]})
+        known = [] if key["ns"] else self._take_known(key["thread"])
+        found = known[0] if known else await self._database.run(lambda each: read_checkpoint(each, key), durable=False)
+        if found is None or (wanted and found.checkpoint["id"] != wanted):
+            return None
+        return self._checkpoint_tuple(key, *found)
 
-        found = await self._database.run(work, durable=False)
-        return found and self._checkpoint_tuple(key, *found)
+    def _take_known(self, thread: str) -> list[CheckpointRows | None]:
+        """Return what the claim of a turn has read, for its first look. Whatever is written makes it outdated."""
+        held = self._held.get(thread)
+        return held.known.take() if held and held.known else []
 
     def _checkpoint_tuple(self, key: Mapping[str, str], row: Row, writes: Sequence[Row]) -> CheckpointTuple:
         load = self.serde.loads_typed
@@ -145,6 +144,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
             for statement in (DELETE_WRITES_SQL,) if key["ns"] else DELETE_NESTED_SQL:
                 execute(statement, {**key, "id": checkpoint["id"]})
 
+        self._take_known(key["thread"])
         if key["ns"]:
             await self._save_root(key["thread"])
         if key["ns"] or not self._defer(key["thread"], checkpoint["id"], work, str(metadata.get("source"))):
@@ -189,6 +189,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
                 execute(statement, {**key, **row, "kind": kind, "value": data})
 
         special = any(channel in WRITES_IDX_MAP for channel, _ in writes)
+        self._take_known(key["thread"])
         if key["ns"]:
             await self._save_root(key["thread"])
         elif special:
@@ -201,12 +202,12 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         unsaved = self._unsaved.get(key["thread"], UnsavedState())
         self._unsaved[key["thread"]] = replace(unsaved, writes=(*unsaved.writes, (id, work)))
 
-    def hold(self, thread_id: str, seconds: float = HOLD_SECONDS) -> HeldState:
+    def hold(self, thread_id: str, known: ReadState | None = None, seconds: float = HOLD_SECONDS) -> HeldState:
         """Keep the checkpoints of a thread in memory, for the commits of its turn, until that releases them.
 
-        After some `seconds`, a checkpoint waits no longer.
+        `known` is what its claim read. After some `seconds`, a checkpoint waits no longer.
         """
-        held = self._held[thread_id] = HeldState(self, thread_id, seconds)
+        held = self._held[thread_id] = HeldState(self, thread_id, known, seconds)
         return held
 
     def unsaved(self, thread_id: str) -> UnsavedState | None:
@@ -215,6 +216,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
 
     def saved(self, thread_id: str, state: UnsavedState) -> None:
         """Forget what was committed. What another task added meanwhile stays unsaved."""
+        self._take_known(thread_id)
         if self._unsaved.get(thread_id) is state:
             del self._unsaved[thread_id]
 
@@ -237,6 +239,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete all checkpoints and writes of a thread."""
         self._unsaved.pop(thread_id, None)
+        self._take_known(thread_id)
         await self._run_statements(DELETE_THREAD_SQL, {"thread": thread_id})
 
     async def _run_statements(self, statements: Sequence[str], values: Mapping[str, str]) -> None:
@@ -250,8 +253,9 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
 class HeldState:
     """The checkpoints of one turn, which wait for its next commit. None of them waits for long."""
 
-    def __init__(self, saver: LatestCheckpointer, thread: str, seconds: float) -> None:
+    def __init__(self, saver: LatestCheckpointer, thread: str, known: ReadState | None, seconds: float) -> None:
         self.thread = thread
+        self.known = known
         self._seconds = seconds
         self._saver = saver
         self._timer: asyncio.TimerHandle | None = None

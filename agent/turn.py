@@ -12,6 +12,7 @@ from langgraph.errors import GraphRecursionError
 
 from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, internal_fault
 from agent.brief import join_parts
+from agent.checkpoint_rows import ReadState
 from agent.checkpointer import HeldState, LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
@@ -222,9 +223,12 @@ class Agent:
         messages = [self._formatter.format_message(item) for item in steering]
         await repair_state(self.graph, _graph_config(conversation), partial_text, messages)
 
-    def hold_state(self, conversation: str) -> HeldState:
-        """Keep the checkpoints of a turn in memory, for its own commits, until it releases them."""
-        return self._checkpoints.hold(conversation)
+    def hold_state(self, conversation: str, known: ReadState | None = None) -> HeldState:
+        """Keep the checkpoints of a turn in memory, for its own commits, until it releases them.
+
+        `known` is what its claim read.
+        """
+        return self._checkpoints.hold(conversation, known)
 
     async def recall(self, conversation: str, keys: Collection[str]) -> list[Block]:
         """Return the texts and steps in the checkpoint of the latest turn, which the messages `keys` began."""

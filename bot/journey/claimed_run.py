@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agent.blocks import Approve, Ask
+from agent.checkpoint_rows import ReadState
 from agent.context import Answer
 from agent.messages import Author, Message, Origin, Requester, Thread
 from bot.config.team import RoleConfig
@@ -42,6 +43,7 @@ class ClaimedRun:
     role: RoleConfig  # of the requester, at the claim as all below
     roles: tuple[RoleConfig, ...]  # of everybody whose messages it answers
     exposure: ExposureRow  # of the conversation
+    state: ReadState | None  # of the conversation, where the turn begins at once
 
     @property
     def author(self) -> Author:

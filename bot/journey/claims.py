@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
+from agent.checkpoint_rows import ReadState, read_checkpoint
 from agent.context import Answer
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
@@ -241,6 +242,7 @@ def _claimed_run(
     people = dict.fromkeys((run.requester, *runs.people_of(run)))
     roles = {person: access.role_of(execute, thread, person) for person in people}
     role = roles[run.requester]
+    fresh = run.attempt <= 1 and row.state == ConversationState.IDLE
     return ClaimedRun(
         conversation=row.key,
         thread=thread,
@@ -259,14 +261,19 @@ def _claimed_run(
         agent=role.choose_agent(agents.agent_of(execute, row.agent, thread, run.requester)),
         title=row.title,
         first=row.used == row.created,
-        fresh=run.attempt <= 1 and row.state == ConversationState.IDLE,
+        fresh=fresh,
         resumed=posted is not None,
         stop_by=run.stop_by,
         posted=tuple(posted or ()),
         role=role,
         roles=tuple(dict.fromkeys(roles[person] for person in runs.people_of(run))),
         exposure=exposures.find_exposure(execute, row.key),
+        state=_read_state(execute, row.key, fresh) if run.state == RunState.RUNNING else None,
     )
+
+
+def _read_state(execute: Execute, key: str, fresh: bool) -> ReadState:
+    return ReadState(read_checkpoint(execute, {"thread": key, "ns": ""}, has_tasks=not fresh))
 
 
 def _record_answers(

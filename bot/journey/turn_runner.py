@@ -141,7 +141,7 @@ class TurnRunner:
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
         job, account, limits = live.job, Account(self._store, live.job, live.meter, self._budgets), self._current.limits
-        account.state = agent.hold_state(job.conversation)
+        account.state = agent.hold_state(job.conversation, job.state)
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         voice = self._current.config.voice

@@ -11,6 +11,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ FIRST_STEP_ROWS, MOST_STEP_ROWS = 10, 100
 OVERWRITE_ROUNDS = 3
 STANDING = ("people", "person_roles")  # what a person may do follows from these tables: each judgement reads them
 STANDING_READS = tuple(f"SELECT * FROM {table} WHERE channel=:channel" for table in STANDING)
+STANDING_WRITES = re.compile(rf"\b(?:INTO|UPDATE|FROM)\s+(?:{'|'.join(STANDING)})\b")
 NEW_FILE_PRAGMAS = (f"auto_vacuum={upkeep.INCREMENTAL}", "secure_delete=ON")  # the first: only of a file without tables
 
 
@@ -86,6 +88,7 @@ class Database:
         self._path = path
         self._busy_timeout_seconds = busy_timeout_seconds  # seconds to wait for another process's lock
         self._waiting: list[tuple[Work, bool, asyncio.Future[Any]]] = []
+        self._urgent: list[tuple[Work, bool, asyncio.Future[Any]]] = []  # goes first, by itself
         self._upkeep: list[tuple[UpkeepWork, asyncio.Future[Any]]] = []  # each alone, after a transaction
         self._scrubber: upkeep.GapScrubber | None = None
         self._batch = Batch([])  # the one that the connection commits
@@ -135,8 +138,8 @@ class Database:
             for event in self._listeners.get(kind, ()):
                 event.set()
 
-    async def run(self, work: Callable[[Execute], T], *, durable: bool = True) -> T:
-        """Run `work` in a transaction and commit it.
+    async def run(self, work: Callable[[Execute], T], *, durable: bool = True, first: bool = False) -> T:
+        """Run `work` in a transaction and commit it. `first`: before what waits already, in a transaction without it.
 
         Until the next durable commit, a power failure can undo work that is not `durable`, but the end of the process
         cannot. Such a commit does not wait for the disk.
@@ -149,7 +152,8 @@ class Database:
             raise StorageError("the database is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         context = copy_context()  # with the caller's language
-        self._waiting.append((lambda execute: context.run(work, execute), durable, future))
+        waiting = self._urgent if first else self._waiting
+        waiting.append((lambda execute: context.run(work, execute), durable, future))
         self._wake.set()
         return await future
 
@@ -215,14 +219,17 @@ class Database:
     async def _write(self) -> None:
         """Commit batch after batch; once closed, commit what still waits and close the connection."""
         try:
-            while self._waiting or self._upkeep or not self._closing:
+            while self._urgent or self._waiting or self._upkeep or not self._closing:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._waiting or self._upkeep:
-                    if self._upkeep and not self._waiting:
+                while self._urgent or self._waiting or self._upkeep:
+                    if self._upkeep and not (self._urgent or self._waiting):
                         await self._run_upkeep(*self._upkeep.pop(0))
                         continue
-                    waiting, self._waiting = self._waiting, []
+                    if self._urgent:
+                        waiting, self._urgent = self._urgent, []
+                    else:
+                        waiting, self._waiting = self._waiting, []
                     self._batch = Batch([work for work, _, _ in waiting], any(durable for _, durable, _ in waiting))
                     await self._commit(self._batch)
                     for (_, _, future), outcome in zip(waiting, self._batch.outcomes, strict=True):
@@ -388,7 +395,7 @@ class BatchConnection(sqlite3.Connection):
 @lru_cache(maxsize=1024)
 def _may_change_standing(sql: str) -> bool:
     """Return whether a statement may change what is known about people, in one of its own words or by undoing it."""
-    return sql.startswith("ROLLBACK") or (not sql.startswith("SELECT") and any(table in sql for table in STANDING))
+    return sql.startswith("ROLLBACK") or (not sql.startswith("SELECT") and bool(STANDING_WRITES.search(sql)))
 
 
 @contextmanager

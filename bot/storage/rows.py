@@ -10,6 +10,7 @@ from agent.stored_json import build_dataclass
 from bot.storage.database import Execute, Row
 
 T = TypeVar("T")
+ROWS_AT_ONCE = 50  # in one statement
 MAX_ID_DIGITS = 18  # what SQLite can compare
 
 
@@ -37,6 +38,21 @@ def insert_row(
         f" ON CONFLICT({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'} RETURNING *",
         values,
     )
+
+
+def insert_rows(
+    execute: Execute, table: str, key: str, rows: Sequence[Mapping[str, Any]], update: Sequence[str] = ()
+) -> None:
+    """Insert rows with the same columns in few statements, as `insert_row` does one of them."""
+    for begin in range(0, len(rows), ROWS_AT_ONCE):
+        some = rows[begin : begin + ROWS_AT_ONCE]
+        lines = (", ".join(f":{name}_{number}" for name in rows[0]) for number, _ in enumerate(some))
+        changes = ", ".join(f"{name}=excluded.{name}" for name in update)
+        execute(
+            f"INSERT INTO {table}({', '.join(rows[0])}) VALUES ({'), ('.join(lines)})"
+            f" ON CONFLICT({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}",
+            {f"{name}_{number}": value for number, row in enumerate(some) for name, value in row.items()},
+        )
 
 
 def requester_columns(who: Requester, person: str) -> dict[str, Any]:

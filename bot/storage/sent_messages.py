@@ -79,7 +79,8 @@ class StoredSentMessages:
 
     async def _write(self, posted: SentMessage) -> None:
         self._known[posted.index] = posted
-        await self._store.run(lambda execute: self._insert(execute, posted))
+        # A person waits for the post: it does not wait for what the end of a turn writes at the same time.
+        await self._store.run(lambda execute: self._insert(execute, posted), first=True)
 
     def _insert(self, execute: Execute, posted: SentMessage) -> None:
         values = {

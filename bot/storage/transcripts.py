@@ -12,7 +12,7 @@ from agent.messages import Thread
 from bot.storage.database import Execute
 from bot.storage.dialect import LIKE
 from bot.storage.feedback import feedback_of_run
-from bot.storage.rows import insert_row, read_rows
+from bot.storage.rows import insert_rows, read_rows
 from bot.storage.states import EntryKind
 
 MAX_WORDS = 5
@@ -66,9 +66,8 @@ def with_true_author(entry: StoredEntry) -> StoredEntry:
 
 def add_entries(execute: Execute, conversation: str, run: int, entries: Iterable[TranscriptEntry]) -> None:
     """Store the entries of a run. Of an entry that an earlier run of the conversation stored, update the state."""
-    for entry in entries:
-        values = {"conversation": conversation, "run": run, **asdict(entry)}
-        insert_row(execute, "transcript", "conversation, item", values, update=("state",))
+    rows = [{"conversation": conversation, "run": run, **asdict(entry)} for entry in entries]
+    insert_rows(execute, "transcript", "conversation, item", rows, update=("state",))
 
 
 def search_chat(

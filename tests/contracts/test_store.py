@@ -100,6 +100,23 @@ async def test_concurrent_units_of_work_are_committed_in_call_order(store: Datab
     assert seen == list(range(1, 501))
 
 
+async def test_what_goes_first_does_not_wait_for_what_was_asked_before_it(store: Database) -> None:
+    """It has a transaction of its own: a fault that undoes the other one leaves it committed."""
+    await store.run(lambda execute: execute("CREATE TABLE steps(name TEXT)", {}))
+
+    def fail(execute: Execute) -> None:
+        execute("INSERT INTO steps VALUES ('end')", {})
+        raise sqlite3.OperationalError("disk I/O error")
+
+    def insert(execute: Execute) -> list[str]:
+        execute("INSERT INTO steps VALUES ('post')", {})
+        return [row["name"] for row in execute("SELECT name FROM steps", {})]
+
+    ended, posted = await asyncio.gather(store.run(fail), store.run(insert, first=True), return_exceptions=True)
+    assert isinstance(ended, StorageError)
+    assert posted == ["post"]
+
+
 async def test_a_cancelled_caller_neither_rolls_back_nor_blocks(store: Database) -> None:
     task = asyncio.create_task(store.run(lambda execute: execute(INSERT, {"thread": "a"})))
     await asyncio.sleep(0)

@@ -24,8 +24,8 @@ class SlowUnit(AssertionError):
 class RehearsedDatabase(Database):
     """See the module."""
 
-    async def run(self, work: Callable[[Execute], T], *, durable: bool = True) -> T:
-        return await super().run(partial(_run_rehearsed, work), durable=durable)
+    async def run(self, work: Callable[[Execute], T], *, durable: bool = True, first: bool = False) -> T:
+        return await super().run(partial(_run_rehearsed, work), durable=durable, first=first)
 
 
 def _run_rehearsed(work: Callable[[Execute], T], execute: Execute) -> T:

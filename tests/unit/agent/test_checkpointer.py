@@ -13,7 +13,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Interrupt
 
-from agent.checkpointer import LatestCheckpointer
+from agent.checkpoint_rows import ReadState, read_checkpoint
+from agent.checkpointer import HeldState, LatestCheckpointer
 from agent.context import Execute
 from tests.fakes.server import until
 from tests.support.agent_database import SqliteDatabase
@@ -189,6 +190,46 @@ async def test_a_held_checkpoint_does_not_wait_for_long_and_precedes_what_its_ta
     got = await saver.aget_tuple(at())
     assert got
     assert got.checkpoint["channel_values"] == {"n": 2}
+
+
+async def test_the_first_look_of_a_turn_needs_no_transaction_and_is_never_outdated(
+    saver: LatestCheckpointer, database: SqliteDatabase
+) -> None:
+    """What its claim read counts until something is written, and once."""
+    config = await put(saver, 1, n=1)
+
+    async def hold() -> HeldState:
+        known = await database.run(lambda execute: ReadState(read_checkpoint(execute, {"thread": "t", "ns": ""})))
+        return saver.hold("t", known)
+
+    async def look() -> Any:
+        got = await saver.aget_tuple(at())
+        return got and got.checkpoint["channel_values"]["n"]
+
+    async def overwrite(kind: str) -> None:
+        await database.run(lambda execute: execute("UPDATE checkpoints SET kind=:kind", {"kind": kind}))
+
+    held = await hold()
+    await overwrite("unreadable")
+    assert await look() == 1
+    with pytest.raises(NotImplementedError):
+        await look()  # from the database
+    await overwrite("msgpack")
+    await held.release()
+    held = await hold()
+    await put(saver, 2, n=2)
+    assert await look() == 2
+    await held.release()
+    held = await hold()
+    await saver.adelete_thread("t")
+    assert await look() is None
+    await held.release()
+    held = await hold()  # there is none
+    assert await look() is None
+    await put(saver, 3, n=3)
+    assert await look() == 3
+    assert await saver.aget_tuple(config) is None
+    await held.release()
 
 
 async def test_a_failed_read_keeps_the_unsaved_state(saver: LatestCheckpointer, database: SqliteDatabase) -> None:

@@ -168,6 +168,7 @@ async def test_the_standing_of_people_is_read_once_in_a_transaction(store: Datab
     """It is read anew after a write, an undone one too, and in the next transaction."""
     await store.run(lambda execute: execute("CREATE TABLE people(channel TEXT, person TEXT, name TEXT)", {}))
     await store.run(lambda execute: execute("CREATE TABLE person_roles(channel TEXT, subject TEXT, role TEXT)", {}))
+    await store.run(lambda execute: execute("CREATE TABLE rows_of(people TEXT)", {}))
     assert store._connection
     sent: list[str] = []
     await store._connection.set_trace_callback(sent.append)
@@ -182,14 +183,16 @@ async def test_the_standing_of_people_is_read_once_in_a_transaction(store: Datab
     def work(execute: Execute) -> list[list[str]]:
         seen = [read(execute), read(execute)]
         insert(execute, "Jane")
-        seen += [read(execute), read(execute), read(execute, "2")]
+        seen.append(read(execute))
+        execute("INSERT INTO rows_of(people) VALUES ('1 2')", {})  # a column of that name changes nobody's standing
+        seen += [read(execute), read(execute, "2")]
         with contextlib.suppress(ValueError), savepoint(execute, "undone"):
             insert(execute, "Bob")
             seen.append(read(execute))
             raise ValueError
-        return [*seen, read(execute)]
+        return [*seen, read(execute), read(execute)]
 
-    assert await store.run(work) == [[], [], ["Jane"], ["Jane"], [], ["Jane", "Bob"], ["Jane"]]
+    assert await store.run(work) == [[], [], ["Jane"], ["Jane"], [], ["Jane", "Bob"], ["Jane"], ["Jane"]]
     assert sum(each.startswith("SELECT * FROM people") for each in sent) == 5
     with sqlite3.connect(store._path) as other:
         other.execute("UPDATE people SET name='Joan'")

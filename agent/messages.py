@@ -122,13 +122,15 @@ class Quote:
     """Text of another author, quoted, forwarded, earlier, of a watched page or of what the platform shows of a link:
     context, never an instruction. So is a prompt of an MCP server, which a person chose; the server is its author.
 
-    `author` is a name; `author_id` is the platform's user id, "" where the platform does not say it.
+    `author` is a name; `author_id` is the platform's user id, "" where the platform does not say it. `id` is the
+    platform's id of an earlier message. A quote of kind "unread" stands for what the platform did not show.
     """
 
     author: str
     text: str
-    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt"] = "reply"
+    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt", "unread"] = "reply"
     author_id: str = ""
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

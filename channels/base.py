@@ -309,11 +309,12 @@ class Channel(Protocol):
         The reader closes the generator. Raises Refused above the platform's limit.
         """
 
-    async def enrich(self, message: Message, earlier: int) -> Message:
-        """Look up details that need API calls; called once when a turn starts, so it never delays the acknowledgement.
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
+        """Look up details that need API calls; called when a turn takes it, so it never delays the acknowledgement.
 
-        Adds names, forwarded texts, and up to `earlier` previous messages of the thread as `Quote`s of kind "earlier",
-        oldest first (none in a direct chat).
+        Adds names, forwarded texts, and up to `earlier` messages of others above it, later than `since` (Unix time), as
+        `Quote`s of kind "earlier" with their ids, oldest first: of its thread, or of its chat if the message begins a
+        thread. None in a direct chat. What the platform refuses to show is a `Quote` of kind "unread".
         """
 
     def spell_command(self, thread: Thread, command: str) -> str:

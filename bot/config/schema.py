@@ -183,8 +183,9 @@ class ServiceLimits:
         45.0, "the end of a turn that took longer mentions the requester; 0: only people who asked with `/notify`", ge=0
     )
     earlier_messages: int = setting(
-        30, "earlier messages of a thread that the bot reads as context when somebody first mentions it there", ge=0
+        30, "messages above a mention that the bot reads as context: those since its last turn there; 0: none", ge=0
     )
+    earlier_tokens: int = setting(3000, "…at most about so many tokens of them, the latest", ge=0)
 
     @property
     def of_calls(self) -> CallLimits:

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -17,8 +17,9 @@ import orjson
 
 from agent.backoff import backoff_seconds
 from agent.context import UploadedFile, UserInput
-from agent.messages import Attachment, Message
+from agent.messages import Attachment, Message, Quote
 from bot.config.schema import ServiceLimits
+from bot.journey.talk_above import NO_TALK, TalkAbove
 from bot.journey.upload_details import UploadInspector
 from bot.storage import outbox, tool_calls
 from bot.storage.database import Database
@@ -65,14 +66,11 @@ class Attachments:
         self._patience = patience
         self._inspector = inspector
 
-    async def make_input(self, channel: Channel | None, message: Message, earlier: int = 0) -> UserInput:
-        """Add names, forwarded texts and up to `earlier` messages before it, and store its files."""
+    async def make_input(self, channel: Channel | None, message: Message, above: TalkAbove = NO_TALK) -> UserInput:
+        """Add names, forwarded texts and the talk above a message, and store its files."""
         if channel is not None:
-            try:
-                async with asyncio.timeout(ENRICH_TIMEOUT_SECONDS):
-                    message = await channel.enrich(message, earlier)
-            except (ChannelError, TimeoutError) as error:  # the turn can do without
-                log.warning("enrich.failed key=%s reason=%s", message.key, error or "no answer in time")
+            message = replace(message, quotes=(*above.kept, *message.quotes))
+            message = above.bound(await _enrich(channel, message, above))
             if message.quotes:
                 await self._store.run(partial(record_quotes, message=message, conversation=self._conversation))
         return UserInput(message, await self.store_attachments(channel, message))
@@ -181,6 +179,26 @@ class Attachments:
         except TimeoutError:
             raise TryLater(f"no {PIECE >> 10} KB in {self._patience.piece:.0f} s") from None
         await run_file_work(file.write, bytes(piece))
+
+
+async def _enrich(channel: Channel, message: Message, above: TalkAbove) -> Message:
+    """Look up what only the platform knows, also after a short wait. Else the model learns that it is missing."""
+    error: Exception = TimeoutError()
+    try:
+        async with asyncio.timeout(ENRICH_TIMEOUT_SECONDS) as patience:
+            while True:
+                try:
+                    return await channel.enrich(message, above.most, above.since)
+                except TryLater as refused:
+                    error = refused
+                    ends = asyncio.get_running_loop().time() + refused.after
+                    if ends >= (patience.when() or 0.0):
+                        break
+                    await asyncio.sleep(refused.after)
+    except (ChannelError, TimeoutError) as failure:
+        error = error if isinstance(failure, TimeoutError) else failure
+    log.warning("enrich.failed key=%s reason=%s", message.key, error or "no answer in time")
+    return replace(message, quotes=(*message.quotes, Quote("", "", "unread")))
 
 
 def _draft(folder: Path) -> BinaryIO:

@@ -20,6 +20,7 @@ from bot.journey.claimed_run import ClaimedRun
 from bot.journey.exposure import make_row
 from bot.journey.feed import RunFeed
 from bot.journey.inbox import longest_wait
+from bot.journey.talk_above import talk_above
 from bot.rights.reservations import Budgets
 from bot.storage import audit, tool_calls, usage
 from bot.storage import calls as judged_calls
@@ -147,6 +148,10 @@ class Account:
             self.state.saved(state)
         return done
 
+    async def read(self, work: Callable[[Execute], T]) -> T:
+        """Run `work`, which only reads."""
+        return await self._store.run(work, durable=False)
+
     def drop_unrecorded(self) -> None:
         """Forget what the end of a run could not record; the log has it."""
         self.meter.take_unrecorded()
@@ -210,7 +215,11 @@ class StoredSteering:
 
     async def _input(self, message: Message) -> UserInput:
         if message.key not in self._inputs:
-            self._inputs[message.key] = await self._uploads.make_input(self._channel, message)
+            look = partial(
+                talk_above, conversation=self._live.job.conversation, messages=[message], limits=self._current.limits
+            )
+            above = await self._account.read(look)
+            self._inputs[message.key] = await self._uploads.make_input(self._channel, message, above)
         return self._inputs[message.key]
 
 

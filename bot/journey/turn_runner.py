@@ -30,6 +30,7 @@ from bot.journey.null_reply import NullReply
 from bot.journey.outbox import Outbox, files_payload
 from bot.journey.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
 from bot.journey.spelled_reply import open_reply
+from bot.journey.talk_above import NO_TALK, talk_above
 from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.titles import enqueue_title
 from bot.journey.transcript import TranscriptRecorder
@@ -44,7 +45,7 @@ from bot.service.background import until_stored
 from bot.service.data_dir import conversation_folder
 from bot.service.log import run_var, thread_var
 from bot.service.spool import run_folder
-from bot.storage import conversations, outbox, outputs
+from bot.storage import outbox, outputs
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.request_costs import usage_of_run
@@ -200,10 +201,11 @@ class TurnRunner:
         work.clean = True
 
     async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:
-        """Prepare the messages. The first that calls the bot into a thread brings earlier messages of that thread."""
-        first = job.first and conversations.is_first_conversation(job.conversation)
-        counts = [work.limits.earlier_messages if first else 0, *[0] * (len(job.messages) - 1)]
-        return tuple([await work.uploads.make_input(channel, *each) for each in zip(job.messages, counts, strict=True)])
+        """Prepare the messages. The last one brings the talk above it."""
+        look = partial(talk_above, conversation=job.conversation, messages=job.messages, limits=work.limits)
+        above = await self._store.run(look, durable=False)
+        talk = [*[NO_TALK] * (len(job.messages) - 1), above]
+        return tuple([await work.uploads.make_input(channel, *each) for each in zip(job.messages, talk, strict=True)])
 
     # ------------------------------------------------------------ the end of a turn
 

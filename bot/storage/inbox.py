@@ -108,6 +108,17 @@ def latest_of_thread(execute: Execute, thread: str, limit: int) -> list[InboxRow
     return read_rows(execute, InboxRow, sql, thread=thread, limit=limit)
 
 
+def last_taken(execute: Execute, thread: str, before: str) -> float:
+    """Return when the last chat message at an address that a turn took before the message with this key was written."""
+    sql = (
+        "SELECT i.received FROM inbox i JOIN conversations c ON c.key=i.conversation WHERE c.thread=:thread"
+        f" AND i.kind='{Kind.CHAT}' AND i.run IS NOT NULL AND i.id<(SELECT id FROM inbox WHERE key=:key)"
+        " ORDER BY i.id DESC LIMIT 1"
+    )
+    rows = execute(sql, {"thread": thread, "key": before})
+    return float(rows[0]["received"]) if rows else 0.0
+
+
 def find_editable(execute: Execute, key: str) -> InboxRow | None:
     """Return the message that its author may still change: no turn has begun with it."""
     sql = (

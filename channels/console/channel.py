@@ -216,7 +216,7 @@ class ConsoleChannel:
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return read_staged(attachment, uploads_folder(self._place))
 
-    async def enrich(self, message: Message, earlier: int) -> Message:
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         return message
 
     def spell_command(self, thread: Thread, command: str) -> str:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
-from agent.messages import Attachment, Message, Quote, Thread
+from agent.messages import Attachment, Kind, Message, Quote, Thread
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -25,7 +25,7 @@ from channels.discord import DiscordSettings, events
 from channels.discord.api import NO_MENTIONS, AccountUnknown, DiscordApi, MemberUnknown
 from channels.discord.call_window import DiscordScope
 from channels.discord.gateway import Gateway
-from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
+from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache, snowflake_from_time
 from channels.discord.inbound import Inbound
 from channels.discord.interactions import Interactions
 from channels.discord.reply import (
@@ -105,17 +105,18 @@ class DiscordChannel(PlatformChannel):
 
     # ------------------------------------------------------------ earlier messages
 
-    async def enrich(self, message: Message, earlier: int) -> Message:
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         thread = message.thread
-        begins_thread = thread.topic == message.id
-        if thread.workspace == DIRECT_WORKSPACE or earlier < 1 or begins_thread or not message.id.isdecimal():
+        if thread.workspace == DIRECT_WORKSPACE or earlier < 1 or message.kind is not Kind.CHAT:
             return message
-        limit = min(earlier, 100)
-        path = f"/channels/{thread.topic or thread.chat}/messages?before={message.id}&limit={limit}"
+        in_thread = bool(thread.topic) and thread.topic != message.id
+        before = message.id if message.id.isdecimal() else snowflake_from_time(message.time)
+        limit, oldest = min(earlier, 100), int(snowflake_from_time(since)) if since else 0
+        path = f"/channels/{thread.topic if in_thread else thread.chat}/messages?before={before}&limit={limit}"
         found = sorted(await self._api("GET", path), key=lambda data: int(data["id"]))
-        if thread.topic and len(found) < limit:
+        if in_thread and len(found) < limit:
             found = [*await self._thread_starter(thread), *found]
-        quotes = [quote for data in found if (quote := self._make_quote(data, thread))]
+        quotes = [quote for data in found if int(data["id"]) > oldest and (quote := self._make_quote(data, thread))]
         return replace(message, quotes=(*quotes, *message.quotes))
 
     async def _thread_starter(self, thread: Thread) -> list[dict[str, Any]]:
@@ -130,7 +131,7 @@ class DiscordChannel(PlatformChannel):
             return None
         names = ", ".join(file.name for file in message.attachments)
         text = " ".join(part for part in (message.text, f"[{names}]" if names else "") if part)
-        return Quote(message.author.name, text, "earlier", message.author.id) if text else None
+        return Quote(message.author.name, text, "earlier", message.author.id, message.id) if text else None
 
     def message_link(self, thread: Thread, message: str) -> str:
         return f"https://discord.com/channels/{thread.workspace}/{thread.topic or thread.chat}/{message}"

@@ -265,8 +265,8 @@ class FeishuChannel(PlatformChannel):
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return await feishu_files.open_download(self._api, attachment)
 
-    async def enrich(self, message: Message, earlier: int) -> Message:
-        return await self._history.enrich(message, earlier, self._me) if self._me else message
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
+        return await self._history.enrich(message, earlier, since, self._me) if self._me else message
 
     async def is_gone(self, person: str) -> bool | None:
         return await self._history.is_gone(person)

@@ -40,8 +40,8 @@ class FeishuHistory:
 
     # ------------------------------------------------------------ context of a message
 
-    async def enrich(self, message: Message, earlier: int, me: FeishuAccount) -> Message:
-        """Add the author's name, the edited text, quoted and forwarded messages, and earlier ones of the topic."""
+    async def enrich(self, message: Message, earlier: int, since: float, me: FeishuAccount) -> Message:
+        """Add the author's name, the edited text, quoted and forwarded messages, and those above it."""
         joins = bool(earlier) and message.thread.topic not in ("", message.id)
         items: list[Json] = []
         if message.kind is Kind.CHAT and (joins or _may_differ(message)):
@@ -60,25 +60,47 @@ class FeishuHistory:
                     quotes.append(await self._make_quote(item, me, "reply"))
                     files += parse_content(_as_event(item), me.open_id).attachments
         if joins and own.get("thread_id"):
-            quotes += await self._earlier_messages(str(own["thread_id"]), message, earlier, me)
+            quotes += await self._earlier_messages(_in_thread(str(own["thread_id"])), message, earlier, since, me)
+        elif earlier and not joins and not message.private and message.kind is Kind.CHAT:
+            quotes += await self._talk_above(message, earlier, since, me)
         return replace(message, quotes=tuple(quote for quote in quotes if quote.text), attachments=tuple(files))
 
-    async def _earlier_messages(self, thread: str, message: Message, limit: int, me: FeishuAccount) -> list[Quote]:
-        query = {"container_id_type": "thread", "container_id": thread, "sort_type": "ByCreateTimeDesc"}
+    async def _talk_above(self, message: Message, limit: int, since: float, me: FeishuAccount) -> list[Quote]:
+        """Return the last messages of the group above one that begins a topic. In a group of topics there are none."""
+        chat = message.thread.chat
+        try:
+            if await self._chat_mode(chat) == "topic":
+                return []
+            end = int(message.time) + 1
+            query: Json = {"container_id_type": "chat", "container_id": chat, "end_time": end}
+            return await self._earlier_messages(query, message, limit, since, me)
+        except ScopeMissing as error:
+            log.info("feishu.no_talk chat=%s reason=%s", chat, error)
+            return []
+
+    async def _earlier_messages(
+        self, query: Json, message: Message, limit: int, since: float, me: FeishuAccount
+    ) -> list[Quote]:
         found: list[Json] = []
-        async for item in self._list_messages(query):
-            if int(item["create_time"]) / 1000 < message.time and _author_of(item) != me.app_id:
-                found.append(item)
-            if len(found) >= limit:
+        async for item in self._list_messages({**query, "sort_type": "ByCreateTimeDesc"}):
+            moment = int(item["create_time"]) / 1000
+            if moment <= since or len(found) >= limit:
                 break
+            if moment < message.time and _author_of(item) != me.app_id and item["message_id"] != message.id:
+                found.append(item)
         return [await self._make_quote(item, me, "earlier") for item in reversed(found)]
+
+    async def _chat_mode(self, chat: str) -> str:
+        if chat not in self._chat_modes:
+            self._chat_modes[chat] = str((await self._api("GET", f"im/v1/chats/{chat}")).get("chat_mode", "group"))
+        return self._chat_modes[chat]
 
     async def _make_quote(self, item: Json, me: FeishuAccount, kind: Any) -> Quote:
         content = MessageContent() if item.get("deleted") else parse_content(_as_event(item), me.open_id)
         text = content.text or ", ".join(file.name for file in content.attachments)
         sender = item.get("sender") or {}
         name = await self._person_name(sender) or "somebody"
-        return Quote(name, text[:MAX_QUOTE_CHARS], kind, str(sender.get("id") or ""))
+        return Quote(name, text[:MAX_QUOTE_CHARS], kind, str(sender.get("id") or ""), str(item.get("message_id") or ""))
 
     async def _person_name(self, sender: Json) -> str:
         """Return the display name of a person, or the id where the app may not read the name."""
@@ -139,10 +161,7 @@ class FeishuHistory:
             query |= {"container_id_type": "thread", "container_id": str(root[0]["thread_id"])}
         else:
             query |= {"container_id_type": "chat", "container_id": entry.chat, "start_time": int(since)}
-        if entry.chat not in self._chat_modes:
-            answer = await self._api("GET", f"im/v1/chats/{entry.chat}")
-            self._chat_modes[entry.chat] = str(answer.get("chat_mode", "group"))
-        mode = self._chat_modes[entry.chat]
+        mode = await self._chat_mode(entry.chat)
         missed = []
         async for item in self._list_messages(query):
             if int(item["create_time"]) / 1000 >= since and not item.get("deleted"):
@@ -181,6 +200,11 @@ class FeishuHistory:
 def _may_differ(message: Message) -> bool:
     """Whether a message has to be read: a bundle, or one that waited, because Feishu sends no event for an edit."""
     return message.text == FORWARDED_TEXT or time.time() - message.time > EDIT_SECONDS
+
+
+def _in_thread(thread: str) -> dict[str, str | int]:
+    """Return the query of a topic's messages, which takes no times (…/im-v1/message/list)."""
+    return {"container_id_type": "thread", "container_id": thread}
 
 
 def _as_event(item: Json) -> Json:

@@ -67,7 +67,7 @@ class PlatformChannel(ABC):
         self._replies.add(reply)
         return reply
 
-    async def enrich(self, message: Message, earlier: int) -> Message:
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         return message
 
     def spell_command(self, thread: Thread, command: str) -> str:

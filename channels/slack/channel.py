@@ -103,10 +103,10 @@ class SlackChannel(PlatformChannel):
         own = next((each for each in accounts if each and each.team_id == thread.workspace), None)
         return own.message_link(thread, message) if own else ""
 
-    async def enrich(self, message: Message, earlier: int) -> Message:
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         workspace = await self._find_workspace(message.thread.workspace)
         quotes = [await workspace.with_quote_names(quote) for quote in message.quotes]
-        before = await earlier_messages(workspace, message, earlier)
+        before = await earlier_messages(workspace, message, earlier, since)
         return replace(message, text=await workspace.with_names(message.text), quotes=(*before, *quotes))
 
     def spell_command(self, thread: Thread, command: str) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from agent.messages import Message, Quote
+from agent.messages import Kind, Message, Quote
 from channels.base import CatchUpSource, ChannelError, LastEvent, Refused
 from channels.slack.events import Json, SlackAccount, parse_event, readable_text, visible_text
 from channels.slack.workspace import Workspace
@@ -22,6 +22,7 @@ SLACK_RETRY_SECONDS = (
 )
 IN_USE_SECONDS = 3600.0  # since its last event: after a shorter gap only such conversations and threads are read
 MAX_THREAD_MESSAGES = 1000  # that are read to find the last ones
+_SAID = ("", "bot_message", "file_share", "me_message", "thread_broadcast")  # subtypes of what somebody said
 
 
 async def missed_messages(
@@ -89,27 +90,54 @@ async def _list_until_complete(workspace: Workspace, method: str, field: str, li
             await asyncio.sleep(error.after)
 
 
-async def earlier_messages(workspace: Workspace, message: Message, limit: int) -> list[Quote]:
-    """Return the last messages of other authors before it in its thread. Raises ChannelError."""
-    if message.private or limit < 1 or message.id == message.thread.topic:
+async def earlier_messages(workspace: Workspace, message: Message, limit: int, since: float = 0.0) -> list[Quote]:
+    """Return the last messages of other authors above it, in its thread or, if it begins one, in its channel.
+
+    Raises ChannelError.
+    """
+    if message.private or limit < 1 or message.kind is not Kind.CHAT:
         return []
-    account, entries = await workspace.identify(), list[Json]()
-    async for page in workspace.api.list_pages(
-        "conversations.replies",
-        "messages",
-        MAX_THREAD_MESSAGES,
-        channel=message.thread.chat,
-        ts=message.thread.topic,
-        latest=message.id,
-    ):
-        entries = [*entries, *(e for e in page if e.get("bot_id") != account.bot_id and e["ts"] != message.id)][-limit:]
-    quotes = []
-    for entry in entries:
-        text, _, _ = readable_text(visible_text(entry), account)
-        files = ", ".join(file.get("name") or "a file" for file in entry.get("files") or ())
-        if content := "\n".join(piece for piece in (text, files and f"[{files}]") if piece):
-            person = await workspace.find_person(entry.get("user") or "")
-            name = person.name if person else entry.get("username") or entry.get("user") or "somebody"
-            text = await workspace.with_names(content)
-            quotes.append(Quote(name, text, "earlier", str(entry.get("user") or "")))
-    return quotes
+    account, thread = await workspace.identify(), message.thread
+    is_reply = thread.topic not in ("", message.id)
+    query: Json = {"channel": thread.chat, "latest": message.id if _is_time(message.id) else f"{message.time:.6f}"}
+    query |= {"oldest": f"{since:.6f}"} if since else {}
+    entries: list[Json] = []
+    if is_reply:
+        pages = workspace.api.list_pages(
+            "conversations.replies", "messages", MAX_THREAD_MESSAGES, ts=thread.topic, **query
+        )
+        async for page in pages:
+            entries = [*entries, *_of_others(page, message, account)][-limit:]
+    else:  # the newest come first
+        async for page in workspace.api.list_pages("conversations.history", "messages", limit, **query):
+            entries += _of_others(page, message, account)
+        entries = entries[limit - 1 :: -1] if len(entries) > limit else entries[::-1]
+    return [quote for entry in entries if (quote := await _make_quote(workspace, entry, account))]
+
+
+def _is_time(id: str) -> bool:
+    return id.replace(".", "", 1).isdecimal()
+
+
+def _of_others(page: Sequence[Json], message: Message, account: SlackAccount) -> list[Json]:
+    """Return the messages before this one that others wrote; what Slack itself says, such as who joined, is none."""
+    return [
+        entry
+        for entry in page
+        if entry["ts"] != message.id
+        and not (account.bot_id and entry.get("bot_id") == account.bot_id)
+        and entry.get("user") != account.user_id
+        and entry.get("subtype", "") in _SAID
+    ]
+
+
+async def _make_quote(workspace: Workspace, entry: Json, account: SlackAccount) -> Quote | None:
+    text, _, _ = readable_text(visible_text(entry), account)
+    files = ", ".join(file.get("name") or "a file" for file in entry.get("files") or ())
+    content = "\n".join(piece for piece in (text, files and f"[{files}]") if piece)
+    if not content:
+        return None
+    person = await workspace.find_person(entry.get("user") or "")
+    name = person.name if person else entry.get("username") or entry.get("user") or "somebody"
+    text = await workspace.with_names(content)
+    return Quote(name, text, "earlier", str(entry.get("user") or ""), str(entry["ts"]))

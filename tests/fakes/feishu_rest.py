@@ -123,11 +123,13 @@ class Methods(World):
                 raise Refusal(230001, "start_time is not supported for threads")
             found = [said for said in self.messages.values() if said.thread == query["container_id"]]
         else:  # of a topic only its root
-            since = int(query.get("start_time", 0)) * 1000
+            since, until = int(query.get("start_time", 0)) * 1000, int(query.get("end_time", 1 << 40)) * 1000
             found = [
                 said
                 for said in self.messages.values()
-                if said.chat == query["container_id"] and not (said.thread and said.root) and said.time >= since
+                if said.chat == query["container_id"]
+                and not (said.thread and said.root)
+                and since <= said.time <= until
             ]
         found = [said for said in found if not said.inside]
         if query.get("sort_type") == "ByCreateTimeDesc":

@@ -79,7 +79,7 @@ class RecordingChannel:
         for chunk in (b"nothing", b"much"):
             yield chunk
 
-    async def enrich(self, message: Message, earlier: int) -> Message:
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         return message
 
     def spell_command(self, thread: Thread, command: str) -> str:

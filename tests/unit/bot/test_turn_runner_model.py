@@ -81,7 +81,7 @@ class Reader(RecordingChannel):
         super().__init__()
         self.earlier: list[int] = []
 
-    async def enrich(self, message: Message, earlier: int) -> Message:
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         self.earlier.append(earlier)
         return message
 

@@ -1,0 +1,60 @@
+"""The talk above a message: what others said there since the conversation last heard of it.
+
+It is context for the message that was addressed to the bot: quotes, which carry no authority, are never remembered, and
+begin no turn. The platform's history has it; where there is none, the bot has kept it (`storage/overheard.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from agent.messages import Kind, Message, Quote
+from agent.spending import text_tokens
+from bot.config.schema import ServiceLimits
+from bot.storage import conversations, inbox
+from bot.storage.database import Execute
+
+
+@dataclass(frozen=True, slots=True)
+class TalkAbove:
+    """Which messages to look up: at most `most`, and `tokens` of them, later than `since` (unix time).
+
+    `known` are the ids of messages that the conversation gets anyway, `kept` the talk that the bot itself has kept.
+    """
+
+    most: int = 0
+    tokens: int = 0
+    since: float = 0.0
+    known: frozenset[str] = frozenset()
+    kept: tuple[Quote, ...] = ()
+
+    def bound(self, message: Message) -> Message:
+        """Return the message with the latest of its earlier messages only, oldest first, and no known one."""
+        earlier = [each for each in message.quotes if each.kind == "earlier" and each.id not in self.known]
+        left, latest = self.tokens, list[Quote]()
+        for quote in reversed(earlier[len(earlier) - self.most :] if self.most else []):
+            left -= text_tokens(quote.text)
+            if left < 0:
+                break
+            latest.insert(0, quote)
+        others = (each for each in message.quotes if each.kind != "earlier")
+        return replace(message, quotes=(*latest, *others))
+
+
+NO_TALK = TalkAbove()
+
+
+def talk_above(execute: Execute, conversation: str, messages: Sequence[Message], limits: ServiceLimits) -> TalkAbove:
+    """Return which talk the last of some messages brings: since the one before them that a turn there has taken.
+
+    A conversation that `/new` began hears nothing that was said before it.
+    """
+    last = messages[-1]
+    row = conversations.find_conversation(execute, conversation)
+    if last.private or last.kind is not Kind.CHAT or not last.is_by_author or not limits.earlier_messages or not row:
+        return NO_TALK
+    begun = 0.0 if conversations.is_first_conversation(conversation) else row.created
+    since = max(begun, inbox.last_taken(execute, row.thread, messages[0].key))
+    known = frozenset(each.id for each in messages)
+    return TalkAbove(limits.earlier_messages, limits.earlier_tokens, since, known)

@@ -111,10 +111,10 @@ class DiscordChannel(PlatformChannel):
             return message
         in_thread = bool(thread.topic) and thread.topic != message.id
         before = message.id if message.id.isdecimal() else snowflake_from_time(message.time)
-        limit, oldest = min(earlier, 100), int(snowflake_from_time(since)) if since else 0
+        limit, oldest = min(earlier, 100), int(snowflake_from_time(since + 0.001)) if since else 0
         path = f"/channels/{thread.topic if in_thread else thread.chat}/messages?before={before}&limit={limit}"
         found = sorted(await self._api("GET", path), key=lambda data: int(data["id"]))
-        if in_thread and len(found) < limit:
+        if in_thread and not since and len(found) < limit:
             found = [*await self._thread_starter(thread), *found]
         quotes = [quote for data in found if int(data["id"]) > oldest and (quote := self._make_quote(data, thread))]
         return replace(message, quotes=(*quotes, *message.quotes))

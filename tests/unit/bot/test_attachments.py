@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tracemalloc
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,16 @@ from aiohttp import web
 from PIL import Image
 
 from agent.context import UploadedFile
+from agent.messages import Author, Message, Origin, Quote, Thread
 from agent.sections import VoiceConfig
 from agent.setting import Secret
+from agent.user_message import format_body
 from bot.config.schema import ServiceLimits
 from bot.journey.attachments import Attachments, Patience
 from bot.journey.upload_details import UploadInspector
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
+from channels.base import TryLater
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.select import LazySandbox
@@ -27,6 +31,7 @@ from tests.support.engines import need_bubblewrap
 from tests.support.rehearsed_database import RehearsedDatabase
 from tests.support.rigs.slack import SlackRig
 from tests.support.web_server import serve_site
+from tests.unit.bot.test_outbox import RecordingChannel
 
 MB = 1 << 20
 
@@ -199,3 +204,29 @@ async def test_all_download_attempts_together_are_limited(desk: Desk) -> None:
     upload = await desk.take("slow.bin", bytes(2 * MB), whole=0.5)
     assert upload.refused == "did not arrive within 0 minutes; please send it again"
     assert desk.stored() == []
+
+
+class Guarded(RecordingChannel):
+    """A channel whose platform refuses look-ups so many times, and asks to wait for `after` seconds."""
+
+    def __init__(self, refuses: int, after: float) -> None:
+        super().__init__()
+        self.refuses, self.after = refuses, after
+
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
+        if self.refuses:
+            self.refuses -= 1
+            raise TryLater("slow down", self.after)
+        return replace(message, quotes=(Quote("Kim", "DiskFull on db-1"),))
+
+
+@pytest.mark.parametrize(("refuses", "after", "kind"), [(2, 0.01, "reply"), (1, 60.0, "unread")])
+async def test_a_refused_look_up_is_waited_for_or_said(
+    desk: Desk, tmp_path: Path, refuses: int, after: float, kind: str
+) -> None:
+    uploads = Attachments(desk._store, "c1", tmp_path / "c1", ServiceLimits())
+    thread = Thread("slack", "T1", "C1")
+    message = Message(thread, "slack:1", "1", Author("U1", "Jane"), "what is this?", 1.0, origin=Origin.PERSON)
+    given = await uploads.make_input(Guarded(refuses, after), message)
+    assert [quote.kind for quote in given.message.quotes] == [kind]
+    assert ("did not let me read" in format_body(given)) is (kind == "unread")

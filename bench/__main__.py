@@ -7,13 +7,14 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from bench import channels, idle, judgement, latency, load, old, prefix, redteam, subagents, thread, web
+from bench import channels, idle, judgement, latency, load, old, prefix, redteam, rush, subagents, thread, web
 from bench.harness import Row, World, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "latency": latency.run,
     "load": load.run,
     "channels": channels.run,
+    "rush": rush.run,
     "thread": thread.run,
     "old": old.run,
     "idle": idle.run,

@@ -52,12 +52,12 @@ class Fakes:
     model: Remote
 
     @asynccontextmanager
-    async def service(self, *names: str, quick: bool = False) -> AsyncIterator[Service]:
+    async def service(self, *names: str, quick: bool = False, limited: bool = False) -> AsyncIterator[Service]:
         """Start a fresh service on these platforms, connected and warmed up."""
         await self.model("forget", keep_bodies=False)
         channels: dict[str, dict[str, object]] = {}
         for name in names:
-            channels[name] = await self.platforms[name]("settings")
+            channels[name] = await self.platforms[name]("limited" if limited else "settings")
             channels[name] |= await self.platforms[name]("quick") if quick else {}
         with tempfile.TemporaryDirectory(prefix="fawn-bench-") as folder:
             setup = Connected("", self.model.base_url, Path(folder), channels=channels)
@@ -83,11 +83,7 @@ class Fakes:
         exact, shown = Exact(), await platform("read_all", people=[job.chat for job in asked])
         for job in asked:
             texts = shown[str(job.chat)]
-            got, wanted = " ".join(texts).split(), job.answer.split()
-            exact.replies += 1
-            exact.right += texts == [job.answer]
-            exact.lost += len(set(wanted) - set(got)) > 0
-            exact.doubled += len(got) > len(set(got)) or len(texts) > 1
+            exact.count(texts, job.answer)
         return began, ended, exact
 
 
@@ -97,9 +93,9 @@ def jobs(count: int, tokens: int = 20, pace: float = 0.0) -> list[Job]:
 
 
 @asynccontextmanager
-async def fakes(model: Remote) -> AsyncIterator[Fakes]:
+async def fakes(model: Remote, names: Sequence[str] = NAMES) -> AsyncIterator[Fakes]:
     async with AsyncExitStack() as stack:
-        platforms = {name: await stack.enter_async_context(process("bench.platforms", name)) for name in NAMES}
+        platforms = {name: await stack.enter_async_context(process("bench.platforms", name)) for name in names}
         yield Fakes(platforms, model)
 
 

@@ -179,11 +179,7 @@ class World:
         exact = Exact()
         for job in jobs:
             shown = await self.telegram("texts", chat=job.chat)
-            got, wanted = " ".join(shown).split(), job.answer.split()
-            exact.replies += 1
-            exact.right += shown == [job.answer]
-            exact.lost += len(set(wanted) - set(got)) > 0
-            exact.doubled += len(got) > len(set(got)) or len(shown) > 1
+            exact.count(shown, job.answer)
         return exact
 
 
@@ -195,6 +191,14 @@ class Exact:
     right: int = 0
     lost: int = 0
     doubled: int = 0
+
+    def count(self, shown: Sequence[str], answer: str) -> None:
+        """Count a reply: the visible messages of it, and the answer that was expected."""
+        got, wanted = " ".join(shown).split(), answer.split()
+        self.replies += 1
+        self.right += list(shown) == [answer]
+        self.lost += len(set(wanted) - set(got)) > 0
+        self.doubled += len(got) > len(set(got)) or len(shown) > 1
 
     def __str__(self) -> str:
         return f"{self.right}/{self.replies} exact, {self.lost} lost, {self.doubled} doubled"

@@ -1,4 +1,4 @@
-"""Kill the service a thousand times while people talk on four platforms: `python -m bench.kills`.
+"""Kill the service a thousand times while people talk on five platforms: `python -m bench.kills`.
 
 Runs by itself for about three quarters of an hour; prints how far it is; ctrl-C (or SIGTERM) ends it early, with the
 figures until then. Clock steps need a C compiler, full disks need root (for a small tmpfs): what cannot be done is said
@@ -103,13 +103,13 @@ async def main(given: argparse.Namespace) -> int:
             began, telling = time.monotonic(), asyncio.create_task(tell(run, service, given.kills), name="tell")
             figures = await run.run()
             telling.cancel()
+            early = f" (stopped early: {given.kills} were asked for)" if run.stop.is_set() else ""
+            print(f"\n{time.monotonic() - began:.0f} s{early}: {figures}")
+            print("\n".join(figures.faults[:50]) or "no fault", flush=True)
             await service.stop()
             if given.log:
                 shutil.copyfile(folder / "log", given.log)
                 shutil.copyfile(service.data / "fawn.db", given.log.with_suffix(".db"))
-        early = f" (stopped early: {given.kills} were asked for)" if run.stop.is_set() else ""
-        print(f"\n{time.monotonic() - began:.0f} s{early}: {figures}")
-        print("\n".join(figures.faults[:50]) or "no fault")
         return len(figures.faults)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path, PurePath
 
 import aiohttp
@@ -125,9 +124,8 @@ class DingTalkChannel(PlatformChannel):
         def take_off_reaction(final: Final) -> None:
             self._background.start_best_effort(self._set_reaction("recall", to), f"dingtalk finished {to}")
 
-        scope = self._rate_limit_scope(thread)
-        if self._settings.card_template_id:
-            scope = replace(scope, idempotent_posts=IDEMPOTENT_POSTS)
+        posts_again = IDEMPOTENT_POSTS if self._settings.card_template_id else 0
+        scope = RateLimitScope(self._rate_limiter, thread.chat, idempotent_posts=posts_again)
         return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=take_off_reaction))
 
     def _file_rules(self, thread: Thread) -> FileRules:

@@ -18,7 +18,6 @@ import orjson
 
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.discord import DiscordSettings
-from channels.discord.call_window import CallWindow
 from channels.shared.caches import ExpiringDict
 from channels.shared.http_client import HttpClient, RateLimited
 from channels.shared.rate_limit import RateLimiter
@@ -99,7 +98,6 @@ class DiscordApi(HttpClient):
         self._token = settings.token
         self._base_url = settings.base_url.rstrip("/")
         self._rate_limiter = rate_limiter
-        self.window = CallWindow(settings.overall)
         self._closed_until: ExpiringDict[str, float] = ExpiringDict()  # bucket ("": all) → loop time of its reset
         self.token_shared = False
         self.nonces: deque[str] = deque(maxlen=2000)  # of the posts of this process
@@ -118,8 +116,8 @@ class DiscordApi(HttpClient):
         closed_until = max(self._closed_until.get(bucket) or 0.0, self._closed_until.get("") or 0.0)
         if (left := closed_until - asyncio.get_running_loop().time()) > 0:
             raise TryLater("Discord's limit for this channel is used up", left)
-        if not interaction:
-            await self.window.wait()
+        if self._rate_limiter and not interaction:
+            await self._rate_limiter.count_call()
         headers = {} if interaction else {"Authorization": f"Bot {self._token.reveal()}"}
         if isinstance(body, dict) and "nonce" in body:
             self.nonces.append(body["nonce"])

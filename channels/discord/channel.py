@@ -23,11 +23,11 @@ from channels.base import (
 )
 from channels.discord import DiscordSettings, events
 from channels.discord.api import NO_MENTIONS, AccountUnknown, DiscordApi, MemberUnknown
-from channels.discord.call_window import DiscordScope
 from channels.discord.gateway import Gateway
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache, snowflake_from_time
 from channels.discord.inbound import Inbound
 from channels.discord.interactions import Interactions
+from channels.discord.limits import account_window
 from channels.discord.reply import (
     MAX_MESSAGE_CHARS,
     SUPPRESS_EMBEDS_FLAG,
@@ -64,7 +64,8 @@ class DiscordChannel(PlatformChannel):
     )
 
     def __init__(self, settings: DiscordSettings) -> None:
-        self._rate_limiter = RateLimiter(RateLimits(settings.per_channel, settings.burst, overall=settings.overall))
+        account = account_window(settings.overall)
+        self._rate_limiter = RateLimiter(RateLimits(settings.per_channel, settings.burst, account=account))
         self._api = DiscordApi(settings, self._rate_limiter)
         super().__init__(self._api)
         self._cache = GuildCache(self._api)
@@ -94,14 +95,7 @@ class DiscordChannel(PlatformChannel):
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = DiscordRenderer(self._api, self._threads, self._interactions, thread, posts, to)
-        scope = DiscordScope(
-            self._rate_limiter,
-            thread.topic or thread.chat,
-            idempotent_posts=IDEMPOTENT_POSTS,
-            window=self._api.window,
-            reply=renderer,
-        )
-        return self._add_reply(TypingReplyWriter(renderer, posts, scope))
+        return self._add_reply(TypingReplyWriter(renderer, posts, self._rate_limit_scope(thread)))
 
     # ------------------------------------------------------------ earlier messages
 

@@ -16,7 +16,6 @@ from agent.messages import Thread
 from catalogue import N_, _
 from channels.base import ChannelError, SentMessages, TryLater
 from channels.discord.api import NONCE_MARK, DiscordApi, Forbidden, InteractionExpired
-from channels.discord.call_window import DiscordScope
 from channels.discord.guild_cache import DIRECT_WORKSPACE
 from channels.discord.interactions import Interactions
 from channels.discord.markdown import to_discord_markdown, without_previews
@@ -24,6 +23,7 @@ from channels.discord.threads import DiscordThreads
 from channels.shared import progress, texts
 from channels.shared.buttons import button_label, final_button, live_button
 from channels.shared.markdown_split import split_markdown, utf16_length
+from channels.shared.rate_limit import ReplyRateLimit
 from channels.shared.reply_writer import MessageRenderer, ReplyWriter
 
 log = logging.getLogger(__name__)
@@ -205,21 +205,9 @@ class TypingReplyWriter(ReplyWriter[DiscordMessage]):
 
     TYPING_SECONDS = 8.5  # Discord ends it after ten
 
-    def __init__(self, renderer: DiscordRenderer, posts: SentMessages, scope: DiscordScope) -> None:
+    def __init__(self, renderer: DiscordRenderer, posts: SentMessages, rate_limit: ReplyRateLimit) -> None:
         self._posted = renderer.posted
-        self._scope = scope
-        scope.window.open_reply(scope.reply)
-        super().__init__(renderer, posts, scope)
-
-    async def finish(self, final: Final) -> None:
-        try:
-            await super().finish(final)
-        finally:
-            self._scope.window.close_reply(self._scope.reply)
-
-    async def close(self) -> None:
-        self._scope.window.close_reply(self._scope.reply)
-        await super().close()
+        super().__init__(renderer, posts, rate_limit)
 
     async def _show_typing(self) -> None:
         while not self._ending:

@@ -1,10 +1,19 @@
-"""Rate limits of a platform: token buckets per chat and account, with priorities."""
+"""Schedule the calls to a platform inside its rate limits. A platform gives only numbers: its `Limit`s.
+
+The rules are the same everywhere. Final messages go first, then first words, then progress. A reply goes live only
+while the call that will end it is likely free, because that call is kept for it; otherwise its answer comes whole,
+once. A limit that the platform documents as a minimum is exceeded carefully, call by call, until the platform refuses
+one; then the wait that it asks for is kept exactly (docs/decisions/0106-one-scheduler-of-calls.md).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import itertools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -20,50 +29,119 @@ class Priority(IntEnum):
     STREAM = 2  # progress, which the next call makes obsolete
 
 
-SAFETY_FACTOR = 0.95  # of the overall limit: calls may arrive closer together than they were sent
+SAFETY_FACTOR = 0.95  # of a limit: calls may arrive closer together than they were sent
+LEARN_AGAIN_SECONDS = 60.0  # after a refusal, and twice that after each further one…
+MAX_LEARN_AGAIN_SECONDS = 3600.0  # …up to this
+OWED_SHARE = 0.8  # of a sliding burst is kept for the ends of replies, at most: it is never full while calls come
+MAX_PROBES = 256  # calls beyond a minimum that are under way at once
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many `calls` in `seconds`, of which `burst` may come at once.
+
+    `name` is that of the calls that are counted together; "" counts each method for itself. `per_chat` counts each chat
+    for itself. `minimum`: the platform may allow more. `sliding`: all of the calls may come at once, and none more
+    before the `seconds` are over. Progress leaves `stream_reserve` of the burst to other calls, first words leave
+    `first_reserve`. A `checked` limit counts also the calls that nobody scheduled: each asks `count_call` at its time.
+    """
+
+    calls: float
+    seconds: float
+    burst: float
+    name: str = ""
+    per_chat: bool = False
+    minimum: bool = False
+    sliding: bool = False
+    checked: bool = False
+    stream_reserve: float = 0.0
+    first_reserve: float = 0.0
+
+
+def account_limit(overall: float) -> Limit:
+    """Return the limit of all calls of an account: so many a second, with most of the burst left to finals."""
+    calls = overall * SAFETY_FACTOR
+    burst = max(1.0, calls)
+    spare = burst - 1
+    return Limit(
+        calls, 1.0, burst, "all", stream_reserve=min(0.85 * burst, spare), first_reserve=min(0.75 * burst, spare)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """Calls per second in a chat and overall, calls per minute in a group, and `burst` calls at once."""
+    """The numbers of most platforms: calls per second in a chat and overall, calls per minute in a group, and `burst`
+    calls at once. `account` replaces the overall limit by another kind."""
 
     chat: float = 1.0
     burst: int = 2
     group_minute: float = 20.0
     overall: float = 30.0
+    account: Limit | None = None
+
+    def limits_of(self, method: str, group: bool) -> Sequence[Limit]:
+        # A full bucket and the refill of a minute together are the group's limit in any minute.
+        rate = min(self.chat, max(self.group_minute - self.burst, 1) / 60) if group else self.chat
+        chat = Limit(rate, 1.0, self.burst, "chat", per_chat=True, stream_reserve=min(1, self.burst - 1))
+        return chat, self.account or account_limit(self.overall)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodLimits:
+    """The numbers of a platform that counts each method for itself; "" stands for the methods without their own."""
+
+    methods: Mapping[str, Limit]
+
+    def limits_of(self, method: str, group: bool) -> Sequence[Limit]:
+        return (self.methods.get(method) or self.methods[""],)
+
+
+class PlatformLimits(Protocol):
+    """The numbers of a platform."""
+
+    def limits_of(self, method: str, group: bool) -> Sequence[Limit]:
+        """Return the limits that count a call, the narrowest first."""
 
 
 class TokenBucket:
-    """Tokens that refill at `rate` per second up to `size`.
+    """The calls that one limit counts: tokens that refill up to the burst.
 
-    Streaming calls leave `reserve` tokens for others, first words leave `first`.
+    Progress and first words leave their reserve, and one token for each reply whose end is owed here, as far as the
+    burst reaches.
     """
 
-    def __init__(self, rate: float, size: float, reserve: float, first: float = 0.0) -> None:
-        self._rate = rate
-        self._size = size
-        self._reserves = {Priority.FINAL: 0.0, Priority.FIRST: first, Priority.STREAM: reserve}
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self._rate = limit.calls / limit.seconds
+        self._size = limit.burst
         self._loop = asyncio.get_running_loop()
-        self._tokens = size
+        self._tokens = self._size
         self._at = self._loop.time()
         self._closed_until = 0.0
         self._order = itertools.count()
         self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._owed = 0  # replies whose end will need a token…
+        self._most_owed = self._size - 1  # …for which so many are kept, at most
+        self._probes = 0  # calls beyond the tokens that are under way…
+        self._max_probes = 1 if limit.minimum else 0  # …and how many may be
+        self._refusals = 0
+        self._drained_at = 0.0  # end of the last pause after a refusal
+        self._learns_at = 0.0  # time from which calls may go beyond the tokens
 
     def seconds_until_free(self, priority: Priority) -> float:
         """Return the seconds until such a call is allowed, if no other comes first."""
         now = self._loop.time()
-        self._tokens = min(self._size, self._tokens + max(0.0, now - self._at) * self._rate)
-        self._at = max(self._at, now)
-        need = 1 + self._reserves[priority] - self._tokens
-        return max(self._closed_until - now, need / self._rate if need > 1e-9 else 0.0, 0.0)
+        if self._closed_until > now:
+            return self._closed_until - now
+        need = 1 + self._reserve(priority)
+        return 0.0 if self._may_probe(priority) else self._seconds_until(need)
 
     def try_acquire(self, priority: Priority) -> bool:
         """Take a token if one is available now."""
         if self._waiting or self.seconds_until_free(priority):
             return False
-        self._tokens -= 1
+        self._take(priority)
         return True
 
     async def acquire(self, priority: Priority) -> None:
@@ -82,30 +160,95 @@ class TokenBucket:
 
     def release_unused(self) -> None:
         """Return a token that was not used."""
-        self._tokens = min(self._size, self._tokens + 1)
+        if self._probes:
+            self._probes -= 1
+        else:
+            self._give_back()
         self._serve_waiting()
+
+    def note_accepted(self) -> None:
+        """Note that the platform took a call: beyond a minimum, twice as many may follow."""
+        if self._probes:
+            self._probes -= 1
+            self._max_probes = min(self._max_probes + 1, MAX_PROBES)
+            self._serve_waiting()
+
+    def note_refused(self, seconds: float) -> None:
+        """Allow no call for the seconds that the platform asked for, and after that only what it documents."""
+        now = self._loop.time()
+        self._probes = max(0, self._probes - 1)
+        if self._closed_until <= now:  # of several calls under way, the first counts
+            self._refusals += 1
+        self.pause(seconds)
+        self._drain()
+        again = LEARN_AGAIN_SECONDS * 2.0 ** min(self._refusals - 1, 10)
+        self._learns_at = self._closed_until + min(again, MAX_LEARN_AGAIN_SECONDS)
+        self._max_probes = min(self._max_probes, 1)
 
     def pause(self, seconds: float) -> None:
         """Allow no call for so many seconds, because the platform asked for it."""
         self._closed_until = max(self._closed_until, self._loop.time() + seconds)
 
-    def drain(self) -> None:
-        """Begin without tokens after the pause, because the platform counts more calls than we do."""
-        self._tokens = 0.0
-        self._at = max(self._loop.time(), self._closed_until)
-
     def paused_seconds(self) -> float:
         """Return the seconds until the end of the pause."""
         return max(0.0, self._closed_until - self._loop.time())
 
+    def renew(self, at: float) -> bool:
+        """Count the token acquired at a time as one of now. Returns False if it counts no longer."""
+        return True
+
+    # ------------------------------------------------------------ ends of replies
+
+    def owe_end(self) -> None:
+        """Keep a token for the end of a reply."""
+        self._owed += 1
+
+    def settle_end(self) -> None:
+        """Keep a token less: a reply has ended."""
+        self._owed = max(0, self._owed - 1)
+        self._serve_waiting()
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a call keeps within what the platform documents."""
+        return not self._waiting and not self.paused_seconds() and not self._seconds_until(1)
+
+    @property
+    def end_is_free(self) -> bool:
+        """Whether the end of one more reply is likely free when it comes."""
+        if self._closed_until > self._loop.time():
+            return False
+        spare = self._available() - self._owed
+        return spare + (self._max_probes - self._probes if self._learns else 0) >= 1 - 1e-9
+
     @property
     def is_idle(self) -> bool:
-        return (
-            not self._waiting
-            and not self.paused_seconds()
-            and not self.seconds_until_free(Priority.FINAL)
-            and self._tokens >= self._size
-        )
+        used = self._waiting or self._owed or self._probes or self.paused_seconds() or self._refusals
+        return not used and self._available() >= self._size
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def _learns(self) -> bool:
+        return self.limit.minimum and self._loop.time() >= self._learns_at
+
+    def _may_probe(self, priority: Priority) -> bool:
+        """Whether a call may go beyond the tokens. Progress never does: a refusal would stop the other calls, too."""
+        return self._learns and self._probes < self._max_probes and priority is not Priority.STREAM
+
+    def _reserve(self, priority: Priority) -> float:
+        if priority is Priority.FINAL:
+            return 0.0
+        share = self.limit.stream_reserve if priority is Priority.STREAM else self.limit.first_reserve
+        if self._drained_at:  # half of what comes back rebuilds the reserve, the other half is for progress
+            share = min(share, max(0.0, self._loop.time() - self._drained_at) * self._rate / 2)
+        return max(share, min(float(self._owed), self._most_owed))
+
+    def _take(self, priority: Priority) -> None:
+        if self._seconds_until(1 + self._reserve(priority)):
+            self._probes += 1
+        else:
+            self._spend()
 
     def _serve_waiting(self) -> None:
         if self._timer:
@@ -117,73 +260,197 @@ class TokenBucket:
                 if wait := self.seconds_until_free(priority):
                     self._timer = self._loop.call_later(max(wait, 0.001), self._serve_waiting)
                     return
-                self._tokens -= 1
+                self._take(priority)
                 turn.set_result(None)
             heapq.heappop(self._waiting)
 
+    # ------------------------------------------------------------ the count
+
+    def _available(self) -> float:
+        """Return the tokens of this moment."""
+        now = self._loop.time()
+        self._tokens = min(self._size, self._tokens + max(0.0, now - self._at) * self._rate)
+        self._at = max(self._at, now)
+        return self._tokens
+
+    def _seconds_until(self, need: float) -> float:
+        """Return the seconds until there are so many tokens."""
+        missing = need - self._available()
+        return missing / self._rate if missing > 1e-9 else 0.0
+
+    def _spend(self) -> None:
+        self._tokens -= 1
+
+    def _give_back(self) -> None:
+        self._tokens = min(self._size, self._tokens + 1)
+
+    def _drain(self) -> None:
+        """Begin with one token after the pause, because the platform counts more calls than we do."""
+        self._tokens = 1.0
+        self._at = self._drained_at = max(self._loop.time(), self._closed_until)
+
+
+class SlidingBucket(TokenBucket):
+    """The calls of the last `seconds`, of which there may be `burst`."""
+
+    def __init__(self, limit: Limit) -> None:
+        super().__init__(limit)
+        self._most_owed = OWED_SHARE * self._size
+        self._calls: deque[float] = deque()  # loop times
+
+    def renew(self, at: float) -> bool:
+        self._available()
+        if at not in self._calls:
+            return False
+        self._calls.remove(at)
+        self._calls.append(self._loop.time())
+        return True
+
+    def _available(self) -> float:
+        oldest = self._loop.time() - self.limit.seconds
+        while self._calls and self._calls[0] <= oldest:
+            self._calls.popleft()
+        return self._size - len(self._calls)
+
+    def _seconds_until(self, need: float) -> float:
+        missing = int(need - self._available() + 1 - 1e-9)
+        if missing <= 0:
+            return 0.0
+        freed = self._calls[min(missing, len(self._calls)) - 1] if self._calls else self._loop.time()
+        return max(freed + self.limit.seconds - self._loop.time(), 1e-6)
+
+    def _spend(self) -> None:
+        self._calls.append(self._loop.time())
+
+    def _give_back(self) -> None:
+        if self._calls:
+            self._calls.pop()
+
+    def _drain(self) -> None:
+        return
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A token of a checked limit that a task has acquired for its next call."""
+
+    bucket: TokenBucket
+    at: float  # loop time
+    used: bool = False
+
+
+_TICKET: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
+
 
 class RateLimiter:
-    """The buckets of one platform account: one per chat, one for all. Finals go first, then first words, then streams.
+    """The scheduler of one platform account: all of its limits, by the calls that they count."""
 
-    In a chat a streaming call leaves one token, so that the final never waits. Overall, streams and first words leave
-    most of the burst for many finals at once, at no cost in the long run.
-    """
+    MAX_FINAL_WAIT_SECONDS = 2.0  # for what the platform has closed, before TryLater
 
-    MAX_FINAL_WAIT_SECONDS = 2.0  # for a paused chat, before TryLater
+    def __init__(self, limits: PlatformLimits, refusal: Callable[[float], TryLater] | None = None) -> None:
+        self._limits = limits
+        self._refusal = refusal or (lambda s: TryLater(f"the platform asked to retry after {s:.3g} s", s))
+        self._known: dict[tuple[str, bool], Sequence[Limit]] = {}  # by method, and whether the chat is a group
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+        self._sweep_size = 4096  # number of buckets at which the idle ones are dropped
 
-    def __init__(self, rates: RateLimits) -> None:
-        self._rates = rates
-        burst = max(1.0, rates.overall * SAFETY_FACTOR)
-        spare = burst - 1
-        self._all = TokenBucket(
-            rates.overall * SAFETY_FACTOR, burst, min(0.85 * burst, spare), min(0.75 * burst, spare)
-        )
-        self._chats: dict[str, TokenBucket] = {}
-        self._sweep_size = 4096  # number of chats at which the idle ones are dropped
-
-    async def acquire(self, chat: str, priority: Priority, *, group: bool = False) -> None:
-        """Wait until a call to `chat` is allowed. Raises TryLater for a final if the chat is paused."""
-        bucket = self._chat_bucket(chat, group)
-        if priority is Priority.FINAL and (left := bucket.paused_seconds()) > self.MAX_FINAL_WAIT_SECONDS:
-            raise TryLater(f"the platform asked to retry after {left:.3g} s", left)
-        await bucket.acquire(priority)
+    async def acquire(self, chat: str, priority: Priority, *, method: str = "", group: bool = False) -> None:
+        """Wait until a call is allowed. Raises TryLater for a final if the platform has closed its method or chat."""
+        buckets = self._buckets_of(chat, method, group)
+        if priority is Priority.FINAL and (left := buckets[0].paused_seconds()) > self.MAX_FINAL_WAIT_SECONDS:
+            raise self._refusal(left)
+        taken: list[TokenBucket] = []
         try:
-            await self._all.acquire(priority)
+            for bucket in buckets:
+                await bucket.acquire(priority)
+                taken.append(bucket)
         except asyncio.CancelledError:
-            bucket.release_unused()
+            for bucket in taken:
+                bucket.release_unused()
             raise
+        self._issue_ticket(taken)
 
-    def try_acquire(self, chat: str, priority: Priority, *, group: bool = False) -> bool:
+    async def count_call(self, chat: str = "", method: str = "") -> None:
+        """Count an HTTP call in the checked limits: the token that this task has acquired for it, or wait for one."""
+        for bucket in self._buckets_of(chat, method, False):
+            if not bucket.limit.checked:
+                continue
+            ticket = _TICKET.get()
+            if ticket and ticket.bucket is bucket and not ticket.used:
+                ticket.used = True
+                if bucket.renew(ticket.at):
+                    continue
+            await bucket.acquire(Priority.FINAL)
+
+    def _issue_ticket(self, taken: Sequence[TokenBucket]) -> None:
+        """Note the token that the next call of this task counts."""
+        if taken[-1].limit.checked:
+            _TICKET.set(Ticket(taken[-1], asyncio.get_running_loop().time()))
+
+    def try_acquire(self, chat: str, priority: Priority, *, method: str = "", group: bool = False) -> bool:
         """Take the tokens of a call if they are available now."""
-        bucket = self._chat_bucket(chat, group)
-        if not bucket.try_acquire(priority):
-            return False
-        if self._all.try_acquire(priority):
-            return True
-        bucket.release_unused()
-        return False
+        taken: list[TokenBucket] = []
+        for bucket in self._buckets_of(chat, method, group):
+            if not bucket.try_acquire(priority):
+                for earlier in taken:
+                    earlier.release_unused()
+                return False
+            taken.append(bucket)
+        self._issue_ticket(taken)
+        return True
 
-    def release_unused(self, chat: str) -> None:
+    def release_unused(self, chat: str, method: str = "") -> None:
         """Return the tokens of a call that was not made."""
-        if bucket := self._chats.get(chat):
+        for bucket in self._buckets_of(chat, method, False):
             bucket.release_unused()
-        self._all.release_unused()
+        _TICKET.set(None)
+
+    def has_token(self, chat: str, method: str = "") -> bool:
+        """Return whether a call keeps within what the platform documents."""
+        return all(bucket.has_token for bucket in self._buckets_of(chat, method, False))
+
+    def seconds_until_free(self, chat: str, method: str = "") -> float:
+        """Return the seconds until a final call is allowed, if no other comes first."""
+        return max(b.seconds_until_free(Priority.FINAL) for b in self._buckets_of(chat, method, False))
+
+    def note_accepted(self, chat: str, method: str = "") -> None:
+        """Note that the platform took a call."""
+        for bucket in self._buckets_of(chat, method, False):
+            bucket.note_accepted()
+
+    def note_refused(self, chat: str, seconds: float, method: str = "") -> None:
+        """Close a method for the seconds that the platform asked for."""
+        self._buckets_of(chat, method, False)[0].note_refused(seconds)
 
     def pause_chat(self, chat: str, seconds: float, *, group: bool = False) -> None:
         """Allow no call to this chat for so many seconds; others continue."""
-        self._chat_bucket(chat, group).pause(seconds)
+        self._buckets_of(chat, "", group)[0].pause(seconds)
 
-    def _chat_bucket(self, chat: str, group: bool) -> TokenBucket:
-        if bucket := self._chats.get(chat):
+    def end_is_free(self, chat: str, method: str = "") -> bool:
+        """Return whether the end of one more reply is likely free when it comes."""
+        return all(bucket.end_is_free for bucket in self._buckets_of(chat, method, False))
+
+    def owe_end(self, chat: str, method: str = "") -> None:
+        """Keep a call for the end of a reply, until `settle_end`. A chat's own limit leaves one anyway."""
+        self._buckets_of(chat, method, False)[-1].owe_end()
+
+    def settle_end(self, chat: str, method: str = "") -> None:
+        self._buckets_of(chat, method, False)[-1].settle_end()
+
+    def _buckets_of(self, chat: str, method: str, group: bool) -> list[TokenBucket]:
+        limits = self._known.get((method, group))
+        if limits is None:
+            limits = self._known[method, group] = self._limits.limits_of(method, group)
+        return [self._bucket(limit, (limit.name or method, chat if limit.per_chat else "")) for limit in limits]
+
+    def _bucket(self, limit: Limit, key: tuple[str, str]) -> TokenBucket:
+        if bucket := self._buckets.get(key):
             return bucket
-        if len(self._chats) >= self._sweep_size:
-            self._chats = {key: known for key, known in self._chats.items() if not known.is_idle}
-            self._sweep_size = max(4096, 2 * len(self._chats))
-        burst = self._rates.burst
-        # A full bucket and the refill of a minute together are the group's limit in any minute.
-        rate = min(self._rates.chat, max(self._rates.group_minute - burst, 1) / 60) if group else self._rates.chat
-        self._chats[chat] = TokenBucket(rate, burst, min(1, burst - 1))
-        return self._chats[chat]
+        if len(self._buckets) >= self._sweep_size:
+            self._buckets = {known: bucket for known, bucket in self._buckets.items() if not bucket.is_idle}
+            self._sweep_size = max(4096, 2 * len(self._buckets))
+        self._buckets[key] = SlidingBucket(limit) if limit.sliding else TokenBucket(limit)
+        return self._buckets[key]
 
 
 class ReplyRateLimit(Protocol):
@@ -208,24 +475,41 @@ class ReplyRateLimit(Protocol):
     def pause(self, seconds: float) -> None:
         """Allow no streaming call for so many seconds."""
 
+    def owe_end(self) -> None:
+        """Keep a call for the end of the reply, where that takes one in any case."""
 
-@dataclass(frozen=True, slots=True)
+    def settle_end(self) -> None:
+        """Keep none any more: the reply has ended, or is closed. May be called again."""
+
+
 class RateLimitScope:
     """The rate limit of a reply: that of its chat, and the overall one."""
 
-    limiter: RateLimiter
-    chat: str
-    group: bool = False
-    idempotent_posts: int = 0
+    def __init__(self, limiter: RateLimiter, chat: str, *, group: bool = False, idempotent_posts: int = 0) -> None:
+        self.idempotent_posts = idempotent_posts
+        self._limiter = limiter
+        self._chat = chat
+        self._group = group
+        self._owes = False
 
     async def acquire(self, priority: Priority) -> None:
-        await self.limiter.acquire(self.chat, priority, group=self.group)
+        await self._limiter.acquire(self._chat, priority, group=self._group)
 
     def try_acquire(self, priority: Priority) -> bool:
-        return self.limiter.try_acquire(self.chat, priority, group=self.group)
+        return self._limiter.try_acquire(self._chat, priority, group=self._group)
 
     def release_unused(self) -> None:
-        self.limiter.release_unused(self.chat)
+        self._limiter.release_unused(self._chat)
 
     def pause(self, seconds: float) -> None:
-        self.limiter.pause_chat(self.chat, seconds, group=self.group)
+        self._limiter.pause_chat(self._chat, seconds, group=self._group)
+
+    def owe_end(self) -> None:
+        if not self._owes:
+            self._owes = True
+            self._limiter.owe_end(self._chat)
+
+    def settle_end(self) -> None:
+        if self._owes:
+            self._owes = False
+            self._limiter.settle_end(self._chat)

@@ -119,6 +119,7 @@ class ReplyWriter(Generic[P]):
         self._calling = False
         self._ending = False
         self._failures = 0
+        rate_limit.owe_end()
         self._task = asyncio.create_task(self._run_stream(), name=f"writer {posts.key}")
 
     def show(self, block: Block) -> None:
@@ -130,6 +131,12 @@ class ReplyWriter(Generic[P]):
 
     async def finish(self, final: Final) -> None:
         """Make exactly `final` visible. Raises ChannelError; may be called again then."""
+        try:
+            await self._finish(final)
+        finally:
+            self._rate_limit.settle_end()
+
+    async def _finish(self, final: Final) -> None:
         await self._stop_stream()
         parts = self._renderer.render_final(final)
         for index, part in enumerate(parts):
@@ -164,6 +171,7 @@ class ReplyWriter(Generic[P]):
         return found
 
     async def close(self) -> None:
+        self._rate_limit.settle_end()
         await self._stop_stream()
 
     async def _stop_stream(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -23,16 +24,16 @@ from channels.shared.http_client import (
     opened_file,
     retry_after_seconds,
 )
-from channels.shared.rate_limit import Priority
+from channels.shared.rate_limit import Priority, RateLimiter
 from channels.shared.reply_writer import MessageMissing
 from channels.slack import SlackSettings
 from channels.slack.events import Json
-from channels.slack.method_limits import MethodLimits
+from channels.slack.limits import slack_limits
 
 SDK_LOG = logging.getLogger(f"{__name__}.sdk")
 SDK_LOG.setLevel(logging.CRITICAL)  # its debug lines contain messages, its errors socket tickets
 
-READ_METHODS = re.compile(r"(conversations|users|files)\.(history|replies|conversations|info)")  # accept no JSON
+READ_METHODS = re.compile(r"(conversations|users|files)\.(history|replies|conversations|info|list)")  # accept no JSON
 QUERY_METHODS = frozenset({"files.getUploadURLExternal"})
 
 WRONG_KIND = "{0} is the wrong kind of token: bot_token begins with xoxb-, app_token with xapp-"
@@ -95,24 +96,28 @@ class SlackApi:
             retry_handlers=[],  # the default one repeats a post of unknown outcome
         )
         self.web.proxy = http.proxy  # not HTTPS_PROXY of the environment, which ignores NO_PROXY
-        self.limits = MethodLimits(settings.rate_factor)
+        self.limits = RateLimiter(slack_limits(settings.rate_factor), lambda seconds: RateLimited("Slack", seconds))
 
     async def __call__(self, method: str, /, *, live: bool = False, reserved: bool = False, **arguments: Any) -> Json:
         """Call a method within its rate limit: a `live` call yields to others, a `reserved` one has waited before."""
         channel = str(arguments.get("channel") or arguments.get("channel_id") or "")
         if not reserved:
-            await self.limits.acquire(method, channel, Priority.STREAM if live else Priority.FINAL)
+            await self.limits.acquire(channel, Priority.STREAM if live else Priority.FINAL, method=method)
         try:
             answer = await self._call(method, arguments)
         except RateLimited as error:
-            self.limits.pause(method, channel, error.after)
+            self.limits.note_refused(channel, error.after, method)
             raise
+        except (ChannelError, asyncio.CancelledError):
+            self.limits.note_accepted(channel, method)
+            raise
+        self.limits.note_accepted(channel, method)
         return dict(answer.data) if isinstance(answer.data, dict) else {}
 
     async def who_am_i(self) -> tuple[Json, set[str]]:
         """Return the account of the token (docs.slack.dev/reference/methods/auth.test), and its scopes: empty if
         Slack does not name them."""
-        await self.limits.acquire("auth.test", "", Priority.FINAL)
+        await self.limits.acquire("", Priority.FINAL, method="auth.test")
         answer = await self._call("auth.test", {})
         granted = answer.headers.get("x-oauth-scopes") or ""
         account = dict(answer.data) if isinstance(answer.data, dict) else {}
@@ -156,13 +161,13 @@ class SlackApi:
         return next((kind for codes, kind in kinds if code in codes), Refused)(f"Slack: {code}")
 
     async def list_pages(
-        self, method: str, field: str, max_entries: int, /, **arguments: Any
+        self, method: str, field: str, max_entries: int, /, *, page_size: int = 200, **arguments: Any
     ) -> AsyncIterator[list[Json]]:
         """Yield the pages of a list by cursor, until its end or at least `max_entries` entries."""
         page_cursor: Json = {}
         received = 0
         while received < max_entries:
-            page = await self(method, limit=min(200, max_entries), **page_cursor, **arguments)
+            page = await self(method, limit=min(page_size, max_entries), **page_cursor, **arguments)
             entries: list[Json] = page.get(field) or []
             yield entries
             received += len(entries)

@@ -37,8 +37,7 @@ from channels.slack.blocks import MAX_TEXT_CHARS, notification_text
 from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages
 from channels.slack.manifest import SLASH_COMMAND
-from channels.slack.method_limits import ReplyLimit
-from channels.slack.reply import SlackRenderer
+from channels.slack.reply import SlackRenderer, SlackReplyLimit
 from channels.slack.response_url import EphemeralRenderer, ResponseUrl
 from channels.slack.socket_mode import SocketMode
 from channels.slack.workspace import Workspace
@@ -95,7 +94,7 @@ class SlackChannel(PlatformChannel):
             )
         else:
             renderer = SlackRenderer(self._find_workspace, thread, posts, to, asker)
-        return self._add_reply(ReplyWriter(renderer, posts, ReplyLimit(renderer.reserve)))
+        return self._add_reply(ReplyWriter(renderer, posts, SlackReplyLimit(renderer)))
 
     def message_link(self, thread: Thread, message: str) -> str:
         """Return the address of a message; "" for a workspace to which this channel is not connected."""

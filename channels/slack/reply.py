@@ -6,6 +6,7 @@ end of the stream, with the one edit that leaves exactly the final reply.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -18,8 +19,9 @@ from agent.messages import Thread
 from catalogue import N_, _
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
 from channels.shared.buttons import final_button, live_button
+from channels.shared.posts import IDEMPOTENT_POSTS
 from channels.shared.progress import summary_line
-from channels.shared.rate_limit import Priority
+from channels.shared.rate_limit import Priority, RateLimiter
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.shared.texts import REPEAT_MARK, expiry_note, with_options
 from channels.slack.api import StreamEnded, thread_arguments
@@ -50,6 +52,9 @@ METADATA_TYPE = "fawn_reply"
 SEARCH_SECONDS = 86_400.0  # back in the history, for a message of unknown outcome
 MAX_SEARCHED_MESSAGES = 1000
 MAX_STREAM_WAIT_SECONDS = 1.0  # for a new stream, before a message is edited instead
+END_CHECK_SECONDS = 0.5  # between two looks whether the end of a live reply is likely free
+
+UPDATE, STOP_STREAM = "chat.update", "chat.stopStream"  # which end a live reply
 
 FindWorkspace = Callable[[str], Awaitable[Workspace]]  # by its id; raises ChannelError
 
@@ -107,6 +112,7 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
         self._asker = asker
         self._native = bool(thread.topic and asker)
         self._streamed = self._native  # how the reply is split, also after its streams have ended
+        self._owed: list[tuple[RateLimiter, str]] = []  # calls that are kept for the end
         self._reserved = ""  # the method of the next live call, for which its limit was waited for
         self._earlier_texts = ""  # that a stream shows before the latest
         self._streams: dict[str, StreamState] = {}
@@ -211,6 +217,7 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
             ts = str((await self._call("chat.startStream", **arguments, task_display_mode="plan"))["ts"])
         finally:  # the writer records the message before another task runs
             starting.remove(self._thread)
+        (await self._workspace()).note_stream(self._thread)
         stream.note_sent(chunks)
         self._streams[ts] = stream
         return ts
@@ -238,7 +245,7 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
                 await self._stop_stream(message_id, StreamState(), [])
         self._own.add(message_id)
         message = {**message_arguments(part), "metadata": self._metadata(self._indexes.get(message_id, 0))}
-        await self._call("chat.update", live=part.live, ts=message_id, **message)
+        await self._call(UPDATE, live=part.live, ts=message_id, **message)
         await self._end_session(part)
 
     async def _append_to_stream(self, message_id: str, stream: StreamState, part: SlackMessage) -> bool:
@@ -272,13 +279,13 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
     ) -> None:
         """End a stream with these chunks, because a streaming message cannot be edited. Raises StreamEnded."""
         limits = (await self._workspace()).api.limits
-        if chunks and limits.seconds_until_free("chat.stopStream", self._thread.chat):
+        if chunks and limits.seconds_until_free(self._thread.chat, STOP_STREAM):
             await self._call("chat.appendStream", ts=message_id, chunks=chunks)  # its limit is higher: show them now
             stream.note_sent(chunks)
             chunks = []
         arguments: Json = {"ts": message_id} | ({"chunks": chunks} if chunks else {})
         try:
-            await self._call("chat.stopStream", **arguments, session_status=session, **final)
+            await self._call(STOP_STREAM, **arguments, session_status=session, **final)
         except TryLater:
             if chunks:
                 await self._call("chat.appendStream", **arguments)
@@ -336,25 +343,57 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
         return await workspace.api(method, live=live, reserved=reserved, **arguments)
 
     async def reserve(self, priority: Priority) -> None:
-        """Wait until the next live call is allowed. Begins no stream if it would have to wait for long."""
+        """Wait until the next live call is allowed; before the first one, until the end of the reply is likely free."""
         with suppress(ChannelError):  # the call itself reports it
-            if not self._indexes and not await self._may_stream():
-                self._native = False
-            if self._streams:
-                method = "chat.appendStream"
-            elif self._indexes:
-                method = "chat.update"
-            else:
+            limits = (await self._workspace()).api.limits
+            if not self._indexes:
+                await self._wait_to_go_live(limits)
                 method = "chat.startStream" if self._native else "chat.postMessage"
+            else:
+                method = "chat.appendStream" if self._streams else UPDATE
             if self._reserved != method:
-                await (await self._workspace()).api.limits.acquire(method, self._thread.chat, priority)
+                await limits.acquire(self._thread.chat, priority, method=method)
                 self._reserved = method
 
+    async def _wait_to_go_live(self, limits: RateLimiter) -> None:
+        while True:
+            if self._owed or self._try_to_go_live(limits):
+                return
+            await asyncio.sleep(END_CHECK_SECONDS)
+
+    def _try_to_go_live(self, limits: RateLimiter) -> bool:
+        """Keep the call that will end the reply, of a stream or else of an edited message, if it is likely free."""
+        chat = self._thread.chat
+        soon = self._native and limits.seconds_until_free(chat, "chat.startStream") <= MAX_STREAM_WAIT_SECONDS
+        if soon and limits.end_is_free(chat, STOP_STREAM):
+            self._owe(limits, STOP_STREAM)
+            return True
+        if limits.end_is_free(chat, UPDATE):
+            self._native = False
+            self._owe(limits, UPDATE)
+            return True
+        return False
+
+    def _owe(self, limits: RateLimiter, method: str) -> None:
+        limits.owe_end(self._thread.chat, method)
+        self._owed.append((limits, method))
+
+    def settle_end(self) -> None:
+        """Keep no calls any more for the end of the reply."""
+        while self._owed:
+            limits, method = self._owed.pop()
+            limits.settle_end(self._thread.chat, method)
+
     async def _may_stream(self) -> bool:
-        """Return whether a new stream would begin soon."""
+        """Return whether a new stream would begin soon, and end. A further one keeps the call for its end."""
+        if self._reserved == "chat.startStream":
+            return True
         limits = (await self._workspace()).api.limits
-        wait = limits.seconds_until_free("chat.startStream", self._thread.chat)
-        return wait <= MAX_STREAM_WAIT_SECONDS or self._reserved == "chat.startStream"
+        wait = limits.seconds_until_free(self._thread.chat, "chat.startStream")
+        if wait > MAX_STREAM_WAIT_SECONDS or not limits.end_is_free(self._thread.chat, STOP_STREAM):
+            return False
+        self._owe(limits, STOP_STREAM)
+        return True
 
     async def _end_session(self, part: SlackMessage) -> None:
         """End the signs of work after a final message."""
@@ -364,6 +403,40 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
 
     def _metadata(self, index: int) -> Json:
         return {"event_type": METADATA_TYPE, "event_payload": {"key": self._key, "index": index}}
+
+
+class SlackReplyLimit:
+    """The rate limit of one reply, as its writer sees it.
+
+    A live call waits here, and so shows the latest state; any other call waits in `SlackApi`.
+    """
+
+    idempotent_posts = IDEMPOTENT_POSTS  # a post of unknown outcome is searched for
+
+    def __init__(self, renderer: SlackRenderer) -> None:
+        self._renderer = renderer
+        self._paused_until = 0.0  # in the loop's time
+
+    async def acquire(self, priority: Priority) -> None:
+        if priority is not Priority.FINAL:
+            await asyncio.sleep(max(0.0, self._paused_until - asyncio.get_running_loop().time()))
+            await self._renderer.reserve(priority)
+
+    def try_acquire(self, priority: Priority) -> bool:
+        """Refuse: only placeholders ask, and Slack shows none."""
+        return False
+
+    def release_unused(self) -> None:
+        """Keep the reservation for the next call."""
+
+    def pause(self, seconds: float) -> None:
+        self._paused_until = asyncio.get_running_loop().time() + seconds
+
+    def owe_end(self) -> None:
+        """Keep nothing yet: an answer that comes whole is a post, which its channel counts alone."""
+
+    def settle_end(self) -> None:
+        self._renderer.settle_end()
 
 
 def _is_timestamp(message_id: str) -> bool:

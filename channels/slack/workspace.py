@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from agent.messages import Kind, Message, Quote, Thread
-from catalogue import N_
+from catalogue import N_, _
 from channels.base import ChannelError, Receipt, Refused
 from channels.shared import buttons, texts
 from channels.shared.background import BackgroundTasks
 from channels.shared.caches import ExpiringDict, LatestDict
 from channels.shared.http_client import HttpClient
 from channels.shared.inbound import EventDelayed, InboundPipeline
+from channels.shared.rate_limit import Priority
 from channels.slack import SlackSettings, WorkspaceTokens
 from channels.slack.api import PersonUnknown, SlackApi, session_address, thread_arguments
 from channels.slack.blocks import context_block, cut_fallback, notification_text
@@ -32,7 +33,19 @@ SESSION_SECONDS = 3000.0  # between two "processing" statuses (Slack's session e
 MAX_TITLE_CHARS = 60  # of a session
 MAX_CHOICE_CHARS = 1900
 MAX_CACHED_PEOPLE = 10_000
+MAX_LISTED_PEOPLE = 5000  # members of a workspace, listed when more people write at once than may be looked up singly
+LIST_AGAIN_SECONDS = 600.0
 SET_STATUS = "agents.sessions.setStatus"
+SHOW_STATUS = "assistant.threads.setStatus"
+STATUS_SECONDS = 100.0  # between two of these; Slack removes one with the next post, and after two minutes
+STATUS_RETRY_SECONDS = 5.0  # …and before another try, if Slack's limit has no room for one
+THINKING = N_("is thinking…")  # after the bot's name
+LOADING = (
+    N_("Reading what you wrote…"),
+    N_("Many people ask at once…"),
+    N_("Still working on your answer…"),
+)
+REMOVE_REACTION = "reactions.remove"
 # Blocks that show a text. Slack returns a markdown block as some of the others
 # (docs.slack.dev/reference/block-kit/blocks/markdown-block).
 CONTENT_BLOCKS = frozenset({"markdown", "rich_text", "section", "header", "table", "image", "video"})
@@ -62,6 +75,8 @@ class PeopleCache:
         # with the time.monotonic() of the next lookup
         self._known: LatestDict[str, tuple[Person | None, float]] = LatestDict(MAX_CACHED_PEOPLE)
         self._lookups: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._listing: asyncio.Task[None] | None = None
+        self._listed_until = 0.0  # time.monotonic() before which the members are not listed again
 
     async def find_person(self, user: str, team: str) -> Person | None:
         """Return the person, or None if Slack does not answer in time."""
@@ -72,7 +87,7 @@ class PeopleCache:
             seconds = PERSON_SECONDS
             try:
                 async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
-                    known = _parse_person((await self._api("users.info", user=user, include_locale=True))["user"], team)
+                    known = await self._look_up(user, team)
             except Refused as error:  # no such person, or the scope users:read is missing: treat them as a guest
                 log.warning("slack.unknown_person user=%s reason=%s", user, error)
                 known, seconds = known or Person(user, team, guest=True), REFUSED_SECONDS
@@ -81,6 +96,33 @@ class PeopleCache:
                 seconds = FAILED_SECONDS
             self._known[user] = known, time.monotonic() + seconds
             return known
+
+    async def _look_up(self, user: str, team: str) -> Person:
+        """Ask Slack about a person, or for whole pages of members if many are asked about at once."""
+        if not self._api.limits.has_token("", "users.info"):
+            if self._listing is None and time.monotonic() >= self._listed_until:
+                self._listing = asyncio.create_task(self._list_members(team), name="slack members")
+            if self._listing:
+                await asyncio.shield(self._listing)
+            known, until = self._known.get(user, (None, 0.0))
+            if known and until > time.monotonic():
+                return known
+        return _parse_person((await self._api("users.info", user=user, include_locale=True))["user"], team)
+
+    async def _list_members(self, team: str) -> None:
+        """Remember the first thousands of members (docs.slack.dev/reference/methods/users.list)."""
+        pages = self._api.list_pages("users.list", "members", MAX_LISTED_PEOPLE, page_size=1000, include_locale=True)
+        try:
+            async for page in pages:
+                until = time.monotonic() + PERSON_SECONDS
+                for member in page:
+                    if isinstance(member, dict) and member.get("id"):
+                        self._known[str(member["id"])] = _parse_person(member, team), until
+        except ChannelError as error:
+            log.info("slack.not_listed reason=%s", error)
+        finally:
+            self._listing = None
+            self._listed_until = time.monotonic() + LIST_AGAIN_SECONDS
 
 
 def _parse_person(user: Json, team: str) -> Person:
@@ -110,6 +152,8 @@ class Workspace:
         self._channel_names: LatestDict[str, str] = LatestDict(MAX_CACHED_PEOPLE)
         self._working: ExpiringDict[Thread, bool] = ExpiringDict()  # "processing" sessions, until the next status
         self.starting_streams: list[Thread] = []  # of chat.startStream calls under way
+        self._sessions: set[Thread] = set()  # threads shown as "processing", for whose end a call is kept
+        self._statuses: ExpiringDict[Thread, bool] = ExpiringDict()  # threads with a status that ends by itself
         self._watched: dict[Thread, list[str]] = {}  # messages with 👀
         self._ends: asyncio.Queue[tuple[Thread, str, Json]] = asyncio.Queue()  # calls that end those signs
         self.pipeline = InboundPipeline(
@@ -193,29 +237,69 @@ class Workspace:
     async def show_working(self, thread: Thread, asked: Message | None = None) -> None:
         """Show that the agent works: by the session of a thread, with its stop button, else by a reaction to `asked`.
 
+        Each only while the call that takes it back is likely free. A thread then shows a status, which the answer ends.
         About sessions: docs.slack.dev/ai/agent-sessions.
         """
         if thread.topic:
             if thread in self._working:
                 return
             self._working.set(thread, True, SESSION_SECONDS)
-            title: Json = {"title": texts.shorten(asked.text, MAX_TITLE_CHARS)} if asked and asked.text else {}
             try:
-                await self.api(SET_STATUS, **session_address(thread), status="processing", **title)
+                if self.api.limits.end_is_free("", SET_STATUS):
+                    await self._begin_session(thread, asked)
+                else:
+                    await self._show_status(thread)
             except ChannelError:
                 self._working.pop(thread)
                 if not asked:
                     raise
             else:
-                if thread not in self._working:  # it ended during the call
-                    self._end_session(thread, "active")
                 return
-        if asked:
+        if asked and self.api.limits.end_is_free("", REMOVE_REACTION):
             watched = self._watched.setdefault(thread, [])
             watched.append(asked.id)
+            self.api.limits.owe_end("", REMOVE_REACTION)
             await self.api("reactions.add", channel=thread.chat, timestamp=asked.id, name="eyes")
             if self._watched.get(thread) is not watched:  # it ended during the call
                 self._take_back_eyes(thread, asked.id)
+
+    async def _begin_session(self, thread: Thread, asked: Message | None) -> None:
+        """Show a thread as "processing", and keep the call that ends this."""
+        if thread not in self._sessions:
+            self._sessions.add(thread)
+            self.api.limits.owe_end("", SET_STATUS)
+        title: Json = {"title": texts.shorten(asked.text, MAX_TITLE_CHARS)} if asked and asked.text else {}
+        try:
+            await self.api(SET_STATUS, **session_address(thread), status="processing", **title)
+        except ChannelError:
+            self._settle_session(thread)
+            raise
+        if thread not in self._working:  # it ended during the call
+            self._end_session(thread, "active")
+
+    async def _show_status(self, thread: Thread) -> None:
+        """Show a status with texts that change, which needs no call to end."""
+        self._statuses.set(thread, True, SESSION_SECONDS)
+        self._working.set(thread, True, STATUS_SECONDS)
+        if not self.api.limits.try_acquire("", Priority.STREAM, method=SHOW_STATUS):
+            self._working.set(thread, True, STATUS_RETRY_SECONDS)
+            return
+        await self.api(
+            SHOW_STATUS,
+            reserved=True,
+            **session_address(thread),
+            status=_(THINKING),
+            loading_messages=[_(each) for each in LOADING],
+        )
+
+    def _settle_session(self, thread: Thread) -> None:
+        if thread in self._sessions:
+            self._sessions.discard(thread)
+            self.api.limits.settle_end("", SET_STATUS)
+
+    def note_stream(self, thread: Thread) -> None:
+        """Note that a stream made a thread's session "processing"."""
+        self._statuses.pop(thread)
 
     def end_working(self, thread: Thread, status: str = "", asked: str = "") -> None:
         """Note that a thread's turn ended: take 👀 back, and send Slack the session's status unless it is empty.
@@ -223,10 +307,15 @@ class Workspace:
         `asked` is the message of the request, which an earlier process may have given 👀.
         """
         self._working.pop(thread)
-        marked = {*self._watched.pop(thread, ()), *([asked] if asked and not thread.topic else [])}
+        self._settle_session(thread)
+        watched = self._watched.pop(thread, ())
+        for _each in watched:
+            self.api.limits.settle_end("", REMOVE_REACTION)
+        marked = {*watched, *([asked] if asked and not thread.topic else [])}
         for message_id in sorted(marked):
             self._take_back_eyes(thread, message_id)
-        if status and thread.topic:
+        shows_session = self._statuses.pop(thread) is None
+        if status and thread.topic and (shows_session or status != "active"):
             self._end_session(thread, status)
 
     def _end_session(self, thread: Thread, status: str) -> None:
@@ -234,7 +323,7 @@ class Workspace:
 
     def _take_back_eyes(self, thread: Thread, message_id: str) -> None:
         reaction: Json = {"channel": thread.chat, "timestamp": message_id, "name": "eyes"}
-        self._ends.put_nowait((thread, "reactions.remove", reaction))
+        self._ends.put_nowait((thread, REMOVE_REACTION, reaction))
 
     async def flush_ends(self) -> None:
         """End the signs of finished turns, which would stay, a session's for an hour; retry until accepted."""

@@ -70,6 +70,7 @@ class Methods:
 
     recalls_cards = True
     enforce_rates = True
+    calls_a_second = QPS
 
     def __init__(self) -> None:
         self.names = {JANE: "Jane", KIM: "Kim"}
@@ -93,7 +94,7 @@ class Methods:
         while recent and now - recent[0] > 1:
             recent.popleft()
         recent.append(now)
-        if self.enforce_rates and len(recent) > QPS:
+        if self.enforce_rates and len(recent) > self.calls_a_second:
             raise Refusal("Forbidden.AccessDenied.QpsLimitForAppkeyAndApi", "too many calls", 403)
 
     # ------------------------------------------------------------ messages of the robot

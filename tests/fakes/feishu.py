@@ -29,7 +29,7 @@ from aiohttp import WSMsgType, web
 
 from tests.fakes.feishu_frames import Frame
 from tests.fakes.feishu_people import People
-from tests.fakes.feishu_rest import Files
+from tests.fakes.feishu_rest import Files, Rates
 from tests.fakes.feishu_world import (
     APP,
     BOT,
@@ -111,6 +111,7 @@ class FakeFeishu(LocalServer, People):
         self.token = f"t-{uuid.uuid4().hex}"
         self.token_calls = self.endpoint_calls = self.pings = 0
         self.calls: list[Call] = []
+        self.rates: Rates | None = None  # None: no limits of the app
         self.places: dict[str, int] = {}  # chat or root → its number in faults
         self.pushed: dict[str, Pushed] = {}
         self.sockets: list[web.WebSocketResponse] = []
@@ -241,6 +242,8 @@ class FakeFeishu(LocalServer, People):
         try:
             if request.headers.get("Authorization") != f"Bearer {self.token}":
                 raise Refusal(99991663, "Invalid access token for authorization. Please make a test attempt with it.")
+            if self.rates and self.rates.exceeds(name):
+                raise Refusal(99991400, "request trigger frequency limit", 429)
             if not self.may_call(name):
                 raise Refusal(99991672, NO_SCOPE)
             answer = run()

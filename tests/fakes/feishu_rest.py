@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 import uuid
+from collections import defaultdict, deque
 from typing import Any
 
 import orjson
@@ -15,8 +17,28 @@ from tests.fakes.server import Json
 UPLOAD, IMAGE = 30 << 20, 10 << 20
 CHANGES = 10  # of a card in a second
 STREAMS = 600.0  # seconds after which a card stops streaming by itself
+CALLS_A_MINUTE, CALLS_A_SECOND = 1000, 50  # of one API of an app (open.feishu.cn, rate limits: "1000/min, 50/s")
 
 Files = dict[str, tuple[str, bytes]]
+
+
+class Rates:
+    """The calls of each API in the last minute; `factor` times the documented limits are allowed."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self._factor = factor
+        self._calls: defaultdict[str, deque[float]] = defaultdict(deque)
+
+    def exceeds(self, name: str) -> bool:
+        """Count a call, and return whether it exceeds a limit."""
+        calls, now = self._calls[name], time.monotonic()
+        while calls and now - calls[0] > 60:
+            calls.popleft()
+        recent = sum(1 for _ in itertools.takewhile(lambda at: now - at < 1, reversed(calls)))
+        if len(calls) >= CALLS_A_MINUTE * self._factor or recent >= CALLS_A_SECOND * self._factor:
+            return True
+        calls.append(now)
+        return False
 
 
 class Methods(World):

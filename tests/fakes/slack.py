@@ -30,7 +30,7 @@ from tests.fakes.slack_rates import Rates
 from tests.fakes.slack_scopes import needed_scopes
 from tests.fakes.slack_world import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, Post, Shown, Workspace
 
-__all__ = ["APP_TOKEN", "BOT", "BOT_TOKEN", "JANE", "OPS", "TEAM", "Call", "FakeSlack", "Shown", "Workspace"]
+__all__ = ["APP_TOKEN", "BOT", "BOT_TOKEN", "JANE", "OPS", "TEAM", "Call", "FakeSlack", "Rates", "Shown", "Workspace"]
 
 STRUCTURED = ("blocks", "chunks", "metadata", "files")  # JSON text in forms and queries
 
@@ -95,7 +95,7 @@ class FakeSlack(LocalServer, People):
         self.app_scopes = {"connections:write"}  # of the app-level token
         self.names_scopes = True  # its answers name the scopes
         self.limits = False  # True: Slack's tiers hold
-        self._rates = Rates()
+        self.rates = Rates()
 
     @property
     def api_url(self) -> str:
@@ -168,7 +168,7 @@ class FakeSlack(LocalServer, People):
             fault = self.take_fault(call.method, text=call.text)
             if fault and not fault.after and (answer := await self._hit(fault, request, call)):
                 return answer
-            if late := self._rates.late(call.method, call.team, call.channel) if self.limits else 0.0:
+            if late := self.rates.late(call.method, call.team, call.channel) if self.limits else 0.0:
                 return _flood(call, late)
             if self.latency:
                 await asyncio.sleep(self.latency)

@@ -151,6 +151,7 @@ class Methods(World):
         post.notified = [p for text, parsed in texts(post.blocks) if parsed for p in pings(text)]
         post.notified = post.notified or ([] if post.blocks else pings(post.text))
         place.posts[post.ts] = post
+        place.statuses.pop(post.thread_ts, None)
         return {"channel": place.id, "ts": post.ts, "message": self.message(workspace.team, post)}
 
     def m_chat_postEphemeral(self, workspace: Workspace, args: Json) -> Json:
@@ -208,6 +209,7 @@ class Methods(World):
         self._feed(post, args)
         place.posts[post.ts] = post
         place.sessions[post.thread_ts] = "processing"
+        place.statuses.pop(post.thread_ts, None)
         return {"channel": place.id, "ts": post.ts}
 
     def m_chat_appendStream(self, workspace: Workspace, args: Json) -> Json:
@@ -332,7 +334,29 @@ class Methods(World):
         hidden = set() if args.get("include_locale") in (True, "true", "True", "1") else {"locale"}
         return {"user": {name: value for name, value in self.people[args["user"]].items() if name not in hidden}}
 
+    def m_users_list(self, workspace: Workspace, args: Json) -> Json:
+        """The members in pages of at most 1,000 (docs.slack.dev/reference/methods/users.list)."""
+        begin, size = int(args.get("cursor") or 0), int(args.get("limit") or 0)
+        if size > 1000:
+            raise ApiError("limit_required")
+        known = list(self.people)
+        ids = known[begin : begin + size] if size else known
+        members = [self.m_users_info(workspace, {**args, "user": user})["user"] for user in ids]
+        more = begin + size < len(known) if size else False
+        return {"members": members, "response_metadata": {"next_cursor": str(begin + size) if more else ""}}
+
     # ------------------------------------------------------------ activity signs
+
+    def m_assistant_threads_setStatus(self, workspace: Workspace, args: Json) -> Json:
+        """A status in a thread, until the app posts there, or for two minutes
+        (docs.slack.dev/reference/methods/assistant.threads.setStatus)."""
+        place, thread = self.place(workspace, args, "channel_id"), str(args["thread_ts"])
+        if not any(thread == post.ts for post in place.posts.values()):
+            raise ApiError("invalid_thread_ts")
+        if len(args.get("loading_messages") or ()) > 10 or not isinstance(args["status"], str):
+            raise ApiError("invalid_arguments")
+        place.statuses[thread] = args["status"]
+        return {}
 
     def m_reactions_add(self, workspace: Workspace, args: Json) -> Json:
         post = self.place(workspace, args).posts.get(str(args.get("timestamp")))

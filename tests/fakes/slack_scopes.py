@@ -20,6 +20,8 @@ METHOD_SCOPES = {
     "reactions.add": "reactions:write",
     "reactions.remove": "reactions:write",
     "users.info": "users:read",
+    "users.list": "users:read",
+    "assistant.threads.setStatus": "chat:write",
 }
 _FAMILIES = {  # by the kind of conversation, and by the types of users.conversations
     "channel": "channels",

@@ -114,6 +114,7 @@ class Conversation:
     sessions: dict[str, str] = field(default_factory=dict)  # thread → "processing", "active", …
     titles: dict[str, str] = field(default_factory=dict)  # thread → its session's title
     name: str = ""
+    statuses: dict[str, str] = field(default_factory=dict)  # thread → what the app shows until it posts there
 
 
 def seen(text: str) -> str:

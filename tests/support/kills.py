@@ -1,7 +1,8 @@
-"""People talk on four platforms while the service is killed again and again.
+"""People talk on five platforms while the service is killed again and again.
 
 Each message must be answered once, and each command must have its effect at most once: `check` counts. Besides kill -9,
-the wall clock steps, the process is paused (SIGSTOP), the disk fills up, and a gateway answers 504 after the effect.
+the wall clock steps, the process is paused (SIGSTOP), the disk fills up, a gateway answers 504 after the effect,
+and the answer to a post comes late.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from tests.support.all_platforms import AllPlatforms
 from tests.support.service_process import ask, bash
 
-PLATFORMS = ("telegram", "slack", "discord", "feishu")
+PLATFORMS = ("telegram", "slack", "discord", "feishu", "dingtalk")
 FAILED = "⚠️"  # an honest failure: only where the disk had no room
 APOLOGY = "I can't save messages right now"  # likewise
 PROGRESS = ("▸ ", "✓ ", "⏳ ", "…")  # of an unrecorded post: likewise, and where Telegram's answer was lost
@@ -42,6 +43,8 @@ class Plan:
     unborn: float = 0.2  # so many are killed before they are ready
     talkers: int = 2  # on each platform, the first in the direct chat
     gateway: float = 0.3  # chance of a 504 after the effect, per kill
+    late: float = 0.3  # chance of a post that is answered late, per kill
+    late_seconds: float = 0.6
     stops: int = 0
     stop_seconds: float = 35.0
     steps: int = 0
@@ -60,6 +63,7 @@ class Figures:
     steps: int = 0
     fulls: int = 0
     gateways: int = 0
+    late: int = 0
     asked: int = 0
     answered: int = 0
     repeats: int = 0  # marked ones, on Telegram
@@ -82,7 +86,8 @@ class Figures:
     def __str__(self) -> str:
         return (
             f"{self.kills} kills, {self.steps} clock steps, {self.stops} SIGSTOPs, {self.fulls} full disks,"
-            f" {self.gateways} times 504: {self.asked} messages, {self.answered} answered, {self.failed} of them by an"
+            f" {self.gateways} times 504, {self.late} late posts: {self.asked} messages, {self.answered} answered,"
+            f" {self.failed} of them by an"
             f" honest failure; {self.repeats} marked repeats, {self.effects} effects ({self.interrupted} interrupted),"
             f" {self.left} left over, {self.unconfirmed} unconfirmed; {len(self.lost)} lost, {len(self.doubled)}"
             f" doubled, {len(self.strange)} strange, {len(self.ended)} ended by themselves"
@@ -179,6 +184,10 @@ class KillRun:
             if dice.random() < plan.gateway:
                 self._service.rigs[dice.choice(PLATFORMS)].wire.fault("error", "post", code=504, after=True)
                 figures.gateways += 1
+            if dice.random() < plan.late:
+                wire = self._service.rigs[dice.choice(PLATFORMS)].wire
+                wire.fault("slow", "post", seconds=plan.late_seconds, after=True)
+                figures.late += 1
             await asyncio.sleep(dice.uniform(*plan.life))
             if figures.steps < int(plan.steps * share + 0.5):
                 self._step(dice.uniform(-3600, 3600))

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from channels.base import TryLater
-from channels.shared.rate_limit import Priority, RateLimiter, RateLimits
+from channels.discord.limits import account_window
+from channels.shared.rate_limit import Limit, MethodLimits, Priority, RateLimiter, RateLimits, TokenBucket
 
 FINAL, FIRST, STREAM = Priority.FINAL, Priority.FIRST, Priority.STREAM
 
@@ -208,6 +209,161 @@ def test_limiters_of_idle_chats_are_removed(timed: Timed) -> None:
         budget = RateLimiter(RateLimits(overall=1000))
         for chat in range(20_000):
             await budget.acquire(str(chat), FINAL)
-        assert len(budget._chats) < 10_000
+        assert len(budget._buckets) < 10_000
+
+    timed(work())
+
+
+# ---------------------------------------------------------------- minima, which may be exceeded
+
+TIER = Limit(60, 60.0, 4.0, minimum=True)  # "60+ per minute"
+
+
+async def work_at_once(bucket: TokenBucket, calls: int, allowed: int) -> tuple[int, int]:
+    """Make calls, each a second long, of which the platform allows so many, until one is refused; return how many it
+    took and how many it refused."""
+    done = {"taken": 0, "refused": 0}
+
+    async def call() -> None:
+        await bucket.acquire(FINAL)
+        await asyncio.sleep(1.0)
+        if done["taken"] < allowed:
+            done["taken"] += 1
+            bucket.note_accepted()
+        else:
+            done["refused"] += 1
+            bucket.note_refused(30.0)
+
+    waiting = [asyncio.create_task(call()) for _ in range(calls)]
+    while not done["refused"] and done["taken"] < calls:
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(1.5)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    return done["taken"], done["refused"]
+
+
+def test_a_minimum_is_exceeded_by_twice_as_many_calls_each_time_while_the_platform_takes_them(timed: Timed) -> None:
+    async def work() -> None:
+        assert await work_at_once(TokenBucket(TIER), 200, allowed=10_000) == (200, 0)
+        assert now() < 15  # 200 at the documented rate take 196 s
+
+    timed(work())
+
+
+def test_after_a_refusal_the_wait_is_kept_and_then_the_documented_rate(timed: Timed) -> None:
+    async def work() -> None:
+        bucket = TokenBucket(TIER)
+        taken, refused = await work_at_once(bucket, 200, allowed=20)
+        assert taken == 20
+        assert refused <= 2 * taken  # those that were under way together
+        closed_until = now() + bucket.paused_seconds()
+        assert closed_until >= 30
+        times = []
+        for _ in range(10):
+            await bucket.acquire(FINAL)
+            bucket.note_accepted()
+            times.append(now())
+        assert times[0] == round(closed_until, 2)
+        assert all(round(later - earlier, 2) == 1.0 for earlier, later in itertools.pairwise(times))
+
+    timed(work())
+
+
+def test_a_minimum_is_tried_again_a_minute_after_the_wait_and_then_more_rarely(timed: Timed) -> None:
+    async def work() -> None:
+        bucket = TokenBucket(TIER)
+        for pause in (60, 120, 240):
+            bucket.note_refused(1.0)
+            await asyncio.sleep(1.0 + pause - 1)
+            await times_of(bucket, 4)
+            assert bucket.seconds_until_free(FINAL)
+            await asyncio.sleep(pause)
+            await times_of(bucket, 4)
+            assert not bucket.seconds_until_free(FINAL)
+
+    async def times_of(bucket: TokenBucket, count: int) -> None:
+        for _ in range(count):
+            assert bucket.try_acquire(FINAL)
+
+    timed(work())
+
+
+def test_progress_never_goes_beyond_a_minimum(timed: Timed) -> None:
+    async def work() -> None:
+        bucket = TokenBucket(TIER)
+        assert [bucket.try_acquire(STREAM) for _ in range(5)] == [True] * 4 + [False]
+        assert bucket.try_acquire(FIRST)
+
+    timed(work())
+
+
+def test_a_hard_limit_is_never_exceeded(timed: Timed) -> None:
+    async def work() -> None:
+        bucket = TokenBucket(Limit(60, 60.0, 4.0))
+        for _ in range(4):
+            assert bucket.try_acquire(FINAL)
+            bucket.note_accepted()
+        assert not bucket.try_acquire(FINAL)
+
+    timed(work())
+
+
+# ---------------------------------------------------------------- ends of replies
+
+
+def test_a_reply_goes_live_only_while_its_end_is_likely_free(timed: Timed) -> None:
+    async def work() -> None:
+        limits = RateLimiter(MethodLimits({"": Limit(60, 60.0, 4.0)}))
+        live = 0
+        while limits.end_is_free("C", "update"):
+            limits.owe_end("C", "update")
+            live += 1
+        assert live == 4
+        limits.settle_end("C", "update")
+        assert limits.end_is_free("C", "update")
+        limits.note_refused("C", 5.0, "update")
+        assert not limits.end_is_free("C", "update")
+
+    timed(work())
+
+
+def test_progress_leaves_a_call_for_the_end_of_each_open_reply(timed: Timed) -> None:
+    async def work() -> None:
+        limits = RateLimiter(RateLimits(overall=100))
+        for reply in range(90):
+            limits.owe_end(str(reply))
+        assert sum(limits.try_acquire(f"s{chat}", STREAM) for chat in range(90)) == 5
+        assert sum(limits.try_acquire(f"l{chat}", FINAL) for chat in range(95)) == 90
+
+    timed(work())
+
+
+def test_discord_takes_fifty_calls_at_once_and_keeps_most_of_them_for_ends(timed: Timed) -> None:
+    """discord.com/developers/docs/topics/rate-limits#global-rate-limit: 50 calls a second."""
+
+    async def work() -> None:
+        limits = RateLimiter(RateLimits(account=account_window(45.0)))
+        for reply in range(200):
+            limits.owe_end(str(reply))
+        assert sum(limits.try_acquire(f"s{chat}", STREAM) for chat in range(50)) == 10
+        assert sum(limits.try_acquire(f"f{chat}", FINAL) for chat in range(60)) == 40
+        at = await times(limits, 1, FINAL, "late")
+        assert at == [1.06]
+
+    timed(work())
+
+
+def test_a_call_that_was_scheduled_is_counted_once_and_any_other_too(timed: Timed) -> None:
+    async def work() -> None:
+        limits = RateLimiter(RateLimits(account=account_window(0.0)))  # 5 calls a second
+        await limits.acquire("1", FINAL)
+        await limits.count_call()  # the same call
+        for _ in range(4):
+            await limits.count_call()  # calls that nobody scheduled
+        assert now() == 0
+        await limits.count_call()
+        assert now() == 1.06
 
     timed(work())

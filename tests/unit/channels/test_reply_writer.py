@@ -79,6 +79,10 @@ class NoLimit:
 
     def pause(self, seconds: float) -> None: ...
 
+    def owe_end(self) -> None: ...
+
+    def settle_end(self) -> None: ...
+
 
 async def test_a_text_of_many_messages_is_rendered_once() -> None:
     page = Page()

@@ -12,8 +12,9 @@ import pytest
 from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
 from agent.messages import Thread
 from channels.base import TryLater
-from channels.shared.rate_limit import Priority
-from channels.slack.method_limits import MethodLimits
+from channels.shared.rate_limit import Priority, RateLimiter
+from channels.slack.limits import slack_limits
+from channels.slack.workspace import SHOW_STATUS
 from tests.fakes.slack import OPS, TEAM
 from tests.support.recording_inbox import Memory
 from tests.support.rigs.registry import deliver, ready, until
@@ -155,31 +156,66 @@ def test_three_people_see_something_at_least_every_four_seconds(tmp_path: Path, 
     loop.close()
 
 
-def test_a_method_is_paused_after_a_flood_wait_and_then_slow() -> None:
+def test_a_method_is_closed_as_long_as_slack_asks_and_then_slow() -> None:
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        limits = MethodLimits(1.0)
-        await limits.acquire("chat.update", "C1", Priority.FINAL)
-        limits.pause("chat.update", "C1", 10.0)
+        limits = RateLimiter(slack_limits(1.0))
+        await limits.acquire("C1", Priority.FINAL, method="chat.update")
+        limits.note_refused("C1", 10.0, "chat.update")
         with pytest.raises(TryLater) as told:
-            await limits.acquire("chat.update", "C2", Priority.FINAL)  # a tier counts the workspace
+            await limits.acquire("C2", Priority.FINAL, method="chat.update")  # a tier counts the workspace
         assert told.value.after == 10.0
-        live = asyncio.create_task(limits.acquire("chat.update", "C1", Priority.STREAM))
         await asyncio.sleep(10.0)
         times = []
-        for _ in range(3):
-            await limits.acquire("chat.update", "C1", Priority.FINAL)
+        for number in range(4):
+            await limits.acquire("C1", Priority.FINAL, method="chat.update")
             times.append(loop.time())
-        assert [round(later - earlier, 1) for earlier, later in itertools.pairwise(times)] == [1.3, 1.3]
+            if not number:
+                live = asyncio.create_task(limits.acquire("C1", Priority.STREAM, method="chat.update"))
+        assert times[0] == 10.0  # exactly as it asked
+        assert [round(later - earlier, 1) for earlier, later in itertools.pairwise(times)] == [1.3, 1.3, 1.3]
         assert not live.done()  # finals go first, and leave it no token
-        await limits.acquire("chat.appendStream", "C1", Priority.STREAM)  # another method
-        limits.pause("chat.postMessage", "C1", 10.0)
-        await limits.acquire("chat.postMessage", "C2", Priority.FINAL)  # counts the channel
+        await limits.acquire("C1", Priority.STREAM, method="chat.appendStream")  # another method
+        limits.note_refused("C1", 10.0, "chat.postMessage")
+        await limits.acquire("C2", Priority.FINAL, method="chat.postMessage")  # counts the channel
         await live
 
     loop = ClockLoop()
     loop.run_until_complete(work())
     loop.close()
+
+
+async def test_many_people_at_once_get_whole_answers_and_few_go_live(rig: SlackRig) -> None:
+    """Each is a thread: 20 streams a minute, 20 ends of streams, 50 edits and 50 statuses of sessions."""
+    rig.server.limits = True
+    replies = []
+    for number in range(60):
+        person = f"U{number}"
+        asked = rig.server.send("tell me", f"D{number}", user=person)
+        replies.append(
+            rig.channel.reply(Thread("slack", TEAM, f"D{number}", asked), Memory(f"r{number}"), to=asked, asker=person)
+        )
+        replies[-1].show(Text("One. "))
+    live = lambda: [number for number in range(60) if rig.server.texts(f"D{number}")]  # noqa: E731
+    await until(live)
+    await asyncio.gather(*(reply.finish(Final("One. Two.")) for reply in replies))
+    assert [rig.server.texts(f"D{number}") for number in range(60)] == [["One. Two."]] * 60
+    ends = [call for call in rig.server.calls if call.method in ("chat.stopStream", "chat.update")]
+    assert not [call for call in ends if call.status == 429]
+    assert rig.server.calls_of(SHOW_STATUS)  # beyond the sessions that can be ended soon
+    assert not [place for place in rig.server.conversations.values() if place.statuses]  # each ended with its answer
+
+
+async def test_more_people_than_single_lookups_are_listed(rig: SlackRig) -> None:
+    rig.server.limits = True
+    for number in range(150):
+        rig.server.send("hello", f"D{number}", user=f"U{number}")
+    await until(lambda: len(rig.box.messages) >= 150, seconds=20)
+    assert {message.author.name for message in rig.box.messages} >= {
+        rig.server.people["U149"]["profile"]["display_name"]
+    }
+    assert len(rig.server.calls_of("users.list")) == 1
+    assert not [call for call in rig.server.calls_of("users.info") if call.status == 429]
 
 
 async def test_a_short_loss_of_the_socket_asks_only_conversations_in_use(rig: SlackRig) -> None:

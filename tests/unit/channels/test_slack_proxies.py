@@ -90,7 +90,7 @@ def test_the_manifest_has_everything_the_channel_needs() -> None:
     assert made["features"]["agent_view"]["agent_description"]
     assert len(made["display_information"]["description"]) <= 140
     sources = "".join(path.read_text() for path in (Path(__file__).parents[3] / "channels" / "slack").glob("*.py"))
-    called = set(re.findall(r'"((?:agents|chat|conversations|files|reactions|users)\.[\w.]+)"', sources))
+    called = set(re.findall(r'"((?:agents|assistant|chat|conversations|files|reactions|users)\.[\w.]+)"', sources))
     assert called >= {method for method in METHOD_SCOPES if not method.startswith("apps.")}
     for method in called:
         needed = needed_scopes(method, "channel", "")

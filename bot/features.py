@@ -13,6 +13,7 @@ from bot.current import Current
 from bot.feature import Feature
 from bot.memory.feature import FEATURE as MEMORY
 from bot.notifications.feature import FEATURE as NOTIFICATIONS
+from bot.outcomes.feature import FEATURE as OUTCOMES
 from bot.privacy.feature import FEATURE as PRIVACY
 from bot.prompts.feature import FEATURE as PROMPTS
 from bot.schedules.feature import FEATURE as SCHEDULES
@@ -21,7 +22,10 @@ from bot.storage.database import Execute
 from bot.tasks.feature import FEATURE as TASKS
 from bot.team.feature import FEATURE as TEAM
 
-FEATURES: tuple[Feature, ...] = (MEMORY, BUDGETS, SCHEDULES, TASKS, SKILLS, PROMPTS, TEAM, NOTIFICATIONS, PRIVACY)
+FEATURES: tuple[Feature, ...] = (
+    *(MEMORY, BUDGETS, SCHEDULES, TASKS, SKILLS),
+    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY),
+)
 
 
 def gather_commands(current: Current, features: Sequence[Feature] = FEATURES) -> Commands:

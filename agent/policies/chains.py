@@ -33,7 +33,6 @@ from agent.policies.traffic import TrafficPolicy
 from agent.policies.truncation import TruncationPolicy
 from agent.policies.whole_calls import WholeCallsPolicy
 from agent.sections import AgentSettings
-from agent.spending import LEAD
 from agent.subagents.board import TaskPolicy
 from agent.user_message import MessageFormatter
 
@@ -43,7 +42,7 @@ def lead_policies(
     summary_model: LoadedModel | None,
     evaluator: LoadedModel | None,
     formatter: MessageFormatter,
-    agent: str = LEAD,
+    agent: str,
     mcp: McpPolicy | None = None,
     max_tokens: int = 0,
     answer: Sequence[ModelPolicy] = (),

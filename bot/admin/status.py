@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bot.admin.local_checks import judge_disk
 from bot.current import Current
 from bot.journey.scheduler import Scheduler
-from bot.outcomes.proposals import model_proposals
+from bot.service.model_proposals import model_proposals
 from bot.service.version import VERSION
 from bot.storage import conversations, outbox, people
 from bot.storage.database import Database, Execute

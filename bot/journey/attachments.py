@@ -6,7 +6,7 @@ import asyncio
 import logging
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from agent.backoff import backoff_seconds
 from agent.context import UploadedFile, UserInput
 from agent.messages import Attachment, Message, Quote
 from bot.config.schema import ServiceLimits
-from bot.journey.talk_above import NO_TALK, TalkAbove
+from bot.journey.talk_above import NO_TALK, TalkAbove, has_talk_above, talk_above
 from bot.journey.upload_details import UploadInspector
 from bot.storage import outbox, tool_calls
 from bot.storage.database import Database
@@ -61,10 +61,20 @@ class Attachments:
         self._store = store
         self._conversation = conversation
         self._folder = folder
+        self._limits = limits
         self._limit = limits.upload_mb << 20
         self._too_big = Refused(_("exceeds the {limit} MB upload limit", limit=limits.upload_mb))
         self._patience = patience
         self._inspector = inspector
+
+    async def make_inputs(self, channel: Channel | None, messages: Sequence[Message]) -> tuple[UserInput, ...]:
+        """Prepare the messages of a request. The last one brings the talk above it."""
+        above = NO_TALK
+        if has_talk_above(messages[-1], self._limits):
+            look = partial(talk_above, conversation=self._conversation, messages=messages, limits=self._limits)
+            above = await self._store.run(look, durable=False)
+        talk = [*[NO_TALK] * (len(messages) - 1), above]
+        return tuple([await self.make_input(channel, *each) for each in zip(messages, talk, strict=True)])
 
     async def make_input(self, channel: Channel | None, message: Message, above: TalkAbove = NO_TALK) -> UserInput:
         """Add names, forwarded texts and the talk above a message, and store its files."""

@@ -45,14 +45,18 @@ class TalkAbove:
 NO_TALK = TalkAbove()
 
 
+def has_talk_above(message: Message, limits: ServiceLimits) -> bool:
+    """Return whether a message of this kind brings talk."""
+    return not message.private and message.kind is Kind.CHAT and message.is_by_author and limits.earlier_messages > 0
+
+
 def talk_above(execute: Execute, conversation: str, messages: Sequence[Message], limits: ServiceLimits) -> TalkAbove:
     """Return which talk the last of some messages brings: since the one before them that a turn there has taken.
 
     A conversation that `/new` began hears nothing that was said before it.
     """
-    last = messages[-1]
     row = conversations.find_conversation(execute, conversation)
-    if last.private or last.kind is not Kind.CHAT or not last.is_by_author or not limits.earlier_messages or not row:
+    if not row:
         return NO_TALK
     begun = 0.0 if conversations.is_first_conversation(conversation) else row.created
     since = max(begun, inbox.last_taken(execute, row.thread, messages[0].key))

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 
 from agent.messages import Thread
-from bot.outcomes.recording import job_recorder
 from bot.rights.reservations import Budgets
 from bot.service.jobs import Effect
+from bot.service.outcome_records import job_recorder
 from bot.storage import conversations, runs
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute

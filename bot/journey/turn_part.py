@@ -11,6 +11,7 @@ from bot.journey.artifacts import Artifacts
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.running_turn import Account
 from bot.storage.database import Execute
+from bot.storage.request_costs import RequestPart
 from bot.storage.states import OutboxKind, RunState
 from channels.base import Channel
 
@@ -29,6 +30,7 @@ class EndedTurn:
     channel: Channel | None
     answers: bool
     now: float
+    parts: Sequence[RequestPart]  # the model calls of its request
 
 
 async def _prepare_nothing(_context: TurnContext) -> None:
@@ -39,12 +41,18 @@ def _end_nothing(_execute: Execute, _ended: EndedTurn) -> Sequence[OutboxRow]:
     return ()
 
 
+def _suspend_nothing(_execute: Execute) -> None:
+    """A later process continues, and ends the part."""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnPart:
-    """The part of one feature in one turn. `end` returns what goes out after the reply."""
+    """The part of one feature in one turn. `end` returns what goes out after the reply; `suspend` takes its place where
+    a later process continues the run. Both may come again, after a fault of the database."""
 
     prepare: Callable[[TurnContext], Awaitable[None]] = _prepare_nothing
     end: Callable[[Execute, EndedTurn], Sequence[OutboxRow]] = _end_nothing
+    suspend: Callable[[Execute], None] = _suspend_nothing
 
 
 MakeTurnPart: TypeAlias = Callable[[ClaimedRun, Account], TurnPart]

@@ -23,9 +23,9 @@ from bot.journey.running_turn import Account
 from bot.journey.turn_part import EndedTurn, OutboxRow, TurnPart
 from bot.memory.facts import NewFact, place_of, statement_of, store_fact
 from bot.memory.turn import TurnMemory
-from bot.outcomes.recording import job_recorder
 from bot.rights.reservations import Budgets
 from bot.service.jobs import Effect
+from bot.service.outcome_records import job_recorder
 from bot.storage import inbox, people, transcripts
 from bot.storage import memory as stored
 from bot.storage.database import Database, Execute, StorageError

@@ -15,8 +15,8 @@ from bot.commands.work import describe_waiting, start_over_hint
 from bot.config.schema import Config
 from bot.config.team import RoleConfig
 from bot.current import Current
-from bot.outcomes.texts import describe_skills
 from bot.rights import deeds
+from bot.service.outcome_texts import describe_skills
 from bot.skills.decisions import ACCEPT, CHOICE, OPTIONS
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox

@@ -175,5 +175,5 @@ def test_the_calls_of_all_tools_pass_the_policy_that_records_them() -> None:
     """tests/e2e/test_audit.py reads the rows of a call, its approval and its result."""
     worker = chains.worker_policies(AgentSettings(), None, "worker")
     assert any(isinstance(policy, PermissionPolicy) for policy in worker.tool)
-    lead = chains.lead_policies(AgentSettings(), None, None, MessageFormatter("UTC"))
+    lead = chains.lead_policies(AgentSettings(), None, None, MessageFormatter("UTC"), "lead")
     assert any(isinstance(policy, PermissionPolicy) for policy in lead.tool)

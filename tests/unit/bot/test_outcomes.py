@@ -18,9 +18,10 @@ from agent.sections import ModelRoles
 from agent.spending import ModelCall
 from agent.subagents.settings import KindSettings, NamedAgentSettings, SubagentSettings
 from bot.config.schema import Config
-from bot.outcomes.comparison import cost_ratio, find_cheaper, share_difference, wilson
-from bot.outcomes.proposals import describe, find_proposals, present_models
-from bot.outcomes.recording import record_job, record_part, record_run
+from bot.outcomes.recording import record_part, record_run
+from bot.service.model_comparison import cost_ratio, find_cheaper, share_difference, wilson
+from bot.service.model_proposals import describe, find_proposals, present_models
+from bot.service.outcome_records import record_job
 from bot.storage import feedback, retention, runs, usage
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database

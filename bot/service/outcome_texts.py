@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from agent.outcomes import CallError, Used
 from bot.commands.call import CommandCall
-from bot.outcomes.comparison import MIN_THUMBS
-from bot.outcomes.proposals import describe, find_proposals
-from bot.outcomes.recording import add_up
 from bot.rights.budget_texts import format_money
 from bot.rights.deeds import SEE_SERVICE
+from bot.service.model_comparison import MIN_THUMBS
+from bot.service.model_proposals import describe, find_proposals
+from bot.service.outcome_records import add_up
 from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_outcomes
 from catalogue import N_, _, list_items, ngettext
 

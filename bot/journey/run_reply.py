@@ -1,0 +1,28 @@
+"""The reply of a run: the one that people watch, or none."""
+
+from __future__ import annotations
+
+import logging
+
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.null_reply import NullReply
+from bot.journey.spelled_reply import open_reply
+from bot.storage.database import Database
+from bot.storage.sent_messages import StoredSentMessages
+from catalogue import use_language
+from channels.base import Channel, Reply
+
+log = logging.getLogger(__name__)
+
+
+def open_run_reply(store: Database, channel: Channel | None, job: ClaimedRun) -> Reply:
+    """Return the reply that shows this run and continues what is visible of it already."""
+    if channel is None or job.is_unattended:  # nobody waits: the result is one new message
+        return NullReply()
+    posts = StoredSentMessages(store, f"r{job.run}", job.thread, job.conversation, job.posted)
+    try:
+        with use_language(job.language):  # the reply's tasks inherit it
+            return open_reply(channel, job.thread, posts, to=job.reply_to, asker=job.requester)
+    except Exception:  # the run is claimed: the outbox delivers its end
+        log.exception("turn.no_reply thread=%s", job.thread)
+        return NullReply()

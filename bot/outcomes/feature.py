@@ -1,0 +1,33 @@
+"""How models, tools and skills did, as a feature: what each turn used joins the sums of the day."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from bot.feature import Feature, Parts, Service
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.running_turn import Account
+from bot.journey.turn_part import EndedTurn, OutboxRow, TurnPart
+from bot.outcomes.recording import record_part, record_run
+from bot.storage.database import Execute
+
+
+def _start(_service: Service) -> Parts:
+    return Parts(turn=_open_turn)
+
+
+def _open_turn(job: ClaimedRun, account: Account) -> TurnPart:
+    skills = {each.skill for each in job.messages if each.skill}
+
+    def end(execute: Execute, ended: EndedTurn) -> Sequence[OutboxRow]:
+        record_run(execute, job.run, ended.parts, ended.state, account.meter.outcomes, skills, ended.now)
+        return ()
+
+    def suspend(execute: Execute) -> None:
+        record_part(execute, account.meter.outcomes, time.time())
+
+    return TurnPart(end=end, suspend=suspend)
+
+
+FEATURE = Feature("outcomes", start=_start)

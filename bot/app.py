@@ -34,7 +34,7 @@ from bot.service.loop_watch import LoopWatch
 from bot.service.sandbox_setup import folders
 from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
-from bot.startup import keep_reserve, open_database, use_languages
+from bot.startup import keep_reserve, open_database, open_http, use_languages
 from bot.storage.database import Database
 from bot.storage.watermarks import StoredCatchUp
 from catalogue import configure_language
@@ -121,6 +121,7 @@ class App:
             await stack.enter_async_context(
                 operations.serve_control_socket(config.data_dir, {**table, **more}, self._attach_console)
             )
+            await open_http(config, self._status, stack)
             try:
                 inbox = Inbox(store, self._current, self._scheduler, reception)
                 await self._run_tasks(inbox, runner)

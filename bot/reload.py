@@ -31,6 +31,7 @@ BUILT_ONCE = (
     "data_dir",
     "sandbox",
     "catch_up",
+    "http",
     "language",
     "library_switches",
     "systemd",

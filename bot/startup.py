@@ -1,4 +1,4 @@
-"""Open the database at a start, and end what the last process left open."""
+"""Open the database and the listener at a start, and end what the last process left open."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from contextlib import AsyncExitStack
 from functools import partial
 
+from bot.admin.status import ServiceStatus
 from bot.config.schema import Config
 from bot.current import Current
 from bot.features import FEATURES
@@ -58,3 +59,13 @@ async def use_languages(store: Database, current: Current) -> None:
 async def keep_reserve(config: Config, store: Database) -> None:
     """Keep room on the disk for the database."""
     await set_aside({config.data_dir / "fawn.db": store})
+
+
+async def open_http(config: Config, status: ServiceStatus, stack: AsyncExitStack) -> None:
+    """Listen for HTTP, where an address is configured. Raises AgentConfigError where it cannot."""
+    if not config.http.listen:
+        return
+    from bot.http.health import HealthProbes
+    from bot.http.listener import listening
+
+    await stack.enter_async_context(listening(config.http, HealthProbes(status.troubles).routes()))

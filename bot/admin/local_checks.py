@@ -66,6 +66,7 @@ def check_machine(config: Config, *, served: bool = False) -> Iterator[Finding]:
     yield guarded(_("prompt"), lambda: _check_prompt(config))
     yield guarded(_("sandbox limits"), lambda: _check_limits(config))
     yield guarded(_("preview"), lambda: _check_preview(config, served=served))
+    yield guarded("http", lambda: _check_http(config, served=served))
 
 
 def check_parsers() -> list[Finding]:
@@ -174,20 +175,28 @@ def _check_limits(config: Config) -> Finding:
 
 def _check_preview(config: Config, *, served: bool) -> Finding:
     preview = config.sandbox.preview
-    if not preview.enabled:
-        return Finding("ok", _("preview"), _("disabled"))
-    host, _colon, port = preview.listen.rpartition(":")
     fix = _("stop what listens there, or set `sandbox: {preview: {listen: HOST:PORT}}`")
+    return _check_address(_("preview"), preview.listen if preview.enabled else "", fix, served=served)
+
+
+def _check_http(config: Config, *, served: bool) -> Finding:
+    fix = _("stop what listens there, or set `http: {listen: HOST:PORT}`")
+    return _check_address("http", config.http.listen, fix, served=served)
+
+
+def _check_address(subject: str, listen: str, fix: str, *, served: bool) -> Finding:
+    """Listen on an address for a moment, unless it is the running service that does."""
+    if not listen:
+        return Finding("ok", subject, _("disabled"))
+    host, _colon, port = listen.rpartition(":")
     if served:
-        return Finding("ok", _("preview"), _("{listen} belongs to the running service", listen=preview.listen))
+        return Finding("ok", subject, _("{listen} belongs to the running service", listen=listen))
     try:
         with socket.create_server((host.strip("[]"), int(port)), family=_family(host)):
-            return Finding("ok", _("preview"), _("{listen} is free", listen=preview.listen))
+            return Finding("ok", subject, _("{listen} is free", listen=listen))
     except (OSError, ValueError, OverflowError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else _("it is not HOST:PORT")
-        return Finding(
-            "fault", _("preview"), _("cannot listen on {listen}: {why}", listen=preview.listen, why=why), fix
-        )
+        return Finding("fault", subject, _("cannot listen on {listen}: {why}", listen=listen, why=why), fix)
 
 
 def _family(host: str) -> socket.AddressFamily:

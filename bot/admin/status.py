@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bot.admin.local_checks import judge_disk
+from bot.admin.trouble import Trouble, TroubleTimes
 from bot.current import Current
 from bot.journey.scheduler import Scheduler
 from bot.service.model_proposals import model_proposals
 from bot.service.version import VERSION
 from bot.storage import conversations, outbox, people
-from bot.storage.database import Database, Execute
+from bot.storage.database import Database, Execute, StorageError
 from bot.storage.feedback import FEEDBACK_DAYS, count_feedback
 from bot.storage.jobs import count_jobs
 from bot.storage.states import OutboxState
@@ -32,6 +33,7 @@ CHANNEL_READY = N_("{name}: connected.")
 CHANNEL_READY_AS = N_("{name}: connected as {detail}.")
 CHANNEL_DOWN = N_("{name}: not connected. {detail}")
 SLOW_SECONDS = 30.0  # how long a message may wait while the service is healthy
+DATABASE_SECONDS = 5.0  # in which the database answers while it is healthy
 
 
 class ServiceStatus:
@@ -51,6 +53,8 @@ class ServiceStatus:
         self._configured = configured
         self._current = current
         self._started = time.monotonic()
+        self._begun = time.time()
+        self._since = TroubleTimes()
         self.is_ready = False
         self.sandbox = LazyText(N_("being chosen."))
 
@@ -112,14 +116,50 @@ class ServiceStatus:
         states = {self._channel_state(name)["health"] for name in self._configured}
         return Health.READY if states <= {Health.READY} else Health.DOWN
 
+    async def troubles(self) -> list[Trouble]:
+        """Return what keeps the service from answering messages at this moment, with a reason each."""
+        try:
+            async with asyncio.timeout(DATABASE_SECONDS):
+                oldest = await self._store.run(_oldest_seconds, durable=False)
+        except (TimeoutError, StorageError):
+            oldest = None
+        disk = await asyncio.to_thread(_describe_disk, self._current.config.data_dir)
+        return self._judge(oldest, disk)
+
+    def _judge(self, oldest: float | None, disk: str) -> list[Trouble]:
+        """Judge the parts. `oldest` is the age of the oldest queued message, None where the database is silent."""
+        found: dict[str, str] = {}
+        if not self.is_ready:
+            found["agent"] = _("The agent is loading.")
+        if oldest is None:
+            found["database"] = _("The database did not answer within {n:g} seconds.", n=DATABASE_SECONDS)
+        elif oldest >= SLOW_SECONDS:
+            found["queue"] = _("The oldest message has waited for {n:.0f} seconds.", n=oldest)
+        if disk:
+            found["disk"] = disk
+        servers = self._model_servers()
+        if servers and all(server.down for server in servers):
+            found["models"] = _("No server of a model answers.")
+        return [*self._since.date(found), *self._channel_troubles()]
+
+    def _channel_troubles(self) -> list[Trouble]:
+        states = {name: self._channel_state(name) for name in self._configured}
+        return [
+            Trouble(name, state["since"] or self._begun, state["detail"] or _("It is connecting."))
+            for name, state in states.items()
+            if state["health"] != Health.READY
+        ]
+
     async def report(self) -> dict[str, Any]:
         """Return everything that `fawn status` shows. `healthy` is measured now, not at the start."""
         counts = await self._store.run(_row_counts)
         disk = await asyncio.to_thread(_describe_disk, self._current.config.data_dir)
+        troubles = self._judge(counts["oldest"], disk)
         channels = {name: self._channel_state(name) for name in self._configured}
         return {
             "version": VERSION,
-            "healthy": self.health() is Health.READY and counts["oldest"] < SLOW_SECONDS and not disk,
+            "healthy": not troubles,
+            "troubles": [each.as_json() for each in troubles],
             "disk": disk,
             "uptime": time.monotonic() - self._started,
             "ready": self.is_ready,
@@ -153,7 +193,7 @@ class ServiceStatus:
         for name in self._configured:
             state = self._channel_state(name)
             is_ready, detail = state["health"] == Health.READY, state["detail"]
-            starting = name not in self._channels and time.time() - self._started < START_SECONDS
+            starting = name not in self._channels and time.monotonic() - self._started < START_SECONDS
             if name != "console" and state["health"] != Health.STARTING and not starting:
                 form = (CHANNEL_READY_AS if detail else CHANNEL_READY) if is_ready else CHANNEL_DOWN
                 lines[name] = _(form, name=name.capitalize(), detail=detail), is_ready
@@ -173,13 +213,18 @@ def _describe_disk(data_dir: Path) -> str:
     return f"{full.text} → {full.fix}" if full else ""
 
 
+def _oldest_seconds(execute: Execute) -> float:
+    """Return for how long the oldest queued message has been ready, 0 where none is."""
+    ready = conversations.earliest_ready(execute)
+    return max(0.0, time.time() - ready) if ready else 0.0
+
+
 def _row_counts(execute: Execute) -> dict[str, Any]:
     now = time.time()
-    ready = conversations.earliest_ready(execute)
     counts = outbox.count_unfinished(execute)
     return {
         "queued": conversations.count_unclaimed(execute),
-        "oldest": max(0.0, now - ready) if ready else 0.0,
+        "oldest": _oldest_seconds(execute),
         "undelivered": counts[OutboxState.NEW] + counts[OutboxState.CLAIMED],
         "dead": counts[OutboxState.DEAD],
         "unpaired": people.count_waiting(execute, now),

@@ -27,6 +27,7 @@ from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, 
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
+from bot.config.http import check_http
 from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.names_check import check_id, check_names
@@ -171,6 +172,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     check_roles(document, sections)
     check_search(document, sections.get("web"))
     check_private_hosts(document, sections.get("skills"))
+    check_http(document, sections.get("http"))
     check_budgets(document, sections.get("budgets"))
     check_rates(document, sections.get("rate_limits"))
     check_time_zone(document, sections.get("time_zone"))

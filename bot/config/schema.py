@@ -26,6 +26,7 @@ from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.http import HttpConfig
 from bot.config.push import PushConfig
 from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
@@ -315,6 +316,7 @@ class FileConfig:
         "environment variables that libraries may obey although they send people's words elsewhere, such as"
         " LANGSMITH_TRACING (docs/security.md); without their names here they are ignored",
     )
+    http: HttpConfig = setting(HttpConfig(), "a listener for the probes of containers, clusters and monitors")
     audit: AuditConfig = AuditConfig()
     log: LogConfig = LogConfig()
 

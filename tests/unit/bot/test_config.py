@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agent.models.settings import ModelSettings
 from agent.setting import Secret
+from bot.config.http import split_address
 from bot.config.loader import ConfigError, channel_modules, environment_names, load_config, secret_texts
 from bot.config.reference import settings_table
 from bot.config.schema import AccessConfig, Config, ServiceLimits
@@ -692,3 +693,33 @@ def test_a_budget_that_another_one_would_replace_is_a_fault() -> None:
     assert "budgets[1]: has the same scope and period as `budgets[0]`" in fault
     others = "{scope: person, tokens: 1M}, {scope: person, period: day, which: '42', tokens: 1M}"
     assert len(read(f"budgets: [{first}, {others}]").budgets) == 3
+
+
+NO_ADDRESSES = [
+    "8080", ":8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "fawn.example:80", "127.0.0.1:70000", "127.0.0.1:-1",
+    "http://127.0.0.1:80", "[::1]", "1.2.3:80",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("listen", NO_ADDRESSES)
+def test_an_address_to_listen_on_is_checked(listen: str) -> None:
+    fix = "such as 127.0.0.1:8080"
+    assert faults(f"config_version: 1\nhttp: {{listen: '{listen}'}}\n") == [
+        f"config.yaml:2: http.listen: is no address with a port → {fix}"
+    ]
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:80", "[::]:80", "10.0.0.7:80"])
+def test_an_address_that_others_reach_names_them(listen: str) -> None:
+    [fault] = faults(f"config_version: 1\nhttp: {{listen: '{listen}'}}\n")
+    assert "name in `http.peers` who may connect" in fault
+    named = f"http: {{listen: '{listen}', peers: [10.0.0.0/8, 'fd00::/8']}}\n"
+    assert read(named).http.address == split_address(listen)
+
+
+def test_peers_are_addresses_or_networks() -> None:
+    peers = "[10.0.0.1/8, kubelet, 10.0.0.7, '']"
+    found = faults(f"config_version: 1\nhttp: {{listen: '127.0.0.1:80', peers: {peers}}}\n")
+    assert [fault.partition(" → ")[0] for fault in found] == [
+        f"config.yaml:2: http.peers[{number}]: is no address and no network" for number in (0, 1, 3)
+    ]

@@ -1,0 +1,73 @@
+"""The section `http:` of config.yaml: the address where machines ask about the service."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from agent.setting import setting
+from bot.config.document import Document
+from catalogue import _
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """The listener for machines: `/healthz` and `/readyz` (docs/operations.md)."""
+
+    listen: str = setting("", "address and port, such as 127.0.0.1:8080; empty: no listener")
+    peers: tuple[str, ...] = setting(
+        (),
+        "addresses and networks that may connect beside this machine, such as 10.0.0.0/8 for the probes of a cluster;"
+        " an address that is not this machine's own needs them",
+    )
+    hosts: tuple[str, ...] = setting((), "names that requests may address it by, beside localhost and addresses")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port of `listen`. Raises ValueError where it is not HOST:PORT."""
+        return split_address(self.listen)
+
+    @property
+    def networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """The networks of `peers`. Raises ValueError."""
+        return tuple(ipaddress.ip_network(peer) for peer in self.peers)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Split `HOST:PORT`, in which the host is an address or `localhost`. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    number = int(port) if port.isascii() and port.isdecimal() else -1
+    if not colon or not 0 <= number <= 65535:
+        raise ValueError(text)
+    if host != "localhost":
+        ipaddress.ip_address(host)
+    return host, number
+
+
+def is_this_machine(host: str) -> bool:
+    """Return whether only this machine reaches this address."""
+    return host == "localhost" or ipaddress.ip_address(host).is_loopback
+
+
+def check_http(document: Document, section: object) -> None:
+    """The address is one, the peers are networks, and an address that others reach names them."""
+    values = section if isinstance(section, dict) else {}
+    listen, peers = values.get("listen"), values.get("peers")
+    for i, peer in enumerate(peers if isinstance(peers, list) else ()):
+        try:
+            ipaddress.ip_network(str(peer))
+        except ValueError:
+            fix = _("write an address such as 10.0.0.7, or a network such as 10.0.0.0/8")
+            document.fault(("http", "peers", i), _("is no address and no network"), fix)
+    if not listen or not isinstance(listen, str):
+        return
+    try:
+        host, _port = split_address(listen)
+    except ValueError:
+        document.fault(("http", "listen"), _("is no address with a port"), _("such as 127.0.0.1:8080"))
+        return
+    if not is_this_machine(host) and not peers:
+        wrong = _("would let every machine that reaches this one connect")
+        fix = _("write 127.0.0.1:PORT, or name in `http.peers` who may connect, such as 10.0.0.0/8")
+        document.fault(("http", "listen"), wrong, fix)

@@ -22,6 +22,7 @@ from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
 from bot.journey import claims, questions
+from bot.journey.changed_messages import apply_change
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.ignored import describe_ignored, refusal_reason
 from bot.rights import strangers
@@ -60,7 +61,7 @@ NOT_ADDRESSED = "not_addressed"  # why an event was ignored
 
 
 Accepted: TypeAlias = list[tuple[str, Message]]
-"""Messages with their conversations."""
+"""Messages with their conversations. A deletion stands for the run that it stops, by its number."""
 
 
 class Turns(Protocol):
@@ -74,6 +75,9 @@ class Turns(Protocol):
 
     def arrived(self, accepted: Accepted, claimed: Sequence[ClaimedRun]) -> None:
         """Called after the commit: begin the claimed runs, and tell the running ones of their new messages."""
+
+    def stop_run(self, run: int, by: str) -> None:
+        """Called after the commit that recorded the stop: cancel the work of a run."""
 
 
 class Reception(Protocol):
@@ -119,6 +123,9 @@ class Inbox:
                 log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
                 raise NotStored(str(error)) from error
             self._turns.arrived([each for each in accepted if each[1].kind in TURN_KINDS], claimed)
+            for run, event in accepted:
+                if event.kind is Kind.DELETE:
+                    self._turns.stop_run(int(run), event.text)
         for event, receipt in zip(events, receipts, strict=True):
             reason = self._reasons.pop(event.key, "")
             log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))
@@ -164,6 +171,11 @@ class Inbox:
         if isinstance(event, Unreadable):
             return _store_unreadable(execute, event, now)
         watermarks.advance_watermark(execute, event)
+        if event.kind in (Kind.EDIT, Kind.DELETE):
+            changed = apply_change(execute, event, accepted)
+            if changed is None:
+                return Receipt.IGNORED
+            event = changed
         if ANYWHERE in (event.thread.chat, event.thread.topic):
             if (located := _resolve_thread(execute, event)) is None:
                 return Receipt.IGNORED
@@ -179,8 +191,6 @@ class Inbox:
             if run is None or not disliked or not runs.is_open(execute, run):
                 return self._store_feedback(execute, event, run)
             event = replace(event, kind=Kind.COMMAND, text="stop")  # the answer is still being written
-        if event.kind in (Kind.EDIT, Kind.DELETE):
-            return _apply_edit(execute, event)
         if _was_ignored(execute, event):
             return Receipt.IGNORED
         if not self._is_addressed(execute, event):
@@ -347,25 +357,6 @@ def _store_unreadable(execute: Execute, event: Unreadable, now: float) -> Receip
     if (row := inbox.store_unreadable(execute, event, now)) is None:
         return Receipt.DUPLICATE
     audit.record(execute, AuditEvent(AuditKind.DEAD_LETTER, what={"id": f"in{row}", "kind": "unreadable"}))
-    return Receipt.IGNORED
-
-
-def _apply_edit(execute: Execute, event: Message) -> Receipt:
-    """Apply an edit or a deletion, unless a turn has begun with the message. A queued run has not begun."""
-    row = inbox.find_editable(execute, event.target)
-    if row is None:
-        return Receipt.IGNORED
-    if event.kind is Kind.DELETE and row.run:  # its place in the queue is visible: that reply needs an end
-        runs.request_stop(execute, row.run, "withdrawn")
-    elif event.kind is Kind.DELETE:
-        inbox.set_state(execute, row.id, InboxState.WITHDRAWN)
-    else:
-        old = row.message
-        inbox.replace_message(execute, row.id, replace(old, text=event.text, quotes=event.quotes or old.quotes))
-    audit.record(
-        execute, AuditEvent(AuditKind.MESSAGE, event.thread, event.author.id, what={"id": row.id, "kind": event.kind})
-    )
-    conversations.refresh_pending(execute, row.conversation)
     return Receipt.IGNORED
 
 

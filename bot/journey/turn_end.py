@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from agent.blocks import Done, Failed, Step, Usage, View, command_hint, internal_fault
-from bot.journey import artifacts, claims, questions
+from agent.blocks import Done, Failed, Notice, Step, Usage, View, command_hint, internal_fault
+from bot.journey import artifacts, changed_messages, claims, questions
 from bot.journey.artifacts import Artifacts, is_silent
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claims import ClaimLost
@@ -89,6 +89,8 @@ class TurnEnd:
     async def _repair_state(self, live: RunningTurn, work: TurnState) -> None:
         """After a stop or a fault, keep the text so far and leave the checkpoint valid."""
         if live.stopped_by:
+            if why := changed_messages.REASONS.get(live.stopped_by):
+                live.feed.record(Notice("changed", _(why), kept=True))
             live.feed.record(Done("stopped", work.account.meter.total))
         if work.clean or not (work.begun or live.job.stop_by or live.job.attempt > 1):
             return

@@ -128,6 +128,21 @@ def find_editable(execute: Execute, key: str) -> InboxRow | None:
     return read_row(execute, InboxRow, sql, key=key)
 
 
+def find_worked_on(execute: Execute, key: str) -> InboxRow | None:
+    """Return the message that a running turn works on."""
+    sql = (
+        "SELECT i.* FROM inbox i JOIN runs r ON r.id=i.run"
+        f" WHERE i.key=:key AND i.state={InboxState.NEW} AND r.state='{RunState.RUNNING}' AND r.stop_by=''"
+    )
+    return read_row(execute, InboxRow, sql, key=key)
+
+
+def is_only_message(execute: Execute, row: InboxRow) -> bool:
+    """Return whether its run has no other message."""
+    sql = "SELECT 1 FROM inbox WHERE run=:run AND id<>:id LIMIT 1"
+    return not execute(sql, {"run": row.run, "id": row.id})
+
+
 def find_bundle(execute: Execute, thread: Thread, bundles: Sequence[str]) -> str:
     """Return which of two bundles waits for more pieces at this address, the later one first; "" for none."""
     album, paste = bundles

@@ -134,6 +134,13 @@ def run_of_message(execute: Execute, thread: Thread, message_id: str) -> int | N
     return int(rows[0]["reply"][1:]) if rows else None
 
 
+def run_that_begins_with(execute: Execute, thread: Thread, message_id: str) -> int | None:
+    """Return the run whose reply has this as its first message; None for another one."""
+    sql = f"SELECT reply FROM posts WHERE thread=:thread AND {_HAS_ID} AND reply LIKE 'r%' AND part=0 LIMIT 1"
+    rows = execute(sql, {"thread": str(thread), "id": message_id})
+    return int(rows[0]["reply"][1:]) if rows else None
+
+
 def question_of_message(execute: Execute, thread: Thread, message_id: str) -> str:
     """Return the id of the question that a message of the bot shows; "" for none."""
     sql = f"SELECT question FROM posts WHERE thread=:thread AND {_HAS_ID} AND question<>'' LIMIT 1"

@@ -105,6 +105,20 @@ def parse_event(raw: Json, account: SlackAccount, event_id: str = "") -> Message
     return None
 
 
+def _deleted_by_others(raw: Json, before: Json, account: SlackAccount) -> Message | None:
+    """Return the deletion of a message of the bot, of which Slack does not say whose it was."""
+    if account.user_id != before["user"] and account.bot_id != before.get("bot_id"):
+        return None
+    thread, key = (
+        Thread(NAME, account.team_id, raw["channel"], ANYWHERE),
+        message_key(account, raw["channel"], before["ts"]),
+    )
+    nobody, when = Author("", ""), float(raw["ts"])
+    return Message(
+        thread, f"{key}:delete", before["ts"], nobody, "", when, Kind.DELETE, target=key, origin=Origin.PERSON
+    )
+
+
 def message_key(account: SlackAccount, channel: str, ts: str) -> str:
     """Return a message's key, which is the same for its events `app_mention` and `message`."""
     return f"{NAME}:{account.team_id}:{channel}:{ts}"
@@ -171,7 +185,7 @@ def _parse_delete(raw: Json, account: SlackAccount) -> Message | None:
     before = {"type": "message", "user": "", **(raw.get("previous_message") or {}), "ts": raw["deleted_ts"]}
     message = _parse_message({**before, "channel": raw["channel"], "channel_type": raw.get("channel_type")}, account)
     if message is None:
-        return None
+        return _deleted_by_others(raw, before, account)
     return replace(message, kind=Kind.DELETE, target=message.key, key=f"{message.key}:delete", text="", quotes=())
 
 

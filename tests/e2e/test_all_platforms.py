@@ -248,3 +248,24 @@ async def test_earlier_messages_are_passed_as_context(service: AllPlatforms) -> 
         await service.shows(name, f"afresh on {name}", 7)
         [request] = service.model.requests(f"a-{name}")
         assert "heron" not in str(request.messages), "what `/new` put aside"
+
+
+@pytest.mark.parametrize("name", ["slack", "discord", "feishu"])
+@pytest.mark.parametrize("whose", ["question", "answer"])
+async def test_a_deletion_stops_the_turn(service: AllPlatforms, name: str, whose: str) -> None:
+    """Of the question by its author, or of the bot's message while it is written, by a moderator."""
+    rig = service.rigs[name]
+    steps = [{"text": "I begin.", "calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}]
+    rig.mutter(ask(steps=steps, text="never", delay_ms=1500, id="x"))
+    if whose == "question":
+        await until(lambda: service.model.requests("x"), what="the first model call")
+        rig.withdraw()
+        line = "The message was deleted, so I stopped."
+    else:
+        await service.shows(name, "I begin.")
+        rig.erase()
+        line = "My message was deleted, so I stopped."
+    shown = await service.shows(name, line)
+    await service.quiet()
+    assert service.rows("SELECT state FROM runs") == [("stopped",)]
+    assert not any("never" in text for text in shown)

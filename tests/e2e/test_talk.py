@@ -287,6 +287,19 @@ async def test_an_edit_before_the_turn_starts_counts(telegram: FakeTelegram, mod
     assert "the old text" not in str([r.messages for r in model.requests()])
 
 
+async def test_an_edit_during_the_turn_steers_it(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
+    message = telegram.send("delete the DEV tables " + ask(steps=[step], text="done", delay_ms=1500, id="1"))
+    await until(lambda: model.requests(), what="the first model call")
+    telegram.edit("delete the TEST tables, not DEV " + ask(text="TEST it is", id="2"), message["message_id"])
+    await telegram.wait(JANE, "TEST it is", seconds=30)
+    await service.quiet()
+    told = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
+    assert any("I changed it to: delete the TEST tables" in text for text in told)
+    assert service.rows("SELECT count(*) FROM runs") == [(1,)]
+
+
 # Case 49 of docs/cases.md
 async def test_queued_users_are_told_their_position(telegram: FakeTelegram, start: Start) -> None:
     service = await start(limits={"live_turns": 1})

@@ -25,5 +25,8 @@ class IdleTurns:
     def arrived(self, accepted: Accepted, claimed: Sequence[ClaimedRun]) -> None:
         """See `bot.journey.inbox.Turns`."""
 
+    def stop_run(self, run: int, by: str) -> None:
+        """See `bot.journey.inbox.Turns`."""
+
 
 IDLE_TURNS = IdleTurns()

@@ -1,0 +1,102 @@
+"""Apply edits and deletions: before a turn, to the message; during it, the turn takes an edit in, or ends.
+
+Also the deletion of the bot's own message, while it is being written, ends its turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.messages import Kind, Message
+from bot.storage import audit, conversations, inbox, languages, runs, sent_messages
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Execute
+from bot.storage.inbox import InboxRow
+from bot.storage.states import InboxState
+from catalogue import N_, _
+
+QUESTION_DELETED, ANSWER_DELETED = "withdrawn", "answer deleted"  # who stopped a run
+REASONS = {
+    QUESTION_DELETED: N_("The message was deleted, so I stopped."),
+    ANSWER_DELETED: N_("My message was deleted, so I stopped."),
+}
+"""What a reply says that ends for such a reason."""
+
+
+def apply_change(execute: Execute, event: Message, accepted: list[tuple[str, Message]]) -> Message | None:
+    """Apply an edit or a deletion. Returns what a running turn gets of it; `accepted` gets what it stops."""
+    if row := inbox.find_editable(execute, event.target):
+        _change_waiting(execute, event, row)
+        return None
+    row = inbox.find_worked_on(execute, event.target)
+    if row is None or row.run is None:
+        if event.kind is Kind.DELETE and (run := _run_of_answer(execute, event)) is not None:
+            _stop(execute, event, run, ANSWER_DELETED, accepted)
+        return None
+    if event.kind is Kind.DELETE and inbox.is_only_message(execute, row):
+        _stop(execute, event, row.run, QUESTION_DELETED, accepted)
+        return None
+    return _as_steering(execute, event, row)
+
+
+def _change_waiting(execute: Execute, event: Message, row: InboxRow) -> None:
+    """Change a message with which no turn has begun. A queued run has not begun."""
+    if event.kind is Kind.DELETE and row.run:  # its place in the queue is visible: that reply needs an end
+        runs.request_stop(execute, row.run, QUESTION_DELETED)
+    elif event.kind is Kind.DELETE:
+        inbox.set_state(execute, row.id, InboxState.WITHDRAWN)
+    else:
+        old = row.message
+        inbox.replace_message(execute, row.id, replace(old, text=event.text, quotes=event.quotes or old.quotes))
+    _record(execute, event, {"id": row.id})
+    conversations.refresh_pending(execute, row.conversation)
+
+
+def _stop(execute: Execute, event: Message, run: int, why: str, accepted: list[tuple[str, Message]]) -> None:
+    runs.request_stop(execute, run, why)
+    _record(execute, event, {"run": run})
+    accepted.append((str(run), replace(event, text=why)))
+
+
+def _record(execute: Execute, event: Message, what: dict[str, int]) -> None:
+    audit.record(
+        execute, AuditEvent(AuditKind.MESSAGE, event.thread, event.author.id, what={**what, "kind": event.kind})
+    )
+
+
+def _run_of_answer(execute: Execute, event: Message) -> int | None:
+    """Return the open run whose reply begins with the deleted message. (The channel itself deletes later parts only.)"""
+    for thread in sent_messages.threads_of_message(execute, event.id):
+        if (thread.channel, thread.workspace) == (event.thread.channel, event.thread.workspace):
+            run = sent_messages.run_that_begins_with(execute, thread, event.id)
+            if run is not None and runs.is_open(execute, run):
+                return run
+    return None
+
+
+def _as_steering(execute: Execute, event: Message, row: InboxRow) -> Message | None:
+    """Return the change of a message as a further one of its author, which the running turn takes."""
+    old = row.message
+    if event.kind is Kind.EDIT and (event.text == old.text or event.author.id != old.author.id):
+        return None
+    if conversations.find_current(execute, old.thread) != row.conversation:  # `/new`: another turn would take it
+        return None
+    with languages.speak_to(execute, old.thread, old.author):
+        if event.kind is Kind.EDIT:
+            text = _("I changed it to: {text}", text=event.text)
+        else:
+            text = _("I deleted this message: {text}", text=old.text)
+    return replace(
+        old,
+        key=event.key,
+        kind=Kind.CHAT,
+        text=text,
+        quotes=event.quotes,
+        attachments=(),
+        time=event.time,
+        addressed=True,
+        group="",
+        long=False,
+        mode="",
+        skill="",
+    )

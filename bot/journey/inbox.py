@@ -123,9 +123,9 @@ class Inbox:
                 log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
                 raise NotStored(str(error)) from error
             self._turns.arrived([each for each in accepted if each[1].kind in TURN_KINDS], claimed)
-            for run, event in accepted:
-                if event.kind is Kind.DELETE:
-                    self._turns.stop_run(int(run), event.text)
+            for run, stopping in accepted:
+                if stopping.kind is Kind.DELETE:
+                    self._turns.stop_run(int(run), stopping.text)
         for event, receipt in zip(events, receipts, strict=True):
             reason = self._reasons.pop(event.key, "")
             log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))

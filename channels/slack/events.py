@@ -109,10 +109,8 @@ def _deleted_by_others(raw: Json, before: Json, account: SlackAccount) -> Messag
     """Return the deletion of a message of the bot, of which Slack does not say whose it was."""
     if account.user_id != before["user"] and account.bot_id != before.get("bot_id"):
         return None
-    thread, key = (
-        Thread(NAME, account.team_id, raw["channel"], ANYWHERE),
-        message_key(account, raw["channel"], before["ts"]),
-    )
+    thread = Thread(NAME, account.team_id, raw["channel"], ANYWHERE)
+    key = message_key(account, raw["channel"], before["ts"])
     nobody, when = Author("", ""), float(raw["ts"])
     return Message(
         thread, f"{key}:delete", before["ts"], nobody, "", when, Kind.DELETE, target=key, origin=Origin.PERSON

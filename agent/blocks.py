@@ -337,13 +337,17 @@ class View:
             asks,
             state=state,
             steps=self._kept_steps(state),
-            step_count=len(self.steps),
+            step_count=len(self._worked_steps()),
             plan=self.plan.items[:MAX_PLAN_ITEMS] if self.plan else (),
         )
 
+    def _worked_steps(self) -> list[Step]:
+        """Return the steps but those that only show that a message arrived."""
+        return [step for step in self.steps.values() if not step.id.startswith(NOTED_STEP)]
+
     def _kept_steps(self, state: str) -> tuple[Step, ...]:
         """Return the first and the latest steps. What still runs was stopped, unless it waits for an answer."""
-        steps = [*self.steps.values()]
+        steps = self._worked_steps()
         if len(steps) > FIRST_KEPT_STEPS + LATEST_KEPT_STEPS:
             steps = [*steps[:FIRST_KEPT_STEPS], *steps[-LATEST_KEPT_STEPS:]]
         ended = [

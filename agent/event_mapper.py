@@ -233,7 +233,8 @@ def make_step(id: str, call: ToolCall, traits: Mapping[str, ToolTraits]) -> Step
     name, args = call["name"], call["args"]
     describe = traits[name].describe if name in traits else None
     title = describe(args) if describe else _(UNKNOWN_TOOL_TITLE, tool=name.replace("_", " "))
-    return Step(id, _one_line(title, MAX_TITLE_CHARS), detail=raw_call_line(name, args))
+    detail = str(args.get("kind") or "") if name == TASK_TOOL else raw_call_line(name, args)  # its title says the rest
+    return Step(id, _one_line(title, MAX_TITLE_CHARS), detail=_one_line(detail, MAX_DETAIL_CHARS))
 
 
 def end_step(id: str, result: ToolMessage, begun: Step | None) -> Step:

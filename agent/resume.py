@@ -23,6 +23,7 @@ from agent.permissions.rules import permission_question_id
 from agent.policies.base import call_key
 from agent.policies.mcp import ToolState
 from agent.repair import CUT_KEY, repair_state
+from agent.subagents.results import TaskResult
 from agent.todos import plan_of
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter, format_body
@@ -60,7 +61,7 @@ class GraphInput:
     answered: str = ""
     plan: Plan | None = None  # that the turn has made
     asked: Collection[str] = ()  # the ids of open interrupts in which the permission policy asked
-    finished: Mapping[str, str] = field(default_factory=dict)  # results by `call_key` that the messages lack
+    finished: Mapping[str, TaskResult] = field(default_factory=dict)  # results by `call_key` that the messages lack
     by: Sequence[str] = ()  # agent and kind of sub-agent of the work that is resumed
 
 
@@ -137,12 +138,12 @@ def _new_input(turn: Turn, formatter: MessageFormatter) -> dict[str, Any]:
     }
 
 
-def _finished_results(state: StateSnapshot) -> dict[str, str]:
+def _finished_results(state: StateSnapshot) -> dict[str, TaskResult]:
     """Return the results of tool calls that ended while others of the same message did not."""
     messages = state.values.get("messages", [])
     results = [task.result.get("messages", []) for task in state.tasks if isinstance(task.result, dict)]
     ended = [message for message in chain.from_iterable(results) if isinstance(message, ToolMessage)]
-    return {call_key(messages, message.tool_call_id): str(message.content) for message in ended}
+    return {call_key(messages, message.tool_call_id): TaskResult.of_message(message) for message in ended}
 
 
 def _new_messages(turn: Turn, formatter: MessageFormatter) -> list[HumanMessage]:

@@ -16,6 +16,7 @@ from langgraph.types import Interrupt
 from agent.context import LiveQuestions
 from agent.event_mapper import interrupt_question
 from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
+from agent.subagents.results import TaskResult
 from agent.subagents.slots import TaskSlots
 from agent.tools.tool import TASK_TOOL
 from catalogue import _
@@ -101,12 +102,12 @@ class TaskBoard:
 
     kinds: SubagentKinds
     questions: LiveQuestions | None
-    finished: Mapping[str, str]
+    finished: Mapping[str, TaskResult]
     calls: int = 0  # of the lead, in progress, without those of tasks
     asking: int = 0  # those that wait for a person in this process
     _running: dict[str, RunningTask] = field(default_factory=dict)
     _begun: dict[str, None] = field(default_factory=dict)  # keys of all calls, in order
-    _results: dict[str, asyncio.Future[str | None]] = field(default_factory=dict)
+    _results: dict[str, asyncio.Future[TaskResult | None]] = field(default_factory=dict)
     _deciding: asyncio.Future[None] | None = None  # done when the latest one that asks knows how
     _idle: list[asyncio.Future[None]] = field(default_factory=list)
 
@@ -155,7 +156,7 @@ class TaskBoard:
         task = self._running[key] = RunningTask(self, show)
         return task
 
-    def end(self, key: str, result: str | None) -> None:
+    def end(self, key: str, result: TaskResult | None) -> None:
         """Note the result of a task; None: it waits for a person, and the next turn continues it."""
         del self._running[key]
         self._result(key).set_result(result)
@@ -171,7 +172,7 @@ class TaskBoard:
         """Return a task that has been called."""
         return self._running[key]
 
-    async def wait_for(self, task: RunningTask, keys: tuple[str, ...]) -> list[str]:
+    async def wait_for(self, task: RunningTask, keys: tuple[str, ...]) -> list[TaskResult]:
         """Return the results of other tasks. Raises GraphInterrupt if one of them waits for a person."""
         task.waits_for = keys
         self.changed()
@@ -210,7 +211,7 @@ class TaskBoard:
     def _is_blocked(self, task: RunningTask) -> bool:
         return any(key in self._running for key in task.waits_for)
 
-    def _result(self, key: str) -> asyncio.Future[str | None]:
+    def _result(self, key: str) -> asyncio.Future[TaskResult | None]:
         if key not in self._results:
             self._results[key] = asyncio.get_running_loop().create_future()
         return self._results[key]
@@ -255,10 +256,10 @@ class TaskPolicy:
         key = call_key(messages, call["id"])
         write, scope = request.runtime.stream_writer, request.runtime.config["configurable"]["checkpoint_ns"]
         board.begin(key, lambda now: write({"type": "task", "call": call["id"], "scope": scope, "now": now}))
-        result: str | None = "The task failed."
+        result: TaskResult | None = TaskResult("The task failed.", failed=True)
         try:
             outcome = await handler(request)
-            result = str(outcome.content) if isinstance(outcome, ToolMessage) else ""
+            result = TaskResult.of_message(outcome) if isinstance(outcome, ToolMessage) else TaskResult("")
         except GraphBubbleUp:
             result = None
             raise

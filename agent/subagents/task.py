@@ -19,6 +19,7 @@ from agent.policies.base import call_key, messages_since_human
 from agent.sections import AgentSettings
 from agent.subagents.briefs import CHECKER, worker_brief
 from agent.subagents.callee import callee_context
+from agent.subagents.results import TaskResult
 from agent.subagents.sandboxes import copy_outputs, task_sandbox
 from agent.subagents.settings import BASH, KindSettings
 from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
@@ -39,7 +40,7 @@ class TaskCall:
     key: str
     name: str
     after: tuple[str, ...]
-    result: str | None = None
+    result: TaskResult | None = None
 
 
 def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
@@ -125,7 +126,14 @@ async def _run_task(runtime: Runtime, description: str, prompt: str, kind_name: 
         names = [each.name for each in missing.values()]
         task.show(_("waits for {tasks}", tasks=list_items(_("“{title}”", title=name) for name in names)))
     found = dict(zip(missing, await board.wait_for(task, tuple(missing)), strict=True))
-    results = [f"## {each.name}\n{each.result or found[each.key]}" for each in needed]
+    ended = [(each.name, each.result or found[each.key]) for each in needed]
+    for name, result in ended:
+        if result.failed:
+            raise ToolException(
+                f"Not started: it comes after {name!r}, which did not finish: {result.text} Repeat that one first, or"
+                " start this one without `after` and say in its prompt what is missing."
+            )
+    results = [f"## {name}\n{result.text}" for name, result in ended]
     if results:
         prompt = "\n\n".join([prompt, "# Results of the tasks before this one", *results])
     seconds = board.kinds.seconds(kind)
@@ -202,7 +210,7 @@ def task_calls(messages: Sequence[AnyMessage]) -> list[TaskCall]:
                     needed = tuple(map(str, after)) if isinstance(after, list) else ()  # a call may be malformed
                     calls[key] = TaskCall(key, str(args.get("description", "")), needed)
         elif isinstance(message, ToolMessage) and (key := latest.get(message.tool_call_id, "")) in calls:
-            calls[key] = replace(calls[key], result=str(message.content))
+            calls[key] = replace(calls[key], result=TaskResult.of_message(message))
     return list(calls.values())
 
 

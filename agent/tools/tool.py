@@ -146,11 +146,12 @@ def require_background(runtime: Runtime) -> BackgroundWork:
 
 
 def describe_as(title: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return a `describe` that fills in a title such as "Reading {name}": an argument, or the file name of `path`."""
+    """Return a `describe` that fills arguments into a title such as "Reading {name}". `name` is the file name of `path`
+    where the tool has no such argument."""
 
     def describe(args: Mapping[str, Any]) -> str:
         values = {name: str(value) for name, value in args.items()}
-        values["name"] = PurePosixPath(values.get("path", WORKSPACE)).name or "/"
+        values.setdefault("name", PurePosixPath(values.get("path", WORKSPACE)).name or "/")
         return _(title).format_map(defaultdict(str, values))
 
     return describe

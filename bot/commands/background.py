@@ -10,7 +10,7 @@ from agent.messages import Thread
 from bot.commands.call import CommandCall
 from bot.journey import questions
 from bot.rights import deeds
-from bot.service.plain_text import plain_line
+from bot.service.task_rows import shown_title
 from bot.storage import audit, conversations, inbox, runs, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
@@ -117,7 +117,7 @@ def describe_others(call: CommandCall) -> str:
 
 
 def _name_tasks(rows: Sequence[TaskRow]) -> str:
-    named = [f"{row.id} (“{plain_line(row.title)}”)" for row in rows[:MAX_NAMED]]
+    named = [f"{row.id} ({shown_title(row)})" for row in rows[:MAX_NAMED]]
     if more := rows[MAX_NAMED:]:
         named.append(ngettext("{n} more", "{n} more", len(more)))
     return list_items(named)

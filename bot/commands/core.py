@@ -37,7 +37,9 @@ NOT_LATEST = N_("That request is not the latest one here any more. Send it again
 
 
 def _help_command(call: CommandCall) -> str:
-    return describe_commands(CommandInfo(command.name, command.help) for command in call.service.commands.ranked())
+    """List what this person may use here."""
+    allowed = [command for command in call.service.commands.ranked() if call.may(command.deed)]
+    return describe_commands(CommandInfo(command.name, command.help) for command in allowed)
 
 
 def _new_command(call: CommandCall) -> str:
@@ -98,12 +100,12 @@ def _stop_command(call: CommandCall) -> str:
 
 
 def _describe_run(call: CommandCall, run: RunRow) -> str:
-    """Return the title of a run's conversation, or else the beginning of the request."""
+    """Return the beginning of the request, or the title of work beside the thread."""
+    rows = inbox.rows_of_run(call.execute, run.id)
+    requests = [each.message.text for each in rows if each.kind == Kind.CHAT and each.message.is_by_person]
     row = conversations.find_conversation(call.execute, run.conversation)
-    if row and row.title:
-        return plain_line(row.title)
-    requests = [each.message.text for each in inbox.rows_of_run(call.execute, run.id) if each.kind == Kind.CHAT]
-    return plain_line(next(filter(None, requests), "")) or _("your last request")
+    words = next(filter(None, requests), row.title if row else "")
+    return plain_line(words) or _("your last request")
 
 
 def _threads_here(call: CommandCall) -> str:

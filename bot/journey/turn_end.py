@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.blocks import Done, Failed, Notice, Step, Usage, View, command_hint, internal_fault
 from bot.journey import artifacts, changed_messages, claims, questions
-from bot.journey.artifacts import Artifacts, is_silent
+from bot.journey.artifacts import DEFAULT_UPLOAD_BYTES, Artifacts, is_silent
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claims import ClaimLost
 from bot.journey.feed import Feed
@@ -34,8 +34,6 @@ from channels.base import Channel
 from sandbox.base import SandboxError
 
 log = logging.getLogger(__name__)
-
-DEFAULT_UPLOAD_BYTES = 50 << 20  # of one file, while its channel is not connected
 
 
 class TurnEnd:
@@ -164,12 +162,14 @@ class TurnEnd:
                 end.transcript.store(execute, work.view, steered, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
-            silent = is_silent(job.is_unattended, work.view, collected)
-            rows = [] if silent else [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
+            answers = not is_silent(job.is_unattended, work.view, collected)
+            channel = self._channel(job.thread.channel)
+            ended = EndedTurn(job, ending.state, end.final.text, collected, channel, answers, now, parts)
+            for part in work.parts if answers else ():
+                final = part.present(execute, ended, final)
+            rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())] if answers else []
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
-            channel = self._channel(job.thread.channel)
-            ended = EndedTurn(job, ending.state, end.final.text, collected, channel, bool(rows), now, parts)
             rows += [row for part in work.parts for row in part.end(execute, ended)]
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)

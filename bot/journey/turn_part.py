@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from agent.blocks import Final
 from agent.context import TurnContext
 from bot.journey.artifacts import Artifacts
 from bot.journey.claimed_run import ClaimedRun
@@ -45,14 +46,20 @@ def _suspend_nothing(_execute: Execute) -> None:
     """A later process continues, and ends the part."""
 
 
+def _present_as_is(_execute: Execute, _ended: EndedTurn, final: Final) -> Final:
+    return final
+
+
 @dataclass(frozen=True, slots=True)
 class TurnPart:
-    """The part of one feature in one turn. `end` returns what goes out after the reply; `suspend` takes its place where
-    a later process continues the run. Both may come again, after a fault of the database."""
+    """The part of one feature in one turn. `end` returns what goes out after the reply, which `present` may change if
+    it is posted; `suspend` takes their place where a later process continues the run. All may come again, after a
+    fault of the database."""
 
     prepare: Callable[[TurnContext], Awaitable[None]] = _prepare_nothing
     end: Callable[[Execute, EndedTurn], Sequence[OutboxRow]] = _end_nothing
     suspend: Callable[[Execute], None] = _suspend_nothing
+    present: Callable[[Execute, EndedTurn, Final], Final] = _present_as_is
 
 
 MakeTurnPart: TypeAlias = Callable[[ClaimedRun, Account], TurnPart]

@@ -21,7 +21,7 @@ def _start(service: Service) -> Parts:
     pings = RunPings(current)
 
     def open_turn(_job: ClaimedRun, _account: Account) -> TurnPart:
-        return TurnPart(end=pings.end)
+        return TurnPart(present=pings.present, end=pings.end)
 
     jobs = {PUSH_JOB: JobKind(PushJobs(store, current).send), DIGEST_JOB: JobKind(DigestJobs(store, current).run)}
     return Parts(jobs, turn=open_turn)

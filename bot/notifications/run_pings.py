@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.blocks import Final
 from bot.config.push import PushEvent
@@ -29,6 +30,15 @@ class RunPings:
     def __init__(self, current: Current) -> None:
         self._current = current
 
+    def present(self, execute: Execute, ended: EndedTurn, final: Final) -> Final:
+        """Mention the person in the result of a run that nobody waited for, unless they want that elsewhere."""
+        job = ended.job
+        if not job.is_unattended or ended.state is RunState.STOPPED:
+            return final
+        ping = _notification(execute, self._current, ended)
+        is_here = ping is not None and route_ping(execute, self._current.config, ping, ended.now)
+        return replace(final, mention=job.requester) if is_here else final
+
     def end(self, execute: Execute, ended: EndedTurn) -> Sequence[OutboxRow]:
         """Remember where the requester can be reached, and return the ping of a run whose reply is posted."""
         remember_private_chat(execute, ended.job)
@@ -39,30 +49,35 @@ class RunPings:
 def make_ping(execute: Execute, current: Current, ended: EndedTurn) -> Final | None:
     """After a long run, make a short new message for the requester, unless they want it elsewhere: then send it there.
 
-    The result of a scheduled run is a new message itself; it is a notification elsewhere only.
+    The result of a run that nobody waited for is a new message itself.
     """
-    job, state, channel = ended.job, ended.state, ended.channel
-    seconds, scheduled = ended.now - job.started, job.is_unattended
+    job, channel = ended.job, ended.channel
+    ping = None if job.is_unattended else _notification(execute, current, ended)
+    if not ping or not route_ping(execute, current.config, ping, ended.now):
+        return None
+    if channel and channel.limits.edits_notify:
+        return None
+    return Final(_words_of(ended), mention=job.requester)
+
+
+def _words_of(ended: EndedTurn, *, with_files: bool = True) -> str:
+    took, files = format_duration(ended.now - ended.job.started), ended.collected.files
+    if files and with_files:
+        took = _("{time} ({files})", time=took, files=list_items(file.name for file in files))
+    return _(PING_TEXTS[ended.state][0], time=took)
+
+
+def _notification(execute: Execute, current: Current, ended: EndedTurn) -> Ping | None:
+    """Return the notification of a run that was long, or for which nobody waited."""
+    job, state = ended.job, ended.state
     after = access.notify_after(execute, job.thread.channel, job.requester, current.limits.notify_seconds)
-    if state is RunState.STOPPED or after is None or (seconds < after and not scheduled):
+    if state is RunState.STOPPED or after is None or (ended.now - job.started < after and not job.is_unattended):
         return None
-    took = format_duration(seconds)
-    text, event = PING_TEXTS[state]
-    without_words = _(text, time=took) if any(message.private for message in job.messages) else ""
-    if ended.collected.files:
-        took = _("{time} ({files})", time=took, files=list_items(file.name for file in ended.collected.files))
-    words = _(text, time=took)
+    without_words = _words_of(ended, with_files=False) if any(message.private for message in job.messages) else ""
+    words = _words_of(ended)
     elsewhere = _("“{title}”: {text}", title=job.title, text=words) if job.title else words
-    ping = Ping(
-        job.requester, job.thread, elsewhere, f"run:{job.run}", "schedule" if scheduled else event, without_words
-    )
-    if (
-        not route_ping(execute, current.config, ping, ended.now)
-        or scheduled
-        or (channel and channel.limits.edits_notify)
-    ):
-        return None
-    return Final(words, mention=job.requester)
+    event: PushEvent = "schedule" if job.is_unattended else PING_TEXTS[state][1]
+    return Ping(job.requester, job.thread, elsewhere, f"run:{job.run}", event, without_words)
 
 
 def remember_private_chat(execute: Execute, job: ClaimedRun) -> None:

@@ -17,12 +17,12 @@ from bot.schedules.firing import enqueue_check, fire
 from bot.schedules.timing import next_time
 from bot.schedules.words import describe_line, describe_next, format_times
 from bot.service.schedule_changes import record_change, withdraw_fire
-from bot.service.times import TimingError, find_zone, local_time
+from bot.service.times import TimingError, find_zone, local_time, suggest_zones
 from bot.storage import conversations, inbox, languages, people, runs, schedules
 from bot.storage.rows import parse_row_id
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
-from catalogue import N_, _, join_sentences
+from catalogue import N_, _, join_sentences, list_items
 
 SCHEDULE_WORDS = "REQUEST | pause N | resume N | run N | here N | delete N | history N"
 MAX_FIRES = 10  # in the history
@@ -254,6 +254,9 @@ def zone_command(call: CommandCall) -> str:
         try:
             find_zone(call.words)
         except TimingError:
+            if suggested := suggest_zones(call.words):
+                commands = list_items(f"`{command_hint(f'zone {zone}')}`" for zone in suggested)
+                return _("I don't know the time zone {name}. Did you mean {zones}?", name=call.words, zones=commands)
             return _(
                 "I don't know the time zone {name}. Write one such as `{example}`.",
                 name=call.words,

@@ -17,3 +17,10 @@ def plain_line(text: str) -> str:
 def without_formatting(text: str) -> str:
     """Return a text on one line, without characters that would format it."""
     return " ".join(re.sub(r"[|\[\]\\<>#]+", " ", re.sub("[`*~]+", "", text)).split())
+
+
+def code_span(text: str) -> str:
+    """Return one line as code in Markdown, which nothing in it ends."""
+    marks = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{marks}{space}{text}{space}{marks}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from agent.messages import Message, Requester
-from bot.service.plain_text import without_formatting
+from bot.service.plain_text import code_span, plain_line, without_formatting
 from bot.storage import tasks
 from bot.storage.database import Execute
 from bot.storage.rows import requester_columns
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import TaskKind, TaskState
+from bot.storage.tasks import TaskRow
+from catalogue import _
 from channels.shared.texts import shorten
 
 MAX_TITLE_CHARS = 80
@@ -22,6 +24,13 @@ def add_fire(execute: Execute, row: ScheduleRow, message: Message, stored: int |
     key = f"fire:{message.key}"
     values = new_task(who, TaskKind.SCHEDULE, key, row.what, str(row.id), now, TaskState.RUN, row.conversation)
     tasks.add_task(execute, values | {"message": stored})
+
+
+def shown_title(row: TaskRow) -> str:
+    """Return the title of a task for people: a command as code, as it is."""
+    if row.kind != TaskKind.COMMAND or row.tool != "bash":
+        return _("“{title}”", title=plain_line(row.title))
+    return code_span(shorten(" ".join(row.what.split()), MAX_TITLE_CHARS))
 
 
 def _title_of(text: str) -> str:

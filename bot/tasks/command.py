@@ -6,6 +6,7 @@ from agent.blocks import command_hint
 from bot.commands.background import cancel_task
 from bot.commands.call import CommandCall
 from bot.rights import deeds
+from bot.service.task_rows import shown_title
 from bot.service.times import local_time
 from bot.storage import people, tasks
 from bot.storage.rows import parse_row_id
@@ -120,7 +121,7 @@ def _line(call: CommandCall, row: TaskRow) -> str:
     return _(
         LINES[row.shown],
         number=row.id,
-        title=row.title,
+        title=shown_title(row),
         at=at,
         time=time,
     )

@@ -14,6 +14,7 @@ from bot.rights import deeds
 from bot.service.jobs import JobKind
 from bot.tasks.command import TASK_WORDS, asks_retry, task_command, tasks_command
 from bot.tasks.files import FILES_JOB, CommandFiles
+from bot.tasks.heads import present_work
 from bot.tasks.reports import report_lost
 from bot.tasks.runner import TAIL_JOB, CommandTasks
 from bot.tasks.turns import TurnTasks
@@ -30,7 +31,7 @@ def _start(service: Service) -> Parts:
             if current.config.tasks.per_thread:
                 context.background = TurnTasks(store, current, job, service.stop_run)
 
-        return TurnPart(prepare)
+        return TurnPart(prepare, present=present_work)
 
     jobs = {TAIL_JOB: JobKind(runner.answer_tail), FILES_JOB: JobKind(files.send)}
     return Parts(jobs, {"tasks": partial(runner.serve, service.provider)}, open_turn)

@@ -9,6 +9,7 @@ from agent.blocks import command_hint
 from bot.config.schema import Config
 from bot.service.data_dir import LOG_FOLDER
 from bot.service.pings import Ping, route_ping
+from bot.service.task_rows import shown_title
 from bot.storage import audit, languages, outbox, tasks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
@@ -119,7 +120,7 @@ def fence(text: str) -> str:
 
 def _describe_end(row: TaskRow, end: TaskEnd, now: float) -> str:
     time = format_duration(max(0.0, now - (row.started or row.created)))
-    parts = [_(REPORTS[end.state], number=row.id, time=time, title=row.title)]
+    parts = [_(REPORTS[end.state], number=row.id, time=time, title=shown_title(row))]
     if end.exit_code:
         parts.append(_(EXIT_CODE, code=end.exit_code))
     if end.reason:

@@ -11,6 +11,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.test_files import OUT, files
 from tests.e2e.test_permissions import press, toast, written
 from tests.e2e.test_schedules import propose
+from tests.e2e.test_tasks import endings
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
@@ -55,12 +56,12 @@ async def test_a_waiting_task_is_cancelled_and_its_button_does_nothing(
     service = await start(permissions=ASK)
     shown = await waiting_task(telegram, service)
     telegram.send("/task 1")
-    await telegram.wait(JANE, "1. ❓ Look around: it waits for an answer")
+    await telegram.wait(JANE, "1. ❓ “Look around”: it waits for an answer")
     telegram.send("/task 1 cancel")
     await telegram.wait(JANE, "Task 1 is cancelled.")
     assert "answered or closed" in await toast(telegram, press(telegram, shown, "Approve"))
     telegram.send("/task 1")
-    await telegram.wait(JANE, "1. ⏹ Look around: cancelled at")
+    await telegram.wait(JANE, "1. ⏹ “Look around”: cancelled at")
     await service.restart()
     await service.quiet()
     assert written(service) == []
@@ -78,7 +79,7 @@ async def test_the_state_of_a_task_is_that_of_its_latest_run(
     await telegram.wait(JANE, "wrote it", seconds=20)
     await service.quiet()
     telegram.send("/tasks")
-    assert "1. ✅ Look around: done at" in (await telegram.wait(JANE, "Background tasks")).text
+    assert "1. ✅ “Look around”: done at" in (await telegram.wait(JANE, "Background tasks")).text
     telegram.send("/task 1 cancel")
     await telegram.wait(JANE, "Task 1 has ended already.")
 
@@ -138,7 +139,7 @@ async def fire_and_answer(telegram: FakeTelegram, service: Service, number: int,
     telegram.send("/schedule history 1")
     await until(lambda: "it waits for an answer" in said(telegram, JANE)[-1], 20, "the history")
     press(telegram, shown[-1], label)
-    await until(lambda: said(telegram, JANE).count("wrote it") == number, 30, "its end")
+    await until(lambda: endings(telegram, "wrote it") == number, 30, "its end")
     await service.quiet()
 
 

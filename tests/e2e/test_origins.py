@@ -184,10 +184,10 @@ async def test_stop_and_new_end_what_follows_from_background_commands(
     await until(lambda: finished_runs(service) == 2, 60, "a second round")
     await service.quiet()
     telegram.send("/status")
-    await telegram.wait(JANE, "In the background: 2 (“sleep 3”).")
+    await telegram.wait(JANE, "In the background: 2 (sleep 3).")
     telegram.send(command)
     if command == "/stop":
-        await telegram.wait(JANE, "This in the background has ended: 2 (“sleep 3”).")
+        await telegram.wait(JANE, "This in the background has ended: 2 (sleep 3).")
         assert service.rows("SELECT state FROM tasks ORDER BY id") == [("done",), ("cancelled",)]
     else:
         await telegram.wait(JANE, "A fresh start")

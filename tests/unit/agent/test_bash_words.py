@@ -8,7 +8,9 @@ import pytest
 
 from agent import bash_words
 from agent.event_mapper import make_step
-from agent.tools import bash, grep, ls, read_file, write_file
+from agent.subagents.settings import SubagentSettings
+from agent.subagents.task import make_task_tool
+from agent.tools import bash, grep, ls, propose_skill, read_file, run_skill, write_file
 from agent.tools.tool import ToolTraits
 
 
@@ -47,6 +49,8 @@ def test_a_command_is_described_by_its_first_program(command: str, words: str) -
 def test_each_tool_says_what_it_does_and_the_raw_call_is_the_detail() -> None:
     made = {"bash": bash.bash, "read_file": read_file.read_file, "ls": ls.ls}
     made |= {"grep": grep.grep, "write_file": write_file.write_file}
+    made |= {"run_skill": run_skill.run_skill, "propose_skill": propose_skill.propose_skill}
+    made |= {"task": make_task_tool(SubagentSettings().all_kinds())}
     traits = {name: tool.traits for name, tool in made.items()}
     calls: list[tuple[str, dict[str, Any], str, str]] = [
         (
@@ -62,6 +66,9 @@ def test_each_tool_says_what_it_does_and_the_raw_call_is_the_detail() -> None:
         ("grep", {}, "Searching for", "grep"),
         ("bash", {"command": "pytest  -q"}, "Running pytest", "bash: pytest -q"),
         ("bash", {"command": None}, "Running a command", "bash"),
+        ("run_skill", {"name": "chart", "input": {"path": "x"}}, "Running the skill chart", "run_skill: chart"),
+        ("propose_skill", {"name": "chart", "files": []}, "Proposing the skill chart", "propose_skill: chart"),
+        ("task", {"description": "dig", "prompt": "x", "kind": "bash"}, "Task: dig", "bash"),
         ("create_issue", {"title": "It broke"}, "Using create issue", "create_issue: It broke"),
     ]
     for name, args, title, detail in calls:

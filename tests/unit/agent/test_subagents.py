@@ -151,6 +151,28 @@ async def test_a_task_reads_the_results_of_the_tasks_that_it_comes_after(make: W
     assert "## c\nrc" in tasks["do d"]
 
 
+async def test_a_task_does_not_begin_after_one_that_did_not_finish(make: Workshop, model: FakeModel) -> None:
+    """In one message, in a later one, and along a chain."""
+    stuck = Answer("", (ToolCall("slow", '{"seconds": 30}', id="call_0"),))
+    cast = Cast(
+        Answer("", (call("b", after=["a"]), call("c", after=["b"]), call("a"))),
+        Answer("", (call("d", after=["a"]),)),
+        Answer("done"),
+        a=[stuck],
+        b=[Answer("rb")],
+        c=[Answer("rc")],
+        d=[Answer("rd")],
+    )
+    bench = await bench_of(make, model, cast, seconds=1.0)
+    await bench.run(say("go"))
+    asked = [str(each.messages[1]["content"]) for each in model.requests()]
+    assert {text for text in asked if text.startswith("do ")} == {"do a"}
+    b, c, _a, d = results(model)
+    for told, needed in ((b, "a"), (c, "b"), (d, "a")):
+        assert told.startswith(f"Not started: it comes after '{needed}', which did not finish: ")
+    assert "it took longer than 1 s" in d
+
+
 async def test_the_model_is_told_about_cycles_and_unknown_names(make: Workshop, model: FakeModel) -> None:
     cast = Cast(
         Answer("", (call("a", after=["b"]), call("b", after=["a"]), call("c", after=["x"]), call("d", kind="chef"))),

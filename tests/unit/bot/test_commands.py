@@ -230,3 +230,34 @@ async def test_a_number_that_no_row_can_have_is_unknown(store: Database) -> None
         await receive(store, *(replace(HELP, key=text, text=text) for text in words))
     assert [f"{huge} here" in text for text in await said(store)] == [True, True, False]
     assert not [text for text in await said(store) if "failed on my side" in text]
+
+
+async def test_help_lists_what_this_person_may_use(store: Database) -> None:
+    async with answering(store):
+        await receive(store, HELP, replace(HELP, key="k2", author=Author("boss", "Boss")))
+    member, operator = await said(store)
+    for_operators = ["/reload", "/audit", "/access"]
+    assert [each in member for each in for_operators] == [False] * 3
+    assert [each in operator for each in for_operators] == [True] * 3
+    assert "/new" in member
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        ("Berlin", ["/zone Europe/Berlin"]),
+        ("new york", ["/zone America/New_York"]),
+        ("Berlni", ["/zone Europe/Berlin"]),
+        ("Europe/berlin", ["/zone Europe/Berlin"]),
+        ("x" * 5000, ["/zone Europe/Berlin"]),
+        ("Atlantis" * 3, ["/zone Europe/Berlin"]),
+    ],
+)
+async def test_a_place_that_is_no_time_zone_gets_a_suggestion(
+    store: Database, words: str, suggested: list[str]
+) -> None:
+    async with answering(store):
+        await receive(store, replace(HELP, text=f"zone {words}"))
+    [text] = await said(store)
+    assert all(f"`{each}`" in text for each in suggested)
+    assert "I don't know the time zone" in text

@@ -172,6 +172,9 @@ class ServiceLimits:
     reply_hours: float = setting(6.0, "a reply that is delivered later than this says how late it is", ge=0)
     question_hours: float = setting(0.0, "a question that is open for longer is closed; 0: it waits without end", ge=0)
     approval_hours: float = setting(24.0, "an approval that is open for longer counts as denied; 0: it waits", ge=0)
+    bot_turns: int = setting(
+        3, "turns in a row that other bots may ask for in a conversation until a person writes there again", ge=0
+    )
     follow_ups_per_message: int = setting(
         5,
         "how often the agent may go on by itself after one message: background agents, goals, `then`",

@@ -21,7 +21,7 @@ from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
-from bot.journey import claims, questions
+from bot.journey import bot_turns, claims, questions
 from bot.journey.changed_messages import apply_change
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.ignored import describe_ignored, refusal_reason
@@ -210,6 +210,9 @@ class Inbox:
             refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
             self._reasons[event.key] = why = "may_not_talk"
             return _ignore_event(execute, event, NOT_ALLOWED, now, why)
+        if bot_turns.is_over(execute, event, self._current.limits.bot_turns, now):
+            self._reasons[event.key] = bot_turns.ONLY_BOTS
+            return _ignore_event(execute, event, bot_turns.ONLY_BOTS, now)
         if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
         conversation = _find_conversation(execute, event, now)

@@ -28,7 +28,7 @@ from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.exposures import store_exposure
 from bot.storage.usage import Payer
-from catalogue import _, ngettext, use_language
+from catalogue import _, join_sentences, ngettext, use_language
 from channels.base import Channel, Reply
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
@@ -248,11 +248,15 @@ def _noted_step(message: Message, *, taken: bool) -> Step:
     return Step(f"{NOTED_STEP}{message.key}", _("got it: {text}", text=short), "done" if taken else "running")
 
 
-def interrupted_failure(attempts: int) -> Failed:
-    """Return the failure of a run that interruptions ended so many times."""
+def interrupted_failure(attempts: int, messages: int) -> Failed:
+    """Return the failure of a run of so many messages that interruptions ended so many times."""
     what = ngettext(
         "I was interrupted {n} time while I worked on this and gave up.",
         "I was interrupted {n} times while I worked on this and gave up.",
         attempts,
     )
-    return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))
+    retry = _("Send {retry} to try once more.", retry=command_hint("retry"))
+    if messages < 2:
+        return Failed(what, retry)
+    lost = ngettext("{n} message has no answer.", "{n} messages have no answer.", messages)
+    return Failed(what, join_sentences(lost, retry))

@@ -142,7 +142,7 @@ class TurnRunner:
             live.feed.record(refusal)
             return
         if job.attempt > work.limits.attempts:
-            live.feed.record(interrupted_failure(job.attempt - 1))
+            live.feed.record(interrupted_failure(job.attempt - 1, len(job.messages)))
             return
         if not job.messages:
             what = _("I can't read what you wrote: it was damaged on my side.")

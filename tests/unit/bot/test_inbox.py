@@ -402,3 +402,22 @@ async def test_a_name_that_a_person_gave_a_thread_is_its_title(store: Database) 
     row = await store.run(lambda execute: conversations.find_conversation(execute, f"{REPLY}#1"))
     assert row
     assert row.title == "Ours"
+
+
+async def test_bots_get_three_turns_in_a_row_and_one_notice(store: Database) -> None:
+    open_to = inbox(store, AccessConfig(open=True, allow=("9", "42")))
+    robot = replace(GROUP, author=Author("9", "Robot", bot=True), origin=Origin.BOT)
+
+    async def ask(message: Message, *keys: str) -> list[Receipt]:
+        receipts = []
+        for key in keys:
+            receipts += await open_to.receive([replace(message, key=key, id=key)])
+            await store.run(lambda execute: execute("UPDATE inbox SET run=id, state=1 WHERE kind='chat'", {}))
+        return receipts
+
+    assert await ask(robot, *"abcde") == [Receipt.ACCEPTED] * 3 + [Receipt.IGNORED] * 2
+    [notice] = await said(store)
+    assert "Only bots have written to me here for 3 turns" in notice
+    assert await ask(replace(GROUP, author=Author("42", "Jane")), "f") == [Receipt.ACCEPTED]
+    assert await ask(robot, *"ghij") == [Receipt.ACCEPTED] * 3 + [Receipt.IGNORED]
+    assert len(await said(store)) == 2

@@ -18,7 +18,7 @@ Spans = Mapping[int, tuple[int, str]]  # start column → end column, text to sh
 HIDDEN = "***"
 MAX_COLUMNS = 100
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
-_SECRET_NAME = re.compile(r"(?i)token(?!s)|key|secret|passw|proxy|auth|credential")
+SECRET_NAME = re.compile(r"(?i)token(?!s)|key|secret|passw|proxy|auth|credential")
 _RANDOM = re.compile(r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}")  # keys look like this, names do not
 _MODEL_NAMES = ("name", "use", "model", "base_url", "display_name", "ca_file")
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # those of YAML
@@ -44,7 +44,7 @@ def may_be_shown(at: Location, text: str, *, number: bool) -> bool:
     names = [part for part in at if isinstance(part, str)]
     if VARIABLE.fullmatch(text):
         return True
-    if not names or not text.isprintable() or len(text) > 60 or any(map(_SECRET_NAME.search, names)):
+    if not names or not text.isprintable() or len(text) > 60 or any(map(SECRET_NAME.search, names)):
         return False
     if "access" in names:
         return True

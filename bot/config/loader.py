@@ -32,10 +32,12 @@ from bot.config.library_switches import active_switches, check_switches, remove_
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.names_check import check_id, check_names
 from bot.config.own_code import open_folder, take_own_channels
+from bot.config.placeholders import check_placeholders, describe_placeholder, is_placeholder
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 from bot.config.section_checks import (
     check_budgets,
+    check_docker_host,
     check_effort,
     check_private_hosts,
     check_rates,
@@ -167,10 +169,12 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     if sections is None:
         return None
     document.settings = known_settings()
+    check_placeholders(document, sections)
     entries = _read_channels(document, sections.pop("channels", None))
     sections["models"] = _complete_models(document, sections.get("models"))
     check_roles(document, sections)
     check_search(document, sections.get("web"))
+    check_docker_host(document, sections.get("sandbox"))
     check_private_hosts(document, sections.get("skills"))
     check_http(document, sections.get("http"))
     check_budgets(document, sections.get("budgets"))
@@ -240,7 +244,9 @@ def _model_of_environment(document: Document) -> list[dict[str, str]]:
         return []
     if url and not is_url(url):
         document.faults.append(ConfigFault("environment", 0, "OPENAI_BASE_URL", _("not a URL"), _(URL_FIX)))
-    if not key.isascii():
+    if not url and is_placeholder(key):
+        document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *describe_placeholder()))
+    elif not key.isascii():
         document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *describe_bad_key()))
     model = environ.get("OPENAI_MODEL", "") or ("" if url else DEFAULT_MODEL)
     return [{"name": "main", "model": model, "base_url": url, "api_key": key or "none"}]

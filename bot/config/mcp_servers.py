@@ -66,6 +66,7 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
         document.fault(at, _("has both `command` and `url`"), _("remove one of them"))
     elif not url and not entry.get("command") and (*at, "url") not in document.faulty:
         document.fault(at, _("needs either `command` or `url`"), _("a program on this machine, or an HTTP server"))
+    _check_program(document, entry.get("command"), (*at, "command"))
     oauth = entry.get("oauth")
     signs_in = entry.get("auth") == "oauth"
     if signs_in and entry.get("token"):
@@ -73,3 +74,13 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
     secret = "client_secret" if signs_in else "client_id"  # what the server must not send elsewhere
     if isinstance(oauth, dict) and oauth.get(secret) and not oauth.get("issuer"):
         document.fault((*at, "oauth", "issuer"), _("is missing"), _("add the URL of the authorization server"))
+
+
+def _check_program(document: Document, command: object, at: Location) -> None:
+    """A program and its arguments are two settings: no shell splits them."""
+    words = command.split() if isinstance(command, str) else []
+    if len(words) > 1 and not words[0].startswith(("/", "~", ".")):  # a path may have blanks
+        wrong = _("is a program with its arguments")
+        document.fault(
+            at, wrong, _("write only {program} here, and the other words into `args: […]`", program=words[0])
+        )

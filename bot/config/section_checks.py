@@ -52,6 +52,14 @@ def check_search(document: Document, web: object) -> None:
             document.fault(("web", "search", i, "provider"), wrong, localized(describe_install("ddgs")))
 
 
+def check_docker_host(document: Document, sandbox: object) -> None:
+    """The address of the engine has a scheme that Fawn speaks."""
+    host = sandbox.get("docker_host") if isinstance(sandbox, dict) else None
+    if isinstance(host, str) and not host.startswith(("unix://", "tcp://")):
+        fix = _("write unix:// before the path of a socket, tcp:// before a name and port")
+        document.fault(("sandbox", "docker_host"), _("has no scheme that Fawn can use"), fix)
+
+
 def check_private_hosts(document: Document, skills: object) -> None:
     """Each host is a name or an address, without a port."""
     entries = skills.get("private_hosts") if isinstance(skills, dict) else None

@@ -17,7 +17,7 @@ import orjson
 
 from agent.blocks import Approve, Ask, Block, Done, Failed, File, Notice, Plan, PlanItem, Step, Text
 from agent.messages import Attachment
-from catalogue import _
+from catalogue import _, match_language
 from channels.base import ChannelError, ChatGone, OutgoingFile, Refused
 from channels.console.view import ConsoleView, FinalReply, Key, Look, Progress, Typed
 
@@ -37,6 +37,7 @@ class AttachedView:
         self._reader, self._writer = reader, writer
         self._events: asyncio.Queue[Typed | Key | None] = asyncio.Queue()
         self._numbers = itertools.count(1)
+        self._language = ""  # what the console was told
         self._unconfirmed: dict[int, asyncio.Future[str]] = {}
 
     async def pump(self) -> None:
@@ -81,6 +82,11 @@ class AttachedView:
 
     def set_progress(self, progress: Progress) -> None:
         self._send("set_progress", asdict(progress))
+
+    def set_language(self, language: str) -> None:
+        if language != self._language:
+            self._language = language
+            self._send("set_language", language)
 
     def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         self._send("set_completions", commands)
@@ -187,6 +193,8 @@ async def _call_view(view: ConsoleView, call: str, arguments: list[Any]) -> str:
             view.set_busy(busy)
         case "set_progress", [progress]:
             view.set_progress(_load(Progress, progress))
+        case "set_language", [language]:
+            view.set_language(match_language(language))
         case "set_completions", [commands]:
             view.set_completions([(name, text) for name, text in commands])
         case "write", [text, look]:

@@ -64,9 +64,10 @@ class Session:
 
     async def converse(self) -> None:
         """Offer what the person types, until the input ends or the person leaves."""
+        self._speak()
         await self._show_what_is_open()
         while (event := await self.view.read()) is not None:
-            set_language(language_of(self.thread, self._author))  # `/language` may have changed it
+            self._speak()  # `/language` may have changed it
             if event is Key.INTERRUPT:
                 if not await self._handle_interrupt():
                     return
@@ -80,6 +81,12 @@ class Session:
                 await self._write_steps()
             elif event.text.strip() or event.files:
                 await self._take(event)
+
+    def _speak(self) -> None:
+        """Speak the person's language in this task, and have the view do so."""
+        language = language_of(self.thread, self._author)
+        set_language(language)
+        self.view.set_language(language)
 
     async def stop_unseen(self) -> None:
         """Stop the turn of a conversation that nobody can return to."""
@@ -201,6 +208,7 @@ class Session:
             self.asks = final.asks
         if shown.steps or shown.plan:
             self._last = shown
+        self.view.set_language(language_of(self.thread, self._author))  # this may be the answer to `/language`
         await self.view.write_reply(shown)
 
     async def try_write(self, text: str, look: Look = Look.PLAIN) -> None:

@@ -31,7 +31,7 @@ from prompt_toolkit.search import accept_search
 from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 
 from agent.blocks import Block, View
-from catalogue import N_, _, format_duration, list_items
+from catalogue import N_, _, format_duration, list_items, set_language
 from channels.base import ChatGone, OutgoingFile
 from channels.console.files import NotSent, describe_download, find_files, save_download, short_path, stage_files
 from channels.console.markdown import LiveMarkdown, render_markdown
@@ -91,6 +91,7 @@ class TerminalView:
         self._downloads, self._folder, self._upload_mb = downloads, folder, upload_mb
         self._events: asyncio.Queue[str | Key | None] = asyncio.Queue()
         self._replies: dict[int, _LiveReply] = {}
+        self._language = ""  # of the person; "": that of the task
         self._began = 0.0  # monotonic, of the work that is shown; 0: none
         self._tokens = 0
         self._commands: Sequence[tuple[str, str]] = ()
@@ -114,6 +115,7 @@ class TerminalView:
             if not event.strip():
                 continue
             await self.write(event, Look.OWN)
+            self._speak()
             try:
                 typed = await asyncio.to_thread(self._with_files, event)
             except NotSent as error:
@@ -142,11 +144,15 @@ class TerminalView:
             input=create_input(self._source),
             output=create_output(self._target),
             complete_while_typing=False,
-            placeholder=[("ansibrightblack", _("Ask me, or /help"))],
+            placeholder=self._placeholder,
             reserve_space_for_menu=_completion_lines(self._terminal_size()[1]),
         )
         session.app.min_redraw_interval = 0.05
         return session
+
+    def _placeholder(self) -> StyleAndTextTuples:
+        self._speak()
+        return [("ansibrightblack", _("Ask me, or /help"))]
 
     def _key_bindings(self) -> KeyBindings:
         keys = KeyBindings()  # while a person searches, only Enter is ours: prompt_toolkit has the others
@@ -225,10 +231,20 @@ class TerminalView:
             self._refresh()
             await asyncio.sleep(_FRAME_SECONDS)
 
+    def set_language(self, language: str) -> None:
+        self._language = language
+        self._refresh()
+
+    def _speak(self) -> None:
+        """Speak the person's language in this task: the prompt, the drawing and the replies have their own."""
+        if self._language:
+            set_language(self._language)
+
     def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         self._commands = commands
 
     async def write_reply(self, final: FinalReply) -> None:
+        self._speak()
         line = fold_steps(final)
         pieces = [await self._styled_text(text, Look.MARKDOWN) for text in final.earlier if text.strip()]
         pieces += [await self._styled_text(f"{line} · {_(UNFOLD)}", Look.HINT)] if line else []
@@ -236,6 +252,7 @@ class TerminalView:
         await self._print("".join(pieces), ended=final.reply)  # at once, so that nothing jumps
 
     async def save_file(self, file: OutgoingFile) -> str:
+        self._speak()
         path = await asyncio.to_thread(save_download, file, self._downloads)
         place = short_path(path) if is_dumb_terminal() else _link(path)
         await self._print(f"{describe_download(file, place)}\n")
@@ -276,6 +293,7 @@ class TerminalView:
 
     def _prompt_message(self) -> StyleAndTextTuples:
         """Return the running replies and the prompt itself."""
+        self._speak()
         columns, lines = self._terminal_size()
         rows = [row for reply in self._replies.values() for row in draw_reply(reply.view, reply.rows, columns - 1)]
         if self._began:

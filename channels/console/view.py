@@ -90,6 +90,10 @@ class ConsoleView(Protocol):
         """Show how far the running turn is."""
         return
 
+    def set_language(self, language: str) -> None:
+        """Set the language of what the view itself says."""
+        return
+
     def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         """Set the commands (name, help) to complete."""
         return

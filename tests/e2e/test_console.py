@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from catalogue import _, use_language
+from channels.console.tui import UNFOLD, WORKING
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import PROGRAM, Service, ask
-from tests.support.terminal import PATIENCE, Terminal
+from tests.support.terminal import EMPTY, PATIENCE, Terminal
 
 QUESTION = {
     "steps": [{"calls": [{"name": "ask_clarification", "args": {"question": "Which?", "options": ["Red", "Blue"]}}]}]
@@ -89,6 +91,21 @@ async def test_a_console_attaches_and_leaves_the_service_running(
     assert await leaves(window) == 0
     telegram.send(ask(text="still alive"))
     await telegram.wait(JANE, "still alive")
+
+
+async def test_an_attached_console_itself_speaks_the_language_that_its_person_chose(
+    start: Start, terminals: Terminals
+) -> None:
+    window = await terminals.open(await start(), "chat")
+    window.type("/language zh\r")
+    with use_language("zh"):
+        empty, working, unfold = _("Ask me, or /help"), _(WORKING).partition(" · ")[0], _(UNFOLD)
+    await shows(window, f"› {empty}")
+    window.type(f"{ask(tokens=400, tok_ms=20, steps=[{'calls': [{'name': 'ls', 'args': {}}]}])}\r")
+    await shows(window, f"{working} · ")
+    await shows(window, f" · {unfold}")
+    window.type("/language en\r")
+    await shows(window, EMPTY)
 
 
 async def test_consoles_of_one_person_share_a_conversation_unless_it_is_new(start: Start, terminals: Terminals) -> None:
@@ -212,7 +229,7 @@ async def test_a_refused_token_is_visible_on_the_terminal(
 
 
 async def test_ask_prints_the_answer_alone_and_beside_a_service(idle: Service, start: Start) -> None:
-    for _ in ("alone", "beside"):
+    for _place in ("alone", "beside"):
         code, out, err = await idle.run(
             "ask", ask(text="the answer", steps=[{"text": "first", "calls": [{"name": "ls", "args": {}}]}])
         )

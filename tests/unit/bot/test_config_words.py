@@ -120,6 +120,16 @@ def test_no_sentence_of_pydantic_reaches_a_person(tmp_path: Path, value: Any) ->
         ("budgets: [{scope: turn, which: a, tokens: 3}]", "which: this scope has no single ones → remove `which`"),
         ("push: {bark_servers: [api.day.app]}", "push.bark_servers[0]: not a URL"),
         ("push: {targets: [{name: a, url: a.b}]}", "push.targets[0].url: not a URL"),
+        ("models: [{name: a, api_key: sk-xxx}]", "models[0].api_key: is a placeholder of a sample → put the real one"),
+        (
+            "channels: {slack: {bot_token: xoxb-..., app_token: xapp-1-A-1-a}}",
+            "channels.slack.bot_token: is a placeholder of a sample",
+        ),
+        ("channels: {discord: {token: <your token>}}", "channels.discord.token: is a placeholder of a sample"),
+        ("web: {search: [{provider: brave, api_key: YOUR_API_KEY}]}", "web.search[0].api_key: is a placeholder"),
+        ("sandbox: {docker_host: /var/run/docker.sock}", "sandbox.docker_host: has no scheme that Fawn can use"),
+        ("mcp: {servers: [{name: a, command: npx -y server}]}", "mcp.servers[0].command: is a program with its"),
+        ("mcpServers: {a: {command: uvx server}}", "write only uvx here, and the other words into `args: […]`"),
         (
             f"channels: {{telegram: {{token: '1234567:{'a' * 35}'}}}}\nrate_limits: [{{scope: person, which: alice}}]",
             "rate_limits[0].which: is not an id of this platform",
@@ -132,6 +142,19 @@ def test_a_fault_says_what_to_write_at_its_place(tmp_path: Path, text: str, sent
         load_config(tmp_path / "config.yaml", {})
     assert sentence in str(caught.value)
     assert len(caught.value.faults) <= 3
+
+
+def test_a_placeholder_in_the_environment_is_named_and_a_server_elsewhere_takes_any_key(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("config_version: 1\n")
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY: is a placeholder of a sample"):
+        load_config(file, {"OPENAI_API_KEY": "sk-REPLACE-ME"})
+    assert load_config(file, {"OPENAI_API_KEY": "xxx", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}).models
+    file.write_text(
+        "config_version: 1\nmodels: [{name: a, base_url: 'http://127.0.0.1:1/v1', api_key: xxx}]\n"
+        "mcp: {servers: [{name: a, command: '/opt/my tools/server'}]}\n"
+    )
+    assert load_config(file, {}).models
 
 
 def test_commands_without_accounts_do_not_miss_the_models(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ two hold also for one whose calls run without a question, unless it names `way_o
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from agent.sections import AgentSettings, ToolSettings
 from agent.tool_names import FOREIGN_PREFIXES
 from agent.tools.tool import AgentTool, ToolTraits
 from catalogue import N_, LazyText
+from sandbox.named_code import find_code
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")  # what every provider of models accepts
 
@@ -51,9 +51,8 @@ def own_tool_names(entries: Sequence[ToolSettings], taken: Collection[str]) -> s
 def _make_tool(
     entry: ToolSettings, at: tuple[str, int], settings: AgentSettings, services: ToolServices
 ) -> AgentTool | None:
-    module, _colon, name = entry.use.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), name)
+        found: Any = find_code(entry.use)
         tool = found if isinstance(found, AgentTool) else found(settings, services, **entry.options)
     except Exception as error:  # noqa: BLE001  # the operator's code may raise anything
         wrong = LazyText(CANNOT_BE_MADE, use=entry.use, error=f"{type(error).__name__}: {error}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 from catalogue import N_
 from sandbox.base import SandboxProvider, SandboxUnavailable
+from sandbox.named_code import find_code
 from sandbox.settings import SandboxSettings
 
 
@@ -14,9 +13,8 @@ def make_own_provider(settings: SandboxSettings) -> SandboxProvider:
 
     Raises SandboxUnavailable.
     """
-    module, _colon, name = settings.use.partition(":")
     try:
-        made: SandboxProvider = getattr(importlib.import_module(module), name)(settings, **settings.options)
+        made: SandboxProvider = find_code(settings.use)(settings, **settings.options)
     except SandboxUnavailable:
         raise
     except Exception as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from agent.models.settings import AgentConfigError
 from agent.policies.base import ModelPolicy, PolicyChain, ToolPolicy
 from agent.sections import PolicySettings
 from catalogue import N_, LazyText
+from sandbox.named_code import find_code
 
 CANNOT_BE_MADE = N_("{use} cannot be made: {error}")
 NAME_CODE = N_("name it as package.module:name; its module may be beside the configuration (docs/extend.md)")
@@ -61,9 +61,8 @@ def _find_place(policies: Sequence[ModelPolicy | ToolPolicy], entry: PolicySetti
 
 
 def _load_policy(entry: PolicySettings, at: tuple[str, int]) -> Any:
-    module, _, name = entry.use.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)(**entry.options)
+        return find_code(entry.use)(**entry.options)
     except Exception as error:  # noqa: BLE001  # the operator's code may raise anything
         wrong = LazyText(CANNOT_BE_MADE, use=entry.use, error=f"{type(error).__name__}: {error}")
         raise AgentConfigError(at, wrong, LazyText(NAME_CODE)) from None

@@ -13,11 +13,13 @@ CLIENT, SECRET = "fawn", "client-secret"
 
 
 class McpHttpServer(LocalServer):
-    """`tokens` are those that it has issued, `sessions` those that it knows. One tool: `whoami`."""
+    """`tokens` are those that it has issued, `sessions` those that it knows. One tool: `whoami`, and where it `offers`
+    them, one resource and one prompt."""
 
-    def __init__(self, *, oauth: bool = False) -> None:
+    def __init__(self, *, oauth: bool = False, offers: bool = False) -> None:
         super().__init__()
         self.oauth = oauth
+        self.offers = offers
         self.tokens: list[str] = []
         self.sessions: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -59,7 +61,7 @@ class McpHttpServer(LocalServer):
         if method == "initialize":
             self.sessions.append(f"s{len(self.sessions)}")
             about = {"name": "http", "version": "1"}
-            result: Any = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+            result: Any = {"protocolVersion": "2025-06-18", "capabilities": self._capabilities(), "serverInfo": about}
             return self._answer(message, result, {"Mcp-Session-Id": self.sessions[-1]})
         if method == "server/discover":
             error = {"code": -32601, "message": "no such method"}
@@ -68,9 +70,27 @@ class McpHttpServer(LocalServer):
             return web.Response(status=404)
         if "id" not in message:
             return web.Response(status=202)
+        if self.offers and method in (made := self._offered(message.get("params") or {})):
+            return self._answer(message, made[method])
         if method == "tools/list":
             return self._answer(message, {"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]})
         return self._answer(message, {"content": [{"type": "text", "text": request.headers.get("Authorization", "")}]})
+
+    def _capabilities(self) -> dict[str, Any]:
+        return {"tools": {}} | ({"resources": {}, "prompts": {}} if self.offers else {})
+
+    def _offered(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the results of the methods for resources and prompts."""
+        note = {"uri": "note://far", "name": "far", "mimeType": "text/plain"}
+        arguments = [{"name": "repo", "required": True}]
+        words = f"Review {params.get('arguments', {}).get('repo', '')} from afar."
+        return {
+            "resources/list": {"resources": [note]},
+            "resources/templates/list": {"resourceTemplates": []},
+            "resources/read": {"contents": [{**note, "text": "a note from afar"}]},
+            "prompts/list": {"prompts": [{"name": "review", "arguments": arguments}]},
+            "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": words}}]},
+        }
 
     def _answer(self, message: Any, result: Any, headers: dict[str, str] | None = None) -> web.Response:
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result}, headers=headers)

@@ -8,7 +8,10 @@ from agent.blocks import Approve, Step
 from agent.context import Answer as HumanAnswer
 from agent.exposure import Exposure
 from agent.mcp.names import LIST_RESOURCES, READ_RESOURCE
+from agent.mcp.prompt_names import PromptName
+from agent.mcp.settings import McpServerSettings
 from agent.permissions.rules import RulePermissions, parse_rules
+from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.model import FakeModel
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Workshop
@@ -47,6 +50,18 @@ async def test_resources_are_listed_and_read_as_words_of_strangers(
     assert ("note://logo" in found, "note://greeting" in found) == (True, False)
     titles = [block.title for block in blocks if isinstance(block, Step) and block.state == "running"]
     assert titles[1] == "Reading note://greeting of modern"
+
+
+async def test_resources_and_prompts_come_over_http_too(make: Workshop, model: FakeModel) -> None:
+    async with McpHttpServer(offers=True) as http:
+        settings = McpServerSettings("far", url=f"{http.base_url}/mcp", start_seconds=60, wait_seconds=60)
+        bench = await bench_of(make, settings)
+        calls = [call(LIST_RESOURCES), call(READ_RESOURCE, server="far", uri="note://far")]
+        await run(bench, script(calls, text="read"), gate=READS)
+        listed, note = results(model)
+        assert "- note://far (far; text/plain)" in listed
+        assert "a note from afar" in note
+        assert await bench.agent.expand_prompt(PromptName("far", "review"), "fawn") == "Review fawn from afar."
 
 
 async def test_a_read_asks_a_person_and_runs_after_a_restart(

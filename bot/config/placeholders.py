@@ -10,10 +10,8 @@ from bot.config.document import Document
 from bot.config.excerpt import SECRET_NAME, Location
 from catalogue import _
 
-_PREFIX = r"(?i:sk|xox[a-z]|xapp|bearer|bot|ghp)[-_ ](?i:proj-|ant-|1-)?"  # of keys that are shown in samples
-_STANDS_FOR_ONE = (
-    r"(?i:x{3,}|\.{3,}|…|\*{3,}|your[-_ ].{0,80}|replace[-_ ]?me|change[-_ ]?me|todo|paste.{0,80})"
-)
+_PREFIX = r"(?i:sk|xox[a-z]|xapp|bearer|bot|ghp)[-_\s](?i:proj-|ant-|1-)?"  # of keys that are shown in samples
+_STANDS_FOR_ONE = r"(?i:x{3,}|\.{3,}|…|\*{3,}|your[-_\s].{0,80}|replace[-_\s]?me|change[-_\s]?me|todo|paste.{0,80})"
 _PLACEHOLDER = re.compile(rf"(?:{_PREFIX})?(?:{_STANDS_FOR_ONE})|<[^<>]{{0,100}}>")
 
 

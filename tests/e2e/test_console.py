@@ -229,7 +229,7 @@ async def test_a_refused_token_is_visible_on_the_terminal(
 
 
 async def test_ask_prints_the_answer_alone_and_beside_a_service(idle: Service, start: Start) -> None:
-    for _place in ("alone", "beside"):
+    for place in ("alone", "beside"):
         code, out, err = await idle.run(
             "ask", ask(text="the answer", steps=[{"text": "first", "calls": [{"name": "ls", "args": {}}]}])
         )
@@ -239,7 +239,7 @@ async def test_ask_prints_the_answer_alone_and_beside_a_service(idle: Service, s
         answer: dict[str, Any] = json.loads(out)
         assert (code, answer["text"], answer["state"], answer["files"], err) == (0, "as JSON", "done", [], "")
         assert answer["tokens"] > 0
-        await start() if _ == "alone" else None
+        await start() if place == "alone" else None
     topics = {row[0] for row in idle.rows("SELECT thread FROM conversations")}
     assert len(topics) == 4  # a conversation for each
 

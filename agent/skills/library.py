@@ -131,11 +131,15 @@ def _describe(skill: Skill) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SkillFolders:
-    """Where skills are: shipped, from the configuration, and the operator's own, into which they are installed."""
+    """Where skills are: shipped, from the configuration, and the operator's own, into which they are installed.
+
+    Sandboxes see those in `allow`, or all.
+    """
 
     custom: Path
     extra: tuple[Path, ...] = ()
     public: Path = PUBLIC_FOLDER
+    allow: tuple[str, ...] = ()
 
     def roots(self) -> Iterator[tuple[SkillOrigin, Path]]:
         """Yield the folders, the one that wins last."""
@@ -257,8 +261,9 @@ class SkillLibrary:
                 seen.add(found.skill.name)
                 skills[found.skill.name] = found
         skills = dict(sorted(skills.items()))
-        self._write_view({name: each for name, each in skills.items() if each.state is SkillState.ENABLED})
-        self.current, self._watched = SkillSet(skills, faults), watched
+        read = SkillSet(skills, faults)
+        self._write_view({skill.name: skills[skill.name] for skill in read.usable(self.folders.allow)})
+        self.current, self._watched = read, watched
         log.info("skills.read count=%d faults=%d", len(skills), len(faults))
 
     def _read_one(

@@ -18,7 +18,8 @@ def open_library(config: Config) -> SkillLibrary:
 
 def skill_folders(config: Config) -> SkillFolders:
     """Return where the skills of this configuration are."""
-    return SkillFolders(Path(config.skills.custom), tuple(Path(folder) for folder in config.skills.folders))
+    extra = tuple(Path(folder) for folder in config.skills.folders)
+    return SkillFolders(Path(config.skills.custom), extra, allow=config.skills.allow)
 
 
 def clone_bounds(config: Config) -> CloneBounds:

@@ -351,3 +351,15 @@ def test_a_sub_agent_has_no_skill_that_its_lead_lacks() -> None:
     assert TurnSkills(SkillSet()).narrowed(("chart",)).allow == ("chart",)
     with pytest.raises(SkillError):
         lead.narrowed(("web-scraper",)).require("chart")
+
+
+def test_sandboxes_see_only_the_skills_that_are_allowed(library: SkillLibrary) -> None:
+    for name in ("plot", "chart"):
+        write_skill(library.folders.custom, name, skill_text(name=name))
+    library.reload()
+    assert {path.name for path in library.view.iterdir()} >= {"plot", "chart"}
+    library.folders = replace(library.folders, allow=("chart",))
+    library.reload()
+    assert {path.name for path in library.view.iterdir()} == {"chart", "INDEX.md"}
+    assert "plot" not in (library.view / "INDEX.md").read_text()
+    assert set(library.current.skills) >= {"plot", "chart"}, "operators still see it"

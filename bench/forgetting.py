@@ -22,6 +22,7 @@ import uvloop
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import Config
 from bot.current import Current
+from bot.features import gather_personal
 from bot.privacy.forgetting import ConversationCleaner, ForgetJobs
 from bot.storage import conversations
 from bot.storage.database import Database, Execute
@@ -117,7 +118,7 @@ async def run(folder: Path, gigabytes: float) -> None:
 
     async with Database(path) as store:
         cleaner = ConversationCleaner(folder, FilesOnlyProvider(folder / "skills"), folders, forget_checkpoint)
-        jobs = ForgetJobs(store, current, cleaner, lambda _run, _by: None, lambda _command: False)
+        jobs = ForgetJobs(store, current, cleaner, lambda _run, _by: None, lambda _command: False, gather_personal())
         given = b'{"channel":"telegram","person":"%s","chats":[],"tell":"","by":""}' % PERSON.encode()
         left = "SELECT count(*) AS n FROM inbox WHERE author=:author"
         who = {"author": f"telegram:{PERSON}"}

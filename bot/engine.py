@@ -15,7 +15,7 @@ from bot.commands.table import Commands
 from bot.config.schema import Config
 from bot.current import Current
 from bot.feature import Service
-from bot.features import FEATURES
+from bot.features import FEATURES, gather_personal
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
 from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
@@ -85,7 +85,8 @@ class Engine:
             budgets = Budgets(store, current)
             service = Service(
                 *(store, current, budgets, self.commands),
-                *(provider, folders, channel, self.scheduler.stop_run),
+                *(provider, folders, channel),
+                *(self.scheduler.stop_run, gather_personal()),
             )
             parts = [feature.start(service) for feature in FEATURES]
             turns = TurnRunner(

@@ -20,6 +20,7 @@ from bot.rights.access import AccessPolicy
 from bot.rights.reservations import Budgets
 from bot.service.jobs import JobKind
 from bot.storage.database import Database, Execute
+from bot.storage.personal import Tables
 from channels.base import Channel
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -37,6 +38,7 @@ class Service:
     folders: ConversationFolders
     channel: Callable[[str], Channel | None]
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
+    personal: Tables  # of the core and of all features
 
     def begins_work(self, command: Message) -> bool:
         """Return whether a command has the agent work."""
@@ -66,7 +68,8 @@ class Feature:
 
     `presses` are by the begin of a question's id. `named` are commands that exist only at times. `meet` answers who
     may not enter; its last argument is whether somebody reads the console. `recover` runs in the first transaction of a
-    start. `start` makes the parts of the running service.
+    start. `personal` are its tables, with what they have of people and when that ends. `start` makes the parts of the
+    running service.
     """
 
     name: str
@@ -75,4 +78,5 @@ class Feature:
     presses: Mapping[str, Press] = field(default_factory=dict)
     meet: Callable[[Execute, AccessPolicy, Message, float, bool], None] | None = None
     recover: Callable[[Execute, Config, float], None] | None = None
+    personal: Tables = ()
     start: Callable[[Service], Parts] = _no_parts

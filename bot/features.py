@@ -19,6 +19,7 @@ from bot.prompts.feature import FEATURE as PROMPTS
 from bot.schedules.feature import FEATURE as SCHEDULES
 from bot.skills.feature import FEATURE as SKILLS
 from bot.storage.database import Execute
+from bot.storage.personal import CORE, PersonalTable, Tables
 from bot.tasks.feature import FEATURE as TASKS
 from bot.team.feature import FEATURE as TEAM
 
@@ -32,6 +33,16 @@ def gather_commands(current: Current, features: Sequence[Feature] = FEATURES) ->
     """Return the commands of the core and of the features."""
     commands = [*CORE_COMMANDS, *(command for feature in features for command in feature.commands)]
     return Commands(commands, [feature.named for feature in features if feature.named], current)
+
+
+def gather_personal(features: Sequence[Feature] = FEATURES) -> Tables:
+    """Return the tables of the core and of the features that have something of people, or that end."""
+    return [*CORE, *(table for feature in features for table in feature.personal)]
+
+
+def table_of(name: str) -> PersonalTable:
+    """Return what is declared of a table."""
+    return next(table for table in gather_personal() if table.table == name)
 
 
 def gather_presses(current: Current, features: Sequence[Feature] = FEATURES) -> PressTable:

@@ -13,6 +13,7 @@ from bot.journey.claimed_run import ClaimedRun
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import EndedTurn, OutboxRow, TurnPart
 from bot.service.jobs import JobKind
+from bot.storage import personal
 from bot.storage.database import Execute
 from bot.storage.plan_holds import release_ended
 from catalogue import N_
@@ -35,6 +36,7 @@ def _end(execute: Execute, _ended: EndedTurn) -> Sequence[OutboxRow]:
 
 FEATURE = Feature(
     "budgets",
+    personal=personal.BUDGETS,
     commands=(Command("usage", N_("what my models have cost"), usage_command, "chat | team", rank=180),),
     start=_start,
 )

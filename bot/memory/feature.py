@@ -7,6 +7,7 @@ from bot.feature import Feature, Parts, Service
 from bot.memory.command import memory_command
 from bot.memory.service import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
 from bot.service.jobs import JobKind
+from bot.storage import personal
 from catalogue import N_
 
 MEMORY_WORDS = "forget N | export | off | on"
@@ -24,6 +25,7 @@ def _start(service: Service) -> Parts:
 
 FEATURE = Feature(
     "memory",
+    personal=personal.MEMORY,
     commands=(Command("memory", N_("what I remember of you"), memory_command, MEMORY_WORDS, rank=120),),
     start=_start,
 )

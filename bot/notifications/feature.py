@@ -13,6 +13,7 @@ from bot.notifications.push import PushJobs
 from bot.notifications.run_pings import RunPings
 from bot.service.jobs import JobKind
 from bot.service.pings import DIGEST_JOB, PUSH_JOB
+from bot.storage import personal
 from catalogue import N_
 
 
@@ -29,6 +30,7 @@ def _start(service: Service) -> Parts:
 
 FEATURE = Feature(
     "notifications",
+    personal=personal.NOTIFICATIONS,
     commands=(Command("notify", N_("get a ping when long work is done"), notify_command, NOTIFY_WORDS, rank=190),),
     start=_start,
 )

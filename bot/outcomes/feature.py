@@ -10,6 +10,7 @@ from bot.journey.claimed_run import ClaimedRun
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import EndedTurn, OutboxRow, TurnPart
 from bot.outcomes.recording import record_part, record_run
+from bot.storage import personal
 from bot.storage.database import Execute
 
 
@@ -30,4 +31,4 @@ def _open_turn(job: ClaimedRun, account: Account) -> TurnPart:
     return TurnPart(end=end, suspend=suspend)
 
 
-FEATURE = Feature("outcomes", start=_start)
+FEATURE = Feature("outcomes", personal=personal.OUTCOMES, start=_start)

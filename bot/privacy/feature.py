@@ -19,15 +19,15 @@ def _start(service: Service) -> Parts:
     folders, forget = service.folders, service.forget_checkpoint
     cleaner = ConversationCleaner(current.config.data_dir, service.provider, folders, forget)
     upkeep = OverwriteJobs(store)
-    jobs = ForgetJobs(store, current, cleaner, service.stop_run, service.begins_work)
+    jobs = ForgetJobs(store, current, cleaner, service.stop_run, service.begins_work, service.personal)
     return Parts(
         {
-            RETENTION_JOB: JobKind(Retention(store, current, folders, forget).run_job, ROUND_SECONDS),
+            RETENTION_JOB: JobKind(Retention(store, current, folders, forget, service.personal).run_job, ROUND_SECONDS),
             command.FORGET_PERSON_JOB: JobKind(jobs.forget_person),
             command.LATELY_JOB: JobKind(end_lately),
             OVERWRITE_JOB: JobKind(upkeep.overwrite),
             FREE_PAGES_JOB: JobKind(upkeep.free_pages, FREE_PAGES_SECONDS),
-            EXPORT_JOB: JobKind(ExportJobs(store, current).export),
+            EXPORT_JOB: JobKind(ExportJobs(store, current, service.personal).export),
         }
     )
 

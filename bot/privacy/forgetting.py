@@ -33,6 +33,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.migrate import remove_upgrade_backups
+from bot.storage.personal import Tables
 from bot.storage.states import RunState
 from catalogue import N_, _, join_sentences
 from sandbox.base import SandboxFileError, SandboxProvider
@@ -105,6 +106,7 @@ class ForgetJobs:
     cleaner: ConversationCleaner
     stop_run: Callable[[int, str], None]
     begins_work: Callable[[Message], bool]
+    tables: Tables
 
     @property
     def counted(self) -> StillCounted:
@@ -176,7 +178,9 @@ class ForgetJobs:
         for account in await self.store.run(partial(accounts.memory_accounts, person=person)):
             some = partial(memory.forget_some, account=account, owner=person.id)
             await self.store.run_steps(some)
-        await self.store.run(partial(accounts.forget_account, person=person, traces=traces, by=given["by"]))
+        await self.store.run(
+            partial(accounts.forget_account, person=person, traces=traces, tables=self.tables, by=given["by"])
+        )
         await self.store.run(accounts.begin_merge)
         await self.store.run_steps(accounts.merge_index)
         await run_file_work(remove_upgrade_backups, data_dir, time.time())

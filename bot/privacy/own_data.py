@@ -21,6 +21,7 @@ from bot.storage import forgetting, outbox, own_data
 from bot.storage.database import Database
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
+from bot.storage.personal import Tables
 from catalogue import N_, _
 from channels.base import OutgoingFile
 from sandbox.base import FOLDERS
@@ -55,6 +56,7 @@ class ExportJobs:
 
     store: Database
     current: Current
+    tables: Tables
 
     async def export(self, job: BackgroundJob) -> None:
         """Handle a job: write the file and enqueue it. The outbox deletes the copy."""
@@ -70,7 +72,7 @@ class ExportJobs:
 
     async def _write(self, path: Path, person: PersonKey, traces: Traces) -> int:
         """Write the lines, at most MAX_EXPORT_BYTES, and a last one that says whether they are all; return the size."""
-        parts = [partial(own_data.describe_account, person=person, traces=traces)]
+        parts = [partial(own_data.describe_account, person=person, traces=traces, tables=self.tables)]
         parts += [partial(own_data.read_conversation, key=key, person=person, whole=True) for key in traces.private]
         parts += [partial(own_data.read_conversation, key=key, person=person, whole=False) for key in traces.shared]
         lines, size, complete = list[bytes](), 0, True

@@ -19,6 +19,7 @@ from bot.storage import blanked, follow_ups, forgotten_accounts, retention
 from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import remove_upgrade_backups
+from bot.storage.personal import Tables
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 
@@ -37,12 +38,14 @@ class Retention:
         current: Current,
         folders: ConversationFolders,
         forget: Callable[[str], Awaitable[None]],
+        tables: Tables,
     ) -> None:
         self._store = store
         self._folders = folders
         self._current = current
         self._data_dir = current.config.data_dir
         self._forget = forget
+        self._tables = [table for table in tables if table.finished]
 
     async def run_job(self, _: BackgroundJob) -> None:
         """Handle the recurring job."""
@@ -51,7 +54,7 @@ class Retention:
     async def round(self, before: float) -> None:
         """Delete everything that was finished before this unix time."""
         rows = 0
-        for table in retention.FINISHED:
+        for table in self._tables:
             delete = partial(retention.delete_finished, table=table, before=before)
             rows += await self._store.run_steps(delete)
         unused = time.time() - retention.USAGE_SECONDS

@@ -17,6 +17,7 @@ from bot.schedules.firing import WATCH_JOB
 from bot.schedules.turns import TurnSchedules
 from bot.schedules.watches import WatchJobs
 from bot.service.jobs import JobKind
+from bot.storage import personal
 from catalogue import N_
 
 
@@ -38,6 +39,7 @@ def _start(service: Service) -> Parts:
 
 FEATURE = Feature(
     "schedules",
+    personal=personal.SCHEDULES,
     commands=(
         Command(
             "schedule",

@@ -12,7 +12,7 @@ from bot.storage import audit, follow_ups, grants
 from bot.storage.database import Execute
 from bot.storage.forgetting import FORGOTTEN_RUN, PersonKey, Traces
 from bot.storage.languages import reader_key
-from bot.storage.person_roles import OF_PERSON
+from bot.storage.personal import Tables
 
 FIRST_MERGED_PAGES = 16  # of the full-text index
 _FORGET_USAGE = f"""UPDATE usage SET run=0, conversation='{FORGOTTEN_RUN}',
@@ -21,21 +21,9 @@ _FORGET_USAGE = f"""UPDATE usage SET run=0, conversation='{FORGOTTEN_RUN}',
         LIMIT :limit) RETURNING 1"""
 _FORGET_CHAT_USAGE = """UPDATE usage SET chat=''
     WHERE id IN (SELECT id FROM usage WHERE chat=:chat AND at<:since LIMIT :limit) RETURNING 1"""
-_ACCOUNT = (
-    "DELETE FROM tasks WHERE channel=:channel AND person=:person",
-    "DELETE FROM held_pings WHERE channel=:channel AND person=:person",
-    "DELETE FROM departures WHERE channel=:channel AND person=:person",
-    """UPDATE people SET name='', thread='', message='', notify=NULL, notify_where='', quiet='', digest='', push_url='',
-    zone='' WHERE channel=:channel AND person=:person""",
-    "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
-    f"UPDATE person_roles SET name='' WHERE {OF_PERSON}",
-    "UPDATE person_roles SET giver_name='' WHERE channel=:channel AND giver=:person",
-    """DELETE FROM feedback WHERE person=:person AND EXISTS (SELECT 1 FROM runs r JOIN conversations c
-    ON c.key=r.conversation WHERE r.id=feedback.run AND c.thread>=:channel || '/' AND c.thread<:channel || '0')""",
-)
 
 
-def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, by: str) -> None:
+def forget_account(execute: Execute, person: PersonKey, traces: Traces, tables: Tables, *, by: str) -> None:
     """Delete what else is stored of the person apart from conversations: schedules, choices, names, grants.
 
     Roles and what pairing decided stay, without a name: forgetting must not undo a rule.
@@ -44,13 +32,12 @@ def forget_account(execute: Execute, person: PersonKey, traces: Traces, *, by: s
     for number in traces.schedules:
         execute("DELETE FROM schedule_fires WHERE schedule=:id", {"id": number})
         execute("DELETE FROM schedules WHERE id=:id", {"id": number})
-    for statement in _ACCOUNT:
+    for statement in (each for table in tables for each in table.forget):
         execute(statement, {**values, "everywhere": grants.EVERYWHERE})
     readers = [reader_key(Thread(person.channel, "", ""), person.id), *(reader_key(chat, "") for chat in traces.chats)]
     for reader in readers:
         execute("DELETE FROM languages WHERE reader=:reader", {"reader": reader})
         execute("DELETE FROM agent_defaults WHERE reader=:reader", {"reader": reader})
-    execute("DELETE FROM quoted WHERE person=:author", values)
     follow_ups.forget_person(execute, person.key, time.time())
     for row in execute("SELECT key, payload FROM jobs WHERE payload LIKE '%\"who\":%'", {}):  # pings to be pushed
         if orjson.loads(row["payload"]).get("who") == person.id:

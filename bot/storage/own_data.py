@@ -9,25 +9,10 @@ from bot.storage import audit
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey, Traces, messages_of
 from bot.storage.languages import reader_key
-from bot.storage.person_roles import OF_PERSON
+from bot.storage.personal import Tables
 from bot.storage.transcripts import IS_MADE_UP
 
 MAX_ROWS = 100_000  # of one kind
-_ACCOUNT = {
-    "person": "SELECT name, zone, memory, notify, notify_where, quiet, digest, push_url<>'' AS has_bark,"
-    " allowed, operator"
-    " FROM people WHERE channel=:channel AND person=:person",
-    "memory": "SELECT kind AS sort, subject, text, confidence, said, thread FROM memory WHERE owner=:person"
-    " AND account>=:channel || '/' AND account<:channel || '0' ORDER BY id",
-    "usage": "SELECT at, agent, model, kind AS sort, input, output, cached, reasoning, cost, chat FROM usage"
-    " WHERE person=:author ORDER BY at",
-    "role": f"SELECT subject, role, given FROM person_roles WHERE {OF_PERSON}",
-    "task": "SELECT id, kind AS sort, state, title, what, follow_up, thread, created, ended, exit_code, reason"
-    " FROM tasks WHERE channel=:channel AND person=:person ORDER BY id",
-    "follow_up": "SELECT at, generation FROM follow_ups WHERE person=:digest ORDER BY at",
-    "language": "SELECT language FROM languages WHERE reader=:reader",
-    "agent": "SELECT agent FROM agent_defaults WHERE reader=:reader",
-}
 _SCHEDULE = (
     "SELECT id, kind AS sort, what, url, form, expression, zone, state, thread, created FROM schedules WHERE id=:id"
 )
@@ -41,15 +26,16 @@ _CALLS = (
 )
 
 
-def describe_account(execute: Execute, person: PersonKey, traces: Traces) -> list[dict[str, Any]]:
+def describe_account(execute: Execute, person: PersonKey, traces: Traces, tables: Tables) -> list[dict[str, Any]]:
     """Return what is stored of a person apart from conversations."""
     reader = reader_key(Thread(person.channel, "", ""), person.id)
     values = {"channel": person.channel, "person": person.id, "author": person.key, "reader": reader}
     values |= {"digest": audit.digest(person.key)}
     found = [
-        {"kind": kind, **dict(row)}
-        for kind, sql in _ACCOUNT.items()
-        for row in execute(f"{sql} LIMIT {MAX_ROWS}", values)
+        {"kind": table.exported, **dict(row)}
+        for table in tables
+        if table.export
+        for row in execute(f"{table.export} LIMIT {MAX_ROWS}", values)
     ]
     found += [
         {"kind": "schedule", **dict(row)} for number in traces.schedules for row in execute(_SCHEDULE, {"id": number})

@@ -8,58 +8,24 @@ from dataclasses import dataclass
 from bot.storage.database import Execute
 from bot.storage.dialect import ROLE_PERSON, ROW_ID
 from bot.storage.outcomes import OUTCOME_DAYS, day_of
+from bot.storage.personal import PersonalTable
 from bot.storage.states import (
     OPEN_RUN,
-    InboxState,
     OutboxKind,
     OutboxState,
-    PairingState,
-    QuestionState,
-    ScheduleState,
-    TaskState,
 )
 
 USAGE_SECONDS = 32 * 86400  # the budgets of a month are sums of usage
-FINISHED = {
-    "inbox": f"state<>{InboxState.NEW} AND received<:before",
-    "outbox": f"state IN ({OutboxState.SENT}, {OutboxState.DROPPED}, {OutboxState.DEAD}) AND created<:before",
-    "posts": "created<:before",
-    "runs": "finished IS NOT NULL AND finished<:before",
-    "transcript": "at<:before",
-    "calls": "at<:before",
-    "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
-    "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1"
-    " AND zone='' AND notify_where='' AND quiet='' AND digest=''",
-    "held_pings": "created<:before",
-    "heard": "topic<>'' AND time<:before",
-    "jobs": "owner IS NULL AND due IS NULL AND created<:before",
-    "usage": "at<:before AND at<:month_ago",
-    "budgets": "until<:now",
-    "feedback": "at<:before",
-    "schedules": f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ENDED}') AND created<:before"
-    " AND coalesce(next_at, 0)<:before",
-    "schedule_fires": "at<:before",
-    "tasks": f"created<:before AND state NOT IN ('{TaskState.QUEUED}', '{TaskState.RUNNING}')",
-    "memory_queue": "at<:before",
-    "follow_ups": "at<:before",
-    "outcomes": "day<:oldest_day",
-    "outcome_errors": "day<:oldest_day",
-}
-"""Table → the rows of it that may be deleted."""
 
-_DELETE = {
-    table: f"DELETE FROM {table} WHERE {ROW_ID} IN (SELECT {ROW_ID} FROM {table} WHERE {finished} LIMIT :limit)"
-    " RETURNING 1"
-    for table, finished in FINISHED.items()
-}
+_DELETE = "DELETE FROM {table} WHERE {id} IN (SELECT {id} FROM {table} WHERE {finished} LIMIT :limit) RETURNING 1"
 
 
-def delete_finished(execute: Execute, table: str, before: float, limit: int) -> int:
+def delete_finished(execute: Execute, table: PersonalTable, before: float, limit: int) -> int:
     """Delete some rows of a table that were finished before this unix time; return how many."""
     now = time.time()
     values = {"before": before, "now": now, "month_ago": now - USAGE_SECONDS, "limit": limit}
     values["oldest_day"] = day_of(now) - OUTCOME_DAYS + 1
-    return len(execute(_DELETE[table], values))
+    return len(execute(_DELETE.format(table=table.table, id=ROW_ID, finished=table.finished), values))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from bot.journey.running_turn import Account
 from bot.journey.turn_part import TurnPart
 from bot.rights import deeds
 from bot.service.jobs import JobKind
+from bot.storage import personal
 from bot.tasks.command import TASK_WORDS, asks_retry, task_command, tasks_command
 from bot.tasks.files import FILES_JOB, CommandFiles
 from bot.tasks.heads import present_work
@@ -39,6 +40,7 @@ def _start(service: Service) -> Parts:
 
 FEATURE = Feature(
     "tasks",
+    personal=personal.TASKS,
     commands=(
         Command("tasks", N_("what I do in the background"), tasks_command, rank=140),
         Command(

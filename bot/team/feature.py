@@ -10,6 +10,7 @@ from bot.feature import Feature, Parts, Service
 from bot.rights import deeds
 from bot.service.audit_upkeep import AUDIT_JOB, AUDIT_SECONDS, keep_audit
 from bot.service.jobs import JobKind
+from bot.storage import personal
 from bot.team import pairing
 from bot.team.audit_command import AUDIT_WORDS, audit_command
 from bot.team.departures import DAY_SECONDS, DEPARTURES_JOB, DepartureJobs
@@ -32,6 +33,7 @@ def _start(service: Service) -> Parts:
 
 FEATURE = Feature(
     "team",
+    personal=personal.TEAM,
     commands=(
         Command(
             "permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER", rank=170

@@ -11,7 +11,7 @@ from bot.commands.reception import FeatureReception
 from bot.commands.runner import CommandRunner
 from bot.current import Current
 from bot.feature import Feature, Parts, Service
-from bot.features import FEATURES, gather_commands, gather_meetings, gather_presses
+from bot.features import FEATURES, gather_commands, gather_meetings, gather_personal, gather_presses
 from bot.journey.inbox import Inbox, Turns
 from bot.journey.turn_runner import TurnRunner
 from bot.rights.rates import ToolAndMessageRates
@@ -55,7 +55,8 @@ def open_turns(store: Database, current: Current, *parts: Any) -> tuple[TurnRunn
     budgets = Budgets(store, current)
     service = Service(
         *(store, current, budgets, gather_commands(current)),
-        *(provider, folders, channel, lambda _run, _by: None),
+        *(provider, folders, channel),
+        *(lambda _run, _by: None, gather_personal()),
     )
     begun = [feature.start(service) for feature in FEATURES]
     turns = TurnRunner(

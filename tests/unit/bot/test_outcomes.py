@@ -22,7 +22,7 @@ from bot.outcomes.recording import record_part, record_run
 from bot.service.model_comparison import cost_ratio, find_cheaper, share_difference, wilson
 from bot.service.model_proposals import describe, find_proposals, present_models
 from bot.service.outcome_records import record_job
-from bot.storage import feedback, retention, runs, usage
+from bot.storage import feedback, personal, retention, runs, usage
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_outcomes
@@ -151,7 +151,7 @@ async def test_a_thumb_counts_on_the_day_of_the_answer(store: Database) -> None:
 async def test_a_month_is_kept(store: Database) -> None:
     await end(store, 1, model_call(), noted=(CallOutcome(Used.TOOL, "bash", error=CallError.FAULT),))
     await end(store, 2, model_call(), at=time.time() - OUTCOME_DAYS * DAY)
-    for table in ("outcomes", "outcome_errors"):
+    for table in personal.OUTCOMES:
         await store.run(partial(retention.delete_finished, table=table, before=time.time() + DAY, limit=100))
     rows = await store.run(lambda execute: execute("SELECT DISTINCT day FROM outcomes", {}))
     assert [int(row["day"]) for row in rows] == [int(time.time() // DAY)]

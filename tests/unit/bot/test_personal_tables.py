@@ -6,60 +6,15 @@ import re
 import sqlite3
 from pathlib import Path
 
+from bot.features import gather_personal
 from bot.storage.migrate import migrate_database
 
 NAMES_PERSON = re.compile(
     r"(?i)(^|_)(person|people|author|owner|requester|who|by|subject|giver|account|name|reader|approvers|barred|audience"
     r"|chat|root)($|_)"
 )
-HANDLED = {
-    "inbox.author",
-    "conversations.person",  # with the messages that wait
-    "runs.requester",
-    "runs.people",
-    "runs.stop_by",
-    "questions.who",  # with their question
-    "questions.answered_by",
-    "questions.barred",
-    "questions.approvers",
-    "usage.person",
-    "usage.chat",
-    "outbox.person",
-    "people.person",  # access that pairing decided stays, without a name
-    "people.name",
-    "transcript.author",
-    "transcript.name",
-    "languages.reader",
-    "feedback.person",
-    "feedback.name",
-    "permission_grants.person",
-    "permission_grants.name",
-    "agent_defaults.reader",
-    "memory.account",
-    "memory.owner",
-    "memory.audience",
-    "memory.subject",
-    "memory.name",
-    "memory_index.audience",
-    "memory_queue.account",
-    "memory_queue.owner",
-    "audit_names.name",
-    "person_roles.subject",  # a rule stays, without a name
-    "person_roles.name",
-    "person_roles.giver",
-    "person_roles.giver_name",
-    "schedules.owner",
-    "schedules.name",
-    "held_pings.person",
-    "departures.person",
-    "tasks.person",
-    "tasks.name",
-    "follow_ups.person",
-    "follow_ups.root",
-    "quoted.person",
-    "calls.person",
-    "calls.people",
-}
+TABLES = gather_personal()
+HANDLED = {f"{table.table}.{column}" for table in TABLES for column in table.columns}
 EXEMPT = {
     "conversations.owner": "the process that works in it",
     "jobs.owner": "the process that runs it",
@@ -86,7 +41,7 @@ def test_every_column_that_names_a_person_is_forgotten_or_has_a_reason(tmp_path:
     migrate_database(tmp_path / "fawn.db")
     found = personal_columns(tmp_path / "fawn.db")
     unknown = found - HANDLED - {*EXEMPT}
-    assert not unknown, "have bot/storage/forgetting.py forget them (and own_data.py export them), or say why not"
+    assert not unknown, "declare them in Feature.personal (bot/storage/personal.py), or say why not"
     assert not HANDLED - found, "these columns are gone"
     forgetting = "".join(
         (Path(__file__).parents[3] / "bot" / "storage" / f"{module}.py").read_text()
@@ -100,7 +55,22 @@ def test_every_column_that_names_a_person_is_forgotten_or_has_a_reason(tmp_path:
             "memory",
             "conversations",
             "forgotten_accounts",
+            "personal",
         )
     )
     for table in {each.partition(".")[0] for each in HANDLED}:
         assert re.search(rf"(?:FROM|UPDATE|INTO) {table}\b", forgetting), f"nothing forgets what is in {table}"
+
+
+def test_what_is_declared_of_a_table_is_declared_once_and_fits_the_schema(tmp_path: Path) -> None:
+    """Each statement is one that SQLite understands, about its own table, and nobody else's."""
+    assert len({table.table for table in TABLES}) == len(TABLES)
+    migrate_database(tmp_path / "fawn.db")
+    store = sqlite3.connect(tmp_path / "fawn.db")
+    for table in TABLES:
+        assert bool(table.export) is bool(table.exported), table.table
+        finished = f"DELETE FROM {table.table} WHERE {table.finished}" if table.finished else ""  # noqa: S608 — constants
+        for statement in filter(None, (finished, table.export, *table.forget)):
+            assert re.search(rf"(?:FROM|UPDATE) {table.table}\b", statement), statement
+            store.execute(f"EXPLAIN {statement}", dict.fromkeys(re.findall(r":(\w+)", statement)))
+    store.close()

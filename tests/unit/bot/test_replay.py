@@ -23,6 +23,7 @@ from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.spending import BudgetConfig, Money, RateLimitConfig, TokenCount
 from bot.config.team import ApprovalRule, RoleAssignment, TeamConfig
 from bot.config.variant import load_variant
+from bot.features import table_of
 from bot.storage import calls, forgetting, grants, usage
 from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
@@ -228,7 +229,7 @@ async def test_retention_and_forgetting_delete_calls_of_a_person_and_of_those_wh
     await record(store, shell("joined"), payer=replace(other, run=3))
     joined = "UPDATE calls SET people='U2 U1' WHERE run=3"
     await store.run(lambda execute: execute(joined, {}))
-    assert await store.run(lambda execute: delete_finished(execute, "calls", 1000.0, 10)) == 1
+    assert await store.run(lambda execute: delete_finished(execute, table_of("calls"), 1000.0, 10)) == 1
     person = PersonKey("slack", "U1")
     assert await store.run(partial(forgetting.forget_calls, person=person, key=PAYER.conversation, after="")) is None
     assert [row.subject for row in await store.run(lambda execute: calls.read_calls(execute, 0.0, 0, 10))] == ["theirs"]

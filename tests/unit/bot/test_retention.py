@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +15,13 @@ import pytest
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import AccessConfig, Config
 from bot.current import Current
+from bot.features import gather_personal
 from bot.journey import claims
 from bot.journey.claimed_run import RunEnding
 from bot.privacy.retention import Retention
 from bot.service.data_dir import conversation_folder
 from bot.storage import conversations
-from bot.storage.database import Execute
+from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from sandbox.disk.folders import ConversationFolders
@@ -27,6 +29,11 @@ from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox
 from tests.support.rehearsed_database import RehearsedDatabase
+
+
+def retention_of(store: Database, folder: Path, forget: Callable[[str], Awaitable[None]]) -> Retention:
+    folders = ConversationFolders(folder / "threads", 16)
+    return Retention(store, Current(Config(folder)), folders, forget, gather_personal())
 
 
 async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: Path) -> None:
@@ -60,7 +67,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         payload = orjson.dumps([{"path": "/elsewhere/spool/export-77/my-data.jsonl"}])
         await store.run(lambda execute: execute(row, {"payload": payload, "now": time.time()}))
 
-        retention = Retention(store, Current(Config(tmp_path)), ConversationFolders(tmp_path / "threads", 16), forget)
+        retention = retention_of(store, tmp_path, forget)
         await retention.round(time.time() - 1000)
         assert not forgotten
         assert needed.exists()
@@ -94,9 +101,7 @@ async def test_a_conversation_that_cannot_be_deleted_does_not_block_others(tmp_p
         for number, chat in enumerate(chats):
             thread = Thread("telegram", "1", chat)
             await store.run(lambda execute: conversations.begin_conversation(execute, thread, number))  # noqa: B023 — awaited here
-        await Retention(store, Current(Config(tmp_path)), ConversationFolders(tmp_path / "threads", 16), forget).round(
-            time.time()
-        )
+        await retention_of(store, tmp_path, forget).round(time.time())
         rows = await store.run(lambda execute: execute("SELECT thread FROM conversations", {}))
         assert {Thread.parse(row["thread"]).chat for row in rows} == set(chats) - {"free"}
 
@@ -122,7 +127,7 @@ async def test_a_folder_that_cannot_be_deleted_stays_recorded_and_does_not_block
         for file in stuck:
             file.touch()
         subprocess.run(["chattr", "+i", *stuck], check=True)
-        retention = Retention(store, Current(Config(tmp_path)), ConversationFolders(tmp_path / "threads", 16), forget)
+        retention = retention_of(store, tmp_path, forget)
         try:
             await retention.round(time.time())
         finally:

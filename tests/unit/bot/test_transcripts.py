@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Thread
+from bot.features import table_of
 from bot.storage import conversations, retention, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
@@ -122,7 +123,7 @@ async def test_retention_deletes_entries_by_their_age(store: Database) -> None:
     here = PLACES["this thread"]
     await add(store, here, "an old word", at=1.0)
     await add(store, here, "a new word", at=5.0)
-    assert await store.run(lambda execute: retention.delete_finished(execute, "transcript", 3.0, 10)) == 1
+    assert await store.run(lambda execute: retention.delete_finished(execute, table_of("transcript"), 3.0, 10)) == 1
     assert await find(store, here, "word") == ["a new word"]
 
 

@@ -1,0 +1,179 @@
+"""What each table has of people, and when it ends: the one list that retention, `/forget me` and `/export me` read.
+
+The core declares its tables here, a feature names those of its own in `Feature.personal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bot.storage.person_roles import OF_PERSON
+from bot.storage.states import (
+    InboxState,
+    OutboxState,
+    PairingState,
+    QuestionState,
+    ScheduleState,
+    TaskState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalTable:
+    """A table. `columns` name people, their chats, or who may see something.
+
+    Retention deletes the rows that are `finished`; without that, they go with another row. `/forget me` runs `forget`;
+    without that, its steps for conversations, deliveries, usage or memories handle the table. `/export me` writes what
+    `export` returns, as entries of the kind `exported`.
+    """
+
+    table: str
+    columns: tuple[str, ...] = ()
+    finished: str = ""
+    forget: tuple[str, ...] = ()
+    exported: str = ""
+    export: str = ""
+
+
+CORE = (
+    PersonalTable("inbox", ("author",), f"state<>{InboxState.NEW} AND received<:before"),
+    PersonalTable("conversations", ("person",)),  # with the messages that wait
+    PersonalTable(
+        "outbox",
+        ("person",),
+        f"state IN ({OutboxState.SENT}, {OutboxState.DROPPED}, {OutboxState.DEAD}) AND created<:before",
+    ),
+    PersonalTable("posts", finished="created<:before"),
+    PersonalTable("runs", ("requester", "people", "stop_by"), "finished IS NOT NULL AND finished<:before"),
+    PersonalTable("transcript", ("author", "name"), "at<:before"),
+    PersonalTable("calls", ("person", "people"), "at<:before"),
+    PersonalTable(
+        "questions",
+        ("who", "answered_by", "barred", "approvers"),  # the first with its question
+        f"state='{QuestionState.CLOSED}' AND asked<:before",
+    ),
+    PersonalTable(
+        "people",  # access that pairing decided stays, without a name
+        ("person", "name"),
+        f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL AND memory=1"
+        " AND zone='' AND notify_where='' AND quiet='' AND digest=''",
+        (
+            """UPDATE people SET name='', thread='', message='', notify=NULL, notify_where='', quiet='', digest='',
+            push_url='', zone='' WHERE channel=:channel AND person=:person""",
+        ),
+        "person",
+        "SELECT name, zone, memory, notify, notify_where, quiet, digest, push_url<>'' AS has_bark, allowed, operator"
+        " FROM people WHERE channel=:channel AND person=:person",
+    ),
+    PersonalTable("heard", finished="topic<>'' AND time<:before"),
+    PersonalTable("jobs", finished="owner IS NULL AND due IS NULL AND created<:before"),
+    PersonalTable(
+        "usage",
+        ("person", "chat"),
+        "at<:before AND at<:month_ago",
+        exported="usage",
+        export="SELECT at, agent, model, kind AS sort, input, output, cached, reasoning, cost, chat FROM usage"
+        " WHERE person=:author ORDER BY at",
+    ),
+    PersonalTable(
+        "feedback",
+        ("person", "name"),
+        "at<:before",
+        (
+            """DELETE FROM feedback WHERE person=:person AND EXISTS (SELECT 1 FROM runs r JOIN conversations c
+            ON c.key=r.conversation WHERE r.id=feedback.run AND c.thread>=:channel || '/'
+            AND c.thread<:channel || '0')""",
+        ),
+    ),
+    PersonalTable(
+        "languages", ("reader",), exported="language", export="SELECT language FROM languages WHERE reader=:reader"
+    ),
+    PersonalTable(
+        "agent_defaults", ("reader",), exported="agent", export="SELECT agent FROM agent_defaults WHERE reader=:reader"
+    ),
+    PersonalTable(
+        "permission_grants",
+        ("person", "name"),
+        forget=(
+            "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
+        ),
+    ),
+    PersonalTable("audit_names", ("name",)),
+    PersonalTable("quoted", ("person",), forget=("DELETE FROM quoted WHERE person=:author",)),
+)
+
+BUDGETS = (PersonalTable("budgets", finished="until<:now"),)
+
+MEMORY = (
+    PersonalTable(
+        "memory",
+        ("account", "owner", "audience", "subject", "name"),
+        exported="memory",
+        export="SELECT kind AS sort, subject, text, confidence, said, thread FROM memory WHERE owner=:person"
+        " AND account>=:channel || '/' AND account<:channel || '0' ORDER BY id",
+    ),
+    PersonalTable("memory_index", ("audience",)),
+    PersonalTable("memory_queue", ("account", "owner"), "at<:before"),
+)
+
+SCHEDULES = (
+    PersonalTable(
+        "schedules",
+        ("owner", "name"),
+        f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ENDED}') AND created<:before"
+        " AND coalesce(next_at, 0)<:before",
+    ),
+    PersonalTable("schedule_fires", finished="at<:before"),
+)
+
+TASKS = (
+    PersonalTable(
+        "tasks",
+        ("person", "name"),
+        f"created<:before AND state NOT IN ('{TaskState.QUEUED}', '{TaskState.RUNNING}')",
+        ("DELETE FROM tasks WHERE channel=:channel AND person=:person",),
+        "task",
+        "SELECT id, kind AS sort, state, title, what, follow_up, thread, created, ended, exit_code, reason"
+        " FROM tasks WHERE channel=:channel AND person=:person ORDER BY id",
+    ),
+    PersonalTable(
+        "follow_ups",
+        ("person", "root"),
+        "at<:before",
+        exported="follow_up",
+        export="SELECT at, generation FROM follow_ups WHERE person=:digest ORDER BY at",
+    ),
+)
+
+TEAM = (
+    PersonalTable(
+        "person_roles",  # a rule stays, without a name
+        ("subject", "name", "giver", "giver_name"),
+        forget=(
+            f"UPDATE person_roles SET name='' WHERE {OF_PERSON}",
+            "UPDATE person_roles SET giver_name='' WHERE channel=:channel AND giver=:person",
+        ),
+        exported="role",
+        export=f"SELECT subject, role, given FROM person_roles WHERE {OF_PERSON}",
+    ),
+    PersonalTable(
+        "departures", ("person",), forget=("DELETE FROM departures WHERE channel=:channel AND person=:person",)
+    ),
+)
+
+NOTIFICATIONS = (
+    PersonalTable(
+        "held_pings",
+        ("person",),
+        "created<:before",
+        ("DELETE FROM held_pings WHERE channel=:channel AND person=:person",),
+    ),
+)
+
+OUTCOMES = (
+    PersonalTable("outcomes", finished="day<:oldest_day"),
+    PersonalTable("outcome_errors", finished="day<:oldest_day"),
+)
+
+Tables = Sequence[PersonalTable]

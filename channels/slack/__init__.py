@@ -53,6 +53,9 @@ class SlackSettings:
         " default, if the app has the scope assistant:write",
     )
     ping_seconds: float = setting(10.0, "interval of the pings that check the event socket", ge=0.1)
+    shared_check_seconds: float = setting(
+        60.0, "while another program uses the same app token: how often Fawn asks Slack whether it still does", ge=0.1
+    )
 
     @property
     def workspace_tokens(self) -> tuple[WorkspaceTokens, ...]:

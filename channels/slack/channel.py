@@ -81,8 +81,8 @@ class SlackChannel(PlatformChannel):
 
     def readiness(self) -> Readiness:
         order = (Health.DOWN, Health.STARTING, Health.READY)
-        worst = min(self.sockets, key=lambda socket: order.index(socket.health.now.health))
-        state = worst.health.now
+        worst = min(self.sockets, key=lambda socket: order.index(socket.readiness().health))
+        state = worst.readiness()
         if state.detail and len(self.sockets) > 1:
             return replace(state, detail=f"{worst.workspace_names}: {state.detail}")
         return state

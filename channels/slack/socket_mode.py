@@ -19,13 +19,14 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from agent.messages import Kind, Message
-from catalogue import _
+from catalogue import N_, _
 from channels.base import (
     CatchUpSource,
     ChannelError,
     Gap,
     Health,
     NotStored,
+    Readiness,
     Receive,
     Refused,
     TokenRejected,
@@ -44,6 +45,10 @@ from channels.slack.workspace import NOT_STORED_RESEND, Workspace
 
 log = logging.getLogger(__name__)
 
+TOKEN_SHARED = N_(
+    "Another program is connected with the same app token, and Slack gives each of them a part of the messages. Stop"
+    " one of the two, or give it an app of its own."
+)
 CONNECT_TIMEOUT_SECONDS = 6.0  # for a handshake; later the ticket has expired
 CLOSE_TIMEOUT_SECONDS = 2.0
 STABLE_SECONDS = 5.0  # a connection that lasts longer did not fail
@@ -112,6 +117,8 @@ class SocketMode:
             request_verification_enabled=False,  # a socket needs no signature
         )
         self.health = ConnectionHealth(NAME, log)
+        self.is_shared = False  # other programs have connections with this app token
+        self._counted = 0.0  # time.monotonic() when Slack last said how many connections there are
         self._gaps: asyncio.Queue[list[tuple[Workspace, Gap]]] = asyncio.Queue(1)  # to catch up on
         self._away_since = 0.0  # Unix time of the last sign of Slack before the oldest unread gap
         self._background = background
@@ -120,6 +127,10 @@ class SocketMode:
     def workspace_names(self) -> str:
         accounts = [workspace.account for workspace in self._workspaces]
         return ", ".join(account.workspace_name if account else "a workspace" for account in accounts)
+
+    def readiness(self) -> Readiness:
+        """Return the health as last measured."""
+        return self.health.now.with_fault(TOKEN_SHARED if self.is_shared else "")
 
     async def probe_connection(self) -> None:
         """Ask for a connection without opening it. Raises ChannelError."""
@@ -172,8 +183,12 @@ class SocketMode:
         """Open a connection, and log if other programs have some too. Raises ChannelError or TimeoutError."""
 
         async def check_connections(_: object, message: Json, __: object) -> None:
-            if message.get("num_connections", 0) > own_connections:  # each receives a part of the events
-                log.info("slack.shared connections=%d", message["num_connections"])
+            if "num_connections" not in message:
+                return
+            shared = message["num_connections"] > own_connections  # each receives a part of the events
+            if shared:
+                log.warning("slack.shared connections=%d", message["num_connections"])
+            self.is_shared, self._counted = shared, time.monotonic()
 
         url = str((await self._api("apps.connections.open"))["url"])
         connection = SocketConnection(url, self._api, self._settings)
@@ -195,7 +210,8 @@ class SocketMode:
         opened = time.time()
         try:
             while await connection.is_connected():
-                if connection.must_reconnect:
+                recheck = self.is_shared and time.monotonic() - self._counted > self._settings.shared_check_seconds
+                if connection.must_reconnect or recheck:
                     connection.must_reconnect = False
                     try:
                         new = await self._open_connection(2)

@@ -449,8 +449,13 @@ async def test_one_app_in_two_workspaces_has_one_socket(caplog: pytest.LogCaptur
             assert "slack.shared" not in caplog.text
 
 
-async def test_two_instances_share_events_and_log_it(rig: SlackRig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_two_programs_with_one_app_token_are_a_fault_until_one_stops(
+    rig: SlackRig, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
-    async with service(rig.settings, Box()) as made:
+    async with service(replace(rig.settings, shared_check_seconds=0.1), Box()) as made:
+        await until(lambda: "Another program" in made.channel.readiness().detail)
+        assert made.channel.readiness().health is Health.DOWN
+        assert "slack.shared connections=2" in caplog.text
+        await rig.leave()
         await until(lambda: made.channel.readiness().health is Health.READY)
-        await until(lambda: "slack.shared connections=2" in caplog.text)

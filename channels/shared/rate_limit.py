@@ -9,6 +9,7 @@ one; then the wait that it asks for is kept exactly (docs/decisions/0106-one-sch
 from __future__ import annotations
 
 import asyncio
+import bisect
 import heapq
 import itertools
 from collections import deque
@@ -223,8 +224,8 @@ class TokenBucket:
 
     @property
     def is_idle(self) -> bool:
-        used = self._waiting or self._owed or self._probes or self.paused_seconds() or self._refusals
-        return not used and self._available() >= self._size
+        used = self._waiting or self._owed or self._probes or self._loop.time() < self._learns_at
+        return not used and not self.paused_seconds() and self._available() >= self._size
 
     # ------------------------------------------------------------ parts
 
@@ -300,9 +301,10 @@ class SlidingBucket(TokenBucket):
 
     def renew(self, at: float) -> bool:
         self._available()
-        if at not in self._calls:
+        earlier = bisect.bisect_right(self._calls, at)  # it was granted a little before its task went on
+        if not earlier:
             return False
-        self._calls.remove(at)
+        del self._calls[earlier - 1]
         self._calls.append(self._loop.time())
         return True
 

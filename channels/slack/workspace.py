@@ -38,7 +38,6 @@ LIST_AGAIN_SECONDS = 600.0
 SET_STATUS = "agents.sessions.setStatus"
 SHOW_STATUS = "assistant.threads.setStatus"
 STATUS_SECONDS = 100.0  # between two of these; Slack removes one with the next post, and after two minutes
-STATUS_RETRY_SECONDS = 5.0  # …and before another try, if Slack's limit has no room for one
 THINKING = N_("is thinking…")  # after the bot's name
 LOADING = (
     N_("Reading what you wrote…"),
@@ -281,16 +280,14 @@ class Workspace:
         """Show a status with texts that change, which needs no call to end."""
         self._statuses.set(thread, True, SESSION_SECONDS)
         self._working.set(thread, True, STATUS_SECONDS)
-        if not self.api.limits.try_acquire("", Priority.STREAM, method=SHOW_STATUS):
-            self._working.set(thread, True, STATUS_RETRY_SECONDS)
+        await self.api.limits.acquire("", Priority.FIRST, method=SHOW_STATUS)
+        if thread not in self._working:  # it ended during the wait
+            self.api.limits.release_unused("", SHOW_STATUS)
             return
-        await self.api(
-            SHOW_STATUS,
-            reserved=True,
-            **session_address(thread),
-            status=_(THINKING),
-            loading_messages=[_(each) for each in LOADING],
-        )
+        words: Json = {"status": _(THINKING), "loading_messages": [_(each) for each in LOADING]}
+        await self.api(SHOW_STATUS, reserved=True, **session_address(thread), **words)
+        if thread not in self._working:  # it ended during the call
+            await self.api(SHOW_STATUS, **session_address(thread), status="")
 
     def _settle_session(self, thread: Thread) -> None:
         if thread in self._sessions:

@@ -356,6 +356,8 @@ class Methods(World):
         if len(args.get("loading_messages") or ()) > 10 or not isinstance(args["status"], str):
             raise ApiError("invalid_arguments")
         place.statuses[thread] = args["status"]
+        if not args["status"]:
+            del place.statuses[thread]
         return {}
 
     def m_reactions_add(self, workspace: Workspace, args: Json) -> Json:

@@ -367,3 +367,11 @@ def test_a_call_that_was_scheduled_is_counted_once_and_any_other_too(timed: Time
         assert now() == 1.06
 
     timed(work())
+
+
+async def test_a_scheduled_call_is_counted_once_on_a_real_clock() -> None:
+    limits = RateLimiter(RateLimits(account=account_window(0.0)))  # 5 calls a second
+    await limits.acquire("1", FINAL)
+    await asyncio.sleep(0.001)
+    await limits.count_call()
+    assert sum(limits.try_acquire(str(chat), FINAL) for chat in range(2, 9)) == 4

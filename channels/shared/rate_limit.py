@@ -34,7 +34,7 @@ SAFETY_FACTOR = 0.95  # of a limit: calls may arrive closer together than they w
 LEARN_AGAIN_SECONDS = 60.0  # after a refusal, and twice that after each further one…
 MAX_LEARN_AGAIN_SECONDS = 3600.0  # …up to this
 OWED_SHARE = 0.8  # of a sliding burst is kept for the ends of replies, at most: it is never full while calls come
-MAX_PROBES = 256  # calls beyond a minimum that are under way at once
+MAX_PROBES = 8  # calls beyond a minimum that are under way at once, of which a refusal meets all
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,9 +401,9 @@ class RateLimiter:
         self._issue_ticket(taken)
         return True
 
-    def release_unused(self, chat: str, method: str = "") -> None:
+    def release_unused(self, chat: str, method: str = "", *, group: bool = False) -> None:
         """Return the tokens of a call that was not made."""
-        for bucket in self._buckets_of(chat, method, False):
+        for bucket in self._buckets_of(chat, method, group):
             bucket.release_unused()
         _TICKET.set(None)
 
@@ -432,12 +432,12 @@ class RateLimiter:
         """Return whether the end of one more reply is likely free when it comes."""
         return all(bucket.end_is_free for bucket in self._buckets_of(chat, method, False))
 
-    def owe_end(self, chat: str, method: str = "") -> None:
+    def owe_end(self, chat: str, method: str = "", *, group: bool = False) -> None:
         """Keep a call for the end of a reply, until `settle_end`. A chat's own limit leaves one anyway."""
-        self._buckets_of(chat, method, False)[-1].owe_end()
+        self._buckets_of(chat, method, group)[-1].owe_end()
 
-    def settle_end(self, chat: str, method: str = "") -> None:
-        self._buckets_of(chat, method, False)[-1].settle_end()
+    def settle_end(self, chat: str, method: str = "", *, group: bool = False) -> None:
+        self._buckets_of(chat, method, group)[-1].settle_end()
 
     def _buckets_of(self, chat: str, method: str, group: bool) -> list[TokenBucket]:
         limits = self._known.get((method, group))
@@ -501,7 +501,7 @@ class RateLimitScope:
         return self._limiter.try_acquire(self._chat, priority, group=self._group)
 
     def release_unused(self) -> None:
-        self._limiter.release_unused(self._chat)
+        self._limiter.release_unused(self._chat, group=self._group)
 
     def pause(self, seconds: float) -> None:
         self._limiter.pause_chat(self._chat, seconds, group=self._group)
@@ -509,9 +509,9 @@ class RateLimitScope:
     def owe_end(self) -> None:
         if not self._owes:
             self._owes = True
-            self._limiter.owe_end(self._chat)
+            self._limiter.owe_end(self._chat, group=self._group)
 
     def settle_end(self) -> None:
         if self._owes:
             self._owes = False
-            self._limiter.settle_end(self._chat)
+            self._limiter.settle_end(self._chat, group=self._group)

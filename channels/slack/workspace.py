@@ -153,6 +153,7 @@ class Workspace:
         self.starting_streams: list[Thread] = []  # of chat.startStream calls under way
         self._sessions: set[Thread] = set()  # threads shown as "processing", for whose end a call is kept
         self._statuses: ExpiringDict[Thread, bool] = ExpiringDict()  # threads with a status that ends by itself
+        self._unsure: set[Thread] = set()  # …whose status may come after the answer
         self._watched: dict[Thread, list[str]] = {}  # messages with 👀
         self._ends: asyncio.Queue[tuple[Thread, str, Json]] = asyncio.Queue()  # calls that end those signs
         self.pipeline = InboundPipeline(
@@ -285,9 +286,16 @@ class Workspace:
             self.api.limits.release_unused("", SHOW_STATUS)
             return
         words: Json = {"status": _(THINKING), "loading_messages": [_(each) for each in LOADING]}
-        await self.api(SHOW_STATUS, reserved=True, **session_address(thread), **words)
+        try:
+            await self.api(SHOW_STATUS, reserved=True, **session_address(thread), **words)
+        except asyncio.CancelledError:  # Slack may process the call after the answer
+            self._unsure.add(thread)
+            raise
         if thread not in self._working:  # it ended during the call
-            await self.api(SHOW_STATUS, **session_address(thread), status="")
+            self._clear_status(thread)
+
+    def _clear_status(self, thread: Thread) -> None:
+        self._ends.put_nowait((thread, SHOW_STATUS, {**session_address(thread), "status": ""}))
 
     def _settle_session(self, thread: Thread) -> None:
         if thread in self._sessions:
@@ -312,6 +320,9 @@ class Workspace:
         for message_id in sorted(marked):
             self._take_back_eyes(thread, message_id)
         shows_session = self._statuses.pop(thread) is None
+        if thread in self._unsure:
+            self._unsure.discard(thread)
+            self._clear_status(thread)
         if status and thread.topic and (shows_session or status != "active"):
             self._end_session(thread, status)
 
@@ -326,7 +337,7 @@ class Workspace:
         """End the signs of finished turns, which would stay, a session's for an hour; retry until accepted."""
         while True:
             thread, method, arguments = await self._ends.get()
-            if method == SET_STATUS and thread in self._working:  # the next turn has begun
+            if method in (SET_STATUS, SHOW_STATUS) and thread in self._working:  # the next turn has begun
                 continue
             try:
                 await self.api(method, **arguments)

@@ -78,7 +78,8 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
 
 def _check_program(document: Document, command: object, at: Location) -> None:
     """A program and its arguments are two settings: no shell splits them."""
-    words = command.split() if isinstance(command, str) else []
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    words = command.split() if isinstance(command, str) else words
     if len(words) > 1 and not words[0].startswith(("/", "~", ".")):  # a path may have blanks
         wrong = _("is a program with its arguments")
         document.fault(

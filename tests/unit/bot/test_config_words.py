@@ -129,6 +129,7 @@ def test_no_sentence_of_pydantic_reaches_a_person(tmp_path: Path, value: Any) ->
         ("web: {search: [{provider: brave, api_key: YOUR_API_KEY}]}", "web.search[0].api_key: is a placeholder"),
         ("sandbox: {docker_host: /var/run/docker.sock}", "sandbox.docker_host: has no scheme that Fawn can use"),
         ("mcp: {servers: [{name: a, command: npx -y server}]}", "mcp.servers[0].command: is a program with its"),
+        ("mcpServers: {a: {command: [npx, -y, server]}}", "write only npx here, and the other words into `args: […]`"),
         ("mcpServers: {a: {command: uvx server}}", "write only uvx here, and the other words into `args: […]`"),
         (
             f"channels: {{telegram: {{token: '1234567:{'a' * 35}'}}}}\nrate_limits: [{{scope: person, which: alice}}]",

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Approve, Ask, Final
-from agent.context import NO_ANSWER
+from agent.context import NO_ANSWER, Meter
 from agent.messages import Author, Kind, Message, Origin, Thread
+from agent.spending import ModelCall
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims, questions
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claims import ClaimLost
 from bot.journey.inbox import Inbox, longest_wait
+from bot.journey.running_turn import Account
+from bot.rights.reservations import Budgets
 from bot.storage import conversations
 from bot.storage import inbox as stored
 from bot.storage.database import Database, Execute
@@ -566,3 +569,21 @@ async def test_closing_questions_lets_the_next_message_begin_afresh(store: Datab
     await inbox.receive([message("something else", 3)])
     (job,) = await claim(store)
     assert (given(job), job.fresh) == ([], False)
+
+
+async def test_what_a_failed_commit_did_not_record_comes_with_the_next_one(store: Database, inbox: Inbox) -> None:
+    await inbox.receive([message("hello", 1)])
+    (job,) = await claim(store)
+    meter = Meter()
+    account = Account(store, job, meter, Budgets(store, current_of(telegram=AccessConfig(open=True))))
+    meter.add(ModelCall("lead", "main", "turn", 10, 1, 0, 0, 2.0, time.time()))
+
+    def fail(_execute: Execute) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await account.commit(fail)
+    for _once in range(2):
+        await account.commit(lambda _execute: None)
+        rows = await store.run(lambda execute: execute("SELECT input FROM usage", {}))
+        assert [row["input"] for row in rows] == [10]

@@ -253,7 +253,8 @@ def delay_bundle(execute: Execute, conversation: str, bundle: str, ready: float)
 def delay_all_bundles(execute: Execute, ready: float) -> set[str]:
     """Let every pending bundle wait until `ready`; return their conversations."""
     rows = execute(
-        f"UPDATE inbox SET ready=:ready WHERE state={InboxState.NEW} AND run IS NULL AND bundle<>''"
+        f"UPDATE inbox SET ready=:ready WHERE state={InboxState.NEW} AND coalesce(run, 0)=0 AND bundle<>''"
+        " AND conversation IN (SELECT key FROM conversations WHERE pending>0)"  # by the index, not through all rows
         " RETURNING conversation",
         {"ready": ready},
     )

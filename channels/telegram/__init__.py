@@ -31,6 +31,11 @@ class TelegramSettings:
         False, "stream private replies as drafts; the final reply is then a new message, not an edit"
     )
     poll_seconds: float = setting(25.0, "how long one request for updates waits", ge=0)
+    account_seconds: float = setting(
+        3600.0,
+        "how often Fawn asks for the bot's own name, by which groups mention it: it may change",
+        ge=0.1,
+    )
     per_chat: float = setting(1.0, "calls per second in one chat", ge=0.01)
     burst: int = setting(2, "calls at once in one chat", ge=1)
     per_group: float = setting(20.0, "calls per minute in one group", ge=1)

@@ -66,7 +66,9 @@ class TelegramChannel(PlatformChannel):
             RateLimits(settings.per_chat, settings.burst, group_minute=settings.per_group, overall=settings.overall)
         )
         self._typing = TypingActions(TYPING_VISIBLE_SECONDS, self._api.show_typing)
-        self._poller = Poller(self._api, self._typing, settings.poll_seconds, self._background)
+        self._poller = Poller(
+            self._api, self._typing, settings.poll_seconds, self._background, settings.account_seconds
+        )
 
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         await self._poller.run(receive)

@@ -42,11 +42,18 @@ class Poller:
     """Poll for one bot, and acknowledge what its users send."""
 
     def __init__(
-        self, api: TelegramApi, typing: TypingActions[Thread], poll_seconds: float, background: BackgroundTasks
+        self,
+        api: TelegramApi,
+        typing: TypingActions[Thread],
+        poll_seconds: float,
+        background: BackgroundTasks,
+        account_seconds: float,
     ) -> None:
         self._api = api
         self._poll_seconds = poll_seconds
         self._account: TelegramAccount | None = None
+        self._account_seconds = account_seconds
+        self._asked_account = 0.0  # time.monotonic() when Telegram last said how the bot is named
         self._offset = 0
         self.health = ConnectionHealth(NAME, log)
         self._last_poll = 0.0  # time.monotonic() of the last successful poll
@@ -80,7 +87,7 @@ class Poller:
 
     async def _poll_once(self) -> None:
         try:
-            account = self._account or await self._identify()
+            account = await self._current_account()
             updates = await (self._probe_conflict() if self._standby else self._get_updates())
         except ChannelError as error:
             await asyncio.sleep(self._note_failure(error))
@@ -93,11 +100,25 @@ class Poller:
         if updates:
             await self._store_updates(updates, account)
 
+    async def _current_account(self) -> TelegramAccount:
+        """Return the bot's account, asked for now and then: its @name may change."""
+        if self._account is None:
+            return await self._identify()
+        if time.monotonic() - self._asked_account > self._account_seconds:
+            known, self._account = self._account, await self._ask_account()
+            if known != self._account:
+                log.info("telegram.renamed bot=@%s", self._account.username)
+        return self._account
+
+    async def _ask_account(self) -> TelegramAccount:
+        user = await self._api("getMe")
+        self._asked_account = time.monotonic()
+        return TelegramAccount(user["id"], user["username"])
+
     async def _identify(self) -> TelegramAccount:
         """Ask for the bot's account. Removes a webhook, which would receive the updates instead."""
         await self._api("deleteWebhook")
-        user = await self._api("getMe")
-        self._account = TelegramAccount(user["id"], user["username"])
+        self._account = await self._ask_account()
         log.info("telegram.connected bot=@%s", self._account.username)
         if self._commands:
             self._background.start_best_effort(self._api("setMyCommands", commands=self._commands), "telegram commands")

@@ -44,10 +44,12 @@ def refuse(description: str, code: int = 400) -> NoReturn:
 class Methods(People):
     """The bot's side."""
 
+    username = str(BOT["username"])  # @BotFather may change it
+
     # ------------------------------------------------------------ the account
 
     def m_getme(self, args: Json, files: Files) -> Json:
-        return BOT
+        return {**BOT, "username": self.username}
 
     def m_setmycommands(self, args: Json, files: Files) -> bool:
         commands = args.get("commands") or []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from bot.rights.strangers import NO_ACCESS_HERE
 from bot.storage import audit, conversations
 from bot.storage import inbox as stored_inbox
 from bot.storage import people as stored_people
-from bot.storage.database import Database, Execute
+from bot.storage.database import Database, Execute, Row
 from bot.storage.feedback import FeedbackCounts, count_feedback
 from bot.storage.migrate import migrate_database
 from bot.storage.rows import insert_row
@@ -421,3 +421,18 @@ async def test_bots_get_three_turns_in_a_row_and_one_notice(store: Database) -> 
     assert await ask(replace(GROUP, author=Author("42", "Jane")), "f") == [Receipt.ACCEPTED]
     assert await ask(robot, *"ghij") == [Receipt.ACCEPTED] * 3 + [Receipt.IGNORED]
     assert len(await said(store)) == 2
+
+
+async def test_a_start_reads_no_stored_messages_to_delay_pieces(store: Database) -> None:
+    plan: list[str] = []
+
+    def explain(execute: Execute) -> None:
+        def spy(sql: str, values: Mapping[str, Any]) -> list[Row]:
+            plan.extend(str(row["detail"]) for row in execute(f"EXPLAIN QUERY PLAN {sql}", values))
+            return execute(sql, values)
+
+        stored_inbox.delay_all_bundles(spy, 1.0)
+
+    await store.run(explain)
+    assert any("inbox_open" in line for line in plan), plan
+    assert not any(line.startswith("SCAN inbox") or "inbox_run" in line for line in plan), plan

@@ -249,3 +249,12 @@ async def test_an_unconfirmed_placeholder_is_posted_once(rig: TelegramRig) -> No
     await asyncio.sleep(4.0)  # two more would have been posted: after 1.2 s, or after the cooldown of 2 s
     await reply.close()
     assert rig.visible(7) == ["…"]
+
+
+async def test_a_new_name_of_the_bot_is_noticed(tmp_path: Path) -> None:
+    async with TelegramRig.start(tmp_path, account_seconds=0.1, poll_seconds=0.2) as rig:
+        rig.server.username = "fawn_two_bot"
+        asked = len(rig.server.calls_of("getMe"))
+        await until(lambda: len(rig.server.calls_of("getMe")) > asked + 1)
+        rig.server.send("@fawn_two_bot hello", chat=-100)
+        assert (await rig.box.next()).addressed

@@ -427,7 +427,7 @@ async def test_a_start_reads_no_stored_messages_to_delay_pieces(store: Database)
     plan: list[str] = []
 
     def explain(execute: Execute) -> None:
-        def spy(sql: str, values: Mapping[str, Any]) -> list[Row]:
+        def spy(sql: str, values: Mapping[str, Any]) -> Sequence[Row]:
             plan.extend(str(row["detail"]) for row in execute(f"EXPLAIN QUERY PLAN {sql}", values))
             return execute(sql, values)
 

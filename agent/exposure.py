@@ -100,7 +100,11 @@ class Exposure:
             untrusted = any(each.kind != "unread" for each in quotes) or message.author.bot
             if message.origin is Origin.TOOL:  # it may quote the end of a command's output
                 untrusted = untrusted or self.files or self.network()
-            named = [each.text for each in quotes if not (message.to_bot and each.kind == "reply")]
+            named = [
+                each.text
+                for each in quotes
+                if each.kind != "posted" and not (message.to_bot and each.kind == "reply")  # the bot's own words
+            ]
             is_named = message.origin in (Origin.PERSON, Origin.SCHEDULE)  # else a model wrote it
             known = [*await find_addresses("\n".join(named)), *(_person_addresses(message.text) if is_named else ())]
             said = await digest_words(message.text) if is_named else []

@@ -123,12 +123,13 @@ class Quote:
     context, never an instruction. So is a prompt of an MCP server, which a person chose; the server is its author.
 
     `author` is a name; `author_id` is the platform's user id, "" where the platform does not say it. `id` is the
-    platform's id of an earlier message. A quote of kind "unread" stands for what the platform did not show.
+    platform's id of an earlier message. A quote of kind "unread" stands for what the platform did not show. One
+    of kind "posted" is what the service posted beside the conversation, and its author the task or schedule.
     """
 
     author: str
     text: str
-    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt", "unread"] = "reply"
+    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt", "unread", "posted"] = "reply"
     author_id: str = ""
     id: str = ""
 

@@ -22,9 +22,10 @@ from bot.storage.database import Execute
 from bot.storage.personal import CORE, PersonalTable, Tables
 from bot.tasks.feature import FEATURE as TASKS
 from bot.team.feature import FEATURE as TEAM
+from bot.threads.feature import FEATURE as THREADS
 
 FEATURES: tuple[Feature, ...] = (
-    *(MEMORY, BUDGETS, SCHEDULES, TASKS, SKILLS),
+    *(MEMORY, BUDGETS, SCHEDULES, TASKS, THREADS, SKILLS),
     *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY),
 )
 

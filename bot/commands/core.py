@@ -26,6 +26,7 @@ from bot.service.plain_text import plain_line
 from bot.storage import conversations, inbox, runs
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
+from bot.storage.side_posts import drop_side_posts
 from bot.storage.states import InboxState
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import CommandInfo, Health
@@ -47,9 +48,11 @@ def _new_command(call: CommandCall) -> str:
         begin = _("Each thread here is a conversation of its own. Mention me in a new message to begin one.")
         return join_sentences(begin, words)
     working = runs.stoppable_runs(call.execute, call.thread)
-    closed = questions.close_open_questions(call.execute, call.conversation, call.now)
+    waiting = describe_waiting(call)
+    closed = _may_end(call) and questions.close_open_questions(call.execute, call.conversation, call.now)
     withdraw_follow_ups(call)
     conversations.begin_conversation(call.execute, call.thread, call.now)
+    drop_side_posts(call.execute, call.thread)
     if working:
         titles = dict.fromkeys(_describe_run(call, run) for run in working)
         return _(
@@ -59,7 +62,19 @@ def _new_command(call: CommandCall) -> str:
         )
     if closed:
         return _("A fresh start: I no longer see what was said before, and my open question is closed.")
+    if waiting:
+        return join_sentences(
+            _("A fresh start: I no longer see what was said before."),
+            _("What I asked somebody else stays open."),
+        )
     return _("A fresh start: I no longer see what was said before.")
+
+
+def _may_end(call: CommandCall) -> bool:
+    """Return whether a person may end what the conversation waits for: who requested it, or an operator."""
+    latest = runs.latest_run(call.execute, call.conversation)
+    person = call.message.author.id
+    return latest is None or latest.requester == person or call.may(deeds.ACT_FOR_OTHERS)
 
 
 def _stop_command(call: CommandCall) -> str:
@@ -77,8 +92,7 @@ def _stop_command(call: CommandCall) -> str:
     going_on = end_background(call, everybody=allowed)
     if not stoppable:  # a ❌ on an old reply needs no answer
         closed = False
-        latest = runs.latest_run(call.execute, call.conversation)
-        if latest and (allowed or latest.requester == person.id):
+        if _may_end(call):
             closed = questions.close_open_questions(call.execute, call.conversation, call.now)
         if emptied or closed or going_on:
             return join_sentences(_("Stopped."), going_on)

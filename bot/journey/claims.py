@@ -18,8 +18,10 @@ from agent.context import Answer
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot.journey import questions
+from bot.journey.addressing import is_own, own_conversation, quote_waiting
 from bot.journey.bundles import bundle_key, merge_bundles
 from bot.journey.claimed_run import ClaimedRun, RunEnding
+from bot.journey.exposure import inherit_exposure
 from bot.journey.questions import Bound
 from bot.rights.access import AccessPolicy
 from bot.rights.work_rights import affordable_rows, drop_unpermitted, hold_back
@@ -31,6 +33,7 @@ from bot.storage import (
     inbox,
     languages,
     outbox,
+    quoted,
     runs,
     sent_messages,
     tool_calls,
@@ -42,6 +45,7 @@ from bot.storage.database import Execute, savepoint
 from bot.storage.inbox import InboxRow
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
+from bot.storage.side_posts import is_beside, take_side_posts, to_quote
 from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
@@ -200,6 +204,7 @@ def _take_messages(
     ready += [each for each in readable[len(ready) :] if each.kind == Kind.CLICK]  # it answers whatever is before it
     messages = merge_bundles(ready)
     bound = _record_answers(execute, access, row, messages, now)
+    _set_aside(execute, row, [each for each in ready if messages[bundle_key(each)].key in bound.aside], now)
     for message, refusal in bound.refused:
         key = f"refused:{message.key}"
         with languages.speak_to(execute, message.thread, message.author):
@@ -210,11 +215,19 @@ def _take_messages(
         key = messages[bundle_key(each)].key
         if key in keys:
             taken.append(each)
-        elif key not in bound.rest:
+        elif key not in bound.rest and key not in bound.aside:
             inbox.set_state(execute, each.id, InboxState.DONE, "answers nothing")
     if not taken:
         return None
     return replace(start_run(execute, access, row, taken, state, now), resumed=bool(bound.answering))
+
+
+def _set_aside(execute: Execute, row: ConversationRow, rows: Sequence[InboxRow], now: float) -> None:
+    """Give what others wrote, who are not asked, to their own conversations: it need not wait for the answer."""
+    for each in rows:
+        own = own_conversation(execute, row.key, each.message.author, now)
+        inbox.move_row(execute, each.id, own)
+        conversations.refresh_pending(execute, own)
 
 
 def start_run(
@@ -225,7 +238,30 @@ def start_run(
     run = runs.create_run(execute, taken[0].id, row.key, first, state, now, people)
     for each in taken:
         inbox.take_row(execute, each.id, run.id)
-    return _claimed_run(execute, access, row, run, taken)
+    return _claimed_run(execute, access, row, run, _bring_side_posts(execute, row, taken))
+
+
+def _bring_side_posts(execute: Execute, row: ConversationRow, taken: Sequence[InboxRow]) -> Sequence[InboxRow]:
+    """Let the first message of a run bring what was posted beside its conversation: the row keeps it, and the state.
+
+    An approval takes no words, so what answers one brings nothing.
+    """
+    approved = {
+        question.answer_key
+        for question in stored_questions.unresolved_questions(execute, row.key)
+        if question.kind == QuestionKind.APPROVE
+    }
+    first = next((each for each in taken if each.kind == Kind.CHAT and each.key not in approved), None)
+    posts = take_side_posts(execute, row.thread, row.key) if first and not is_beside(row.key) else ()
+    if first is None or not (posts or is_own(row.key)):
+        return taken
+    message = replace(first.message, quotes=(*map(to_quote, posts), *first.message.quotes))
+    message = quote_waiting(execute, row, message) if is_own(row.key) else message
+    inbox.replace_message(execute, first.id, message)
+    quoted.record_quotes(execute, message, row.key)
+    for source in dict.fromkeys(post.conversation for post in posts):
+        inherit_exposure(execute, source, row.key)
+    return [replace(each, payload=message.dump()) if each is first else each for each in taken]
 
 
 def _claimed_run(

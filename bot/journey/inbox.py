@@ -22,6 +22,7 @@ from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
 from bot.journey import bot_turns, claims, questions
+from bot.journey.addressing import Addressed, address_text, hold
 from bot.journey.changed_messages import apply_change
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.ignored import describe_ignored, refusal_reason
@@ -215,15 +216,23 @@ class Inbox:
             return _ignore_event(execute, event, bot_turns.ONLY_BOTS, now)
         if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
-        conversation = _find_conversation(execute, event, now)
+        where = self._address(execute, event, now)
+        conversation = where.conversation
         if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, access, conversation, event, now)):
             return refusal
         receipt = self._store_message(execute, event, conversation, now)
-        if receipt is Receipt.ACCEPTED:
+        if receipt is Receipt.ACCEPTED and where.choices:
+            hold(execute, event, where.choices, now)
+        elif receipt is Receipt.ACCEPTED:
             accepted.append((conversation, event))
             if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
                 questions.record_answers(execute, access, conversation, [event], now)
         return receipt
+
+    def _address(self, execute: Execute, event: Message, now: float) -> Addressed:
+        if event.kind is not Kind.CHAT:
+            return Addressed(_find_conversation(execute, event, now))
+        return address_text(execute, self._current.access, event, now)
 
     def _store_title(self, execute: Execute, event: Message, now: float) -> Receipt:
         """Record the name that a person gave a thread, so that no title replaces it."""

@@ -15,6 +15,7 @@ from bot.journey.inbox import longest_wait
 from bot.journey.running_turn import Account, RunningTurn, StoredSteering
 from bot.rights.approvals import RoutedApproval, ask_elsewhere, question_columns, send_long_call
 from bot.rights.permissions import TurnPermissions
+from bot.service.side_work import name_side_work, record_posted
 from bot.storage import outbox
 from bot.storage import questions as stored_questions
 from bot.storage.database import Execute
@@ -63,6 +64,10 @@ class StoredLiveQuestions:
         """Return the question with the time when it expires, and an approval with its options, or as others get it."""
         if isinstance(question, Approve) and not isinstance(question, RoutedApproval):
             question = await self.permissions.complete(question)
+        job = self._live.job
+        if (work := name_side_work(job.conversation, job.title)).kind:
+            asks = _("{work} asks:", work=work.label)
+            question = replace(question, question=f"**{asks}** {question.question}")
         hours = self._limits.question_hours if isinstance(question, Ask) else self._limits.approval_hours
         return replace(question, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
 
@@ -104,6 +109,7 @@ def _ask_at_once(execute: Execute, job: ClaimedRun, ask: Ask | Approve, now: flo
     questions.record_asked(execute, ask, job.conversation, job.run, answerers["who"])
     ask_elsewhere(execute, ask, job.thread, job.run, job.author, now)
     key = f"ask:{job.run}:{ask.id}"
+    record_posted(execute, job.conversation, job.requester, shown.question, key=key, now=now)
     send_long_call(execute, ask, job.thread, key=key, now=now)
     outbox.enqueue_notice(
         execute,

@@ -20,6 +20,7 @@ from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState, RunState
 from catalogue import N_, _, every_translation, list_items
+from channels.shared.texts import shorten
 
 EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
 REFUSED = N_(
@@ -30,26 +31,24 @@ AMBIGUOUS = N_(
     "Press a button under the question that you mean, or reply to its message with one of its options."
     " I have not read your message; send it again after that."
 )
-NOT_ASKED = N_(
-    "I'm waiting for an answer that only the person I asked can give."
-    " I have not read your message; send it again after that."
-)
 CLOSED = N_(
     "That question is closed, and another one is open: please answer that one."
     " I have not read your message; send it again after that."
 )
 CHOSEN = N_("{name} chose **{option}**: {question}")
+MAX_CALL_CHARS = 300  # of the call in it
 _NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2})[ \t]*[:.)]")
 
 
 @dataclass(slots=True)
 class Bound:
     """New answers; keys of all messages that answer; messages that are refused, with the notice; keys of messages
-    without an open question. Clicks on closed questions are dropped."""
+    of others, who are not asked; keys of messages without an open question. Clicks on closed questions are dropped."""
 
     answers: list[tuple[QuestionRow, str, Message]] = field(default_factory=list)
     answering: set[str] = field(default_factory=set)
     refused: list[tuple[Message, Callable[[], str]]] = field(default_factory=list)
+    aside: set[str] = field(default_factory=set)
     rest: list[str] = field(default_factory=list)
 
 
@@ -58,11 +57,13 @@ def bind(
     messages: Iterable[Message],
     replies: Mapping[str, str],
     may_answer: Callable[[QuestionRow, Message], bool],
+    is_meant: Callable[[QuestionRow, Message], bool] = lambda _question, _message: True,
 ) -> Bound:
     """Bind the messages to the open ones of these questions, in order.
 
-    `may_answer` says whether the author of a message may answer a question. `replies` are the keys of messages that
-    reply to a message with a question, and the question's id.
+    `may_answer` says whether the author of a message may answer a question, and `is_meant` whether they are asked:
+    from others, only a press, a reply to the question, or exactly one of its options is an answer. `replies` are the
+    keys of messages that reply to a message with a question, and the question's id.
     """
     bound = Bound()
     unanswered = {question.id: question for question in questions if question.state == QuestionState.OPEN}
@@ -76,7 +77,13 @@ def bind(
         else:
             target = message.target if click else replies.get(message.key, "")
             allowed = [question for question in unanswered.values() if may_answer(question, message)]
-            given = _match_message(allowed, message, target)
+            meant = [question for question in allowed if is_meant(question, message)]
+            if not (meant or click or target):
+                allowed = [question for question in allowed if has_option(question, message.text)]
+            given = _match_message(allowed if click or target else meant or allowed, message, target)
+            if callable(given) and not (meant or click):
+                bound.aside.add(message.key)
+                continue
             if callable(given):
                 bound.refused += [] if click else [(message, given)]
                 continue
@@ -94,14 +101,12 @@ def _match_message(
 
     `allowed` are the open questions that its author may answer.
     """
-    if not allowed:
-        return partial(_, NOT_ASKED)
-    if target:
+    if target or not allowed:
         meant = [(question, message.text) for question in allowed if question.id == target]
         if not meant:
             return partial(_, CLOSED)
     else:
-        meant = _numbered_answers(allowed, message.text) or _match_text(allowed, message.text)
+        meant = numbered_answers(allowed, message.text) or _match_text(allowed, message.text)
         if not meant:
             return partial(_, AMBIGUOUS)
     given = [(question, answer) for question, text in meant if (answer := question.accept(text)) is not None]
@@ -123,7 +128,19 @@ def _match_text(allowed: list[QuestionRow], text: str) -> list[tuple[QuestionRow
     return [(each, text) for each in (named or open_to_text)[:1]]
 
 
-def _numbered_answers(questions: list[QuestionRow], text: str) -> list[tuple[QuestionRow, str]]:
+def has_option(question: QuestionRow, text: str) -> bool:
+    """Return whether a text is exactly one of the options of a question."""
+    return text.strip().casefold() in map(str.casefold, question.options)
+
+
+def is_meant_for(execute: Execute, question: QuestionRow, person: str) -> bool:
+    """Return whether a person was asked: the run that asks works for them. Others may have to approve it instead."""
+    run = runs.find_run(execute, question.run)
+    asked = {run.requester, *runs.people_of(run)} - {""} if run else set[str]()
+    return person in asked if asked else not question.who or person in question.who.split()
+
+
+def numbered_answers(questions: list[QuestionRow], text: str) -> list[tuple[QuestionRow, str]]:
     """Split numbered answers, such as "2: yes", one a line. Empty when the text is anything else."""
     by_number = {question.number: question for question in questions if question.number}
     before, *parts = _NUMBERED.split(text)
@@ -142,7 +159,7 @@ def record_answers(
     """Bind messages to the open questions of a conversation and record the answers. Raises Damaged."""
     questions = stored.unresolved_questions(execute, conversation)
     replies = _replies(execute, messages) if questions else {}
-    bound = bind(questions, messages, replies, _rights(execute, access))
+    bound = bind(questions, messages, replies, _rights(execute, access), _meant(execute))
     for question, text, message in bound.answers:
         stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
         if question.kind == QuestionKind.APPROVE:
@@ -156,13 +173,17 @@ def _rights(execute: Execute, access: AccessPolicy) -> Callable[[QuestionRow, Me
     return lambda question, message: may_answer(execute, access, question, message.thread, message.author.id)
 
 
+def _meant(execute: Execute) -> Callable[[QuestionRow, Message], bool]:
+    return lambda question, message: is_meant_for(execute, question, message.author.id)
+
+
 def _announce_decision(execute: Execute, question: QuestionRow, text: str, message: Message, now: float) -> None:
     """Say who decided: where they did, unless the message with the buttons shows it, and in the other chat if two were
     asked."""
     key, name = f"answered:{question.id}:{message.key}", message.author.name or message.author.id
     if message.kind is not Kind.CLICK:
         with languages.speak_to(execute, message.thread, message.author):
-            words = _(CHOSEN, name=name, option=text, question=question.text)
+            words = _(CHOSEN, name=name, option=text, question=question.text) + _shown_call(question)
             outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
     row, run = conversations.find_conversation(execute, question.conversation), runs.find_run(execute, question.run)
     if not (question.asked_in and row and run):
@@ -173,8 +194,14 @@ def _announce_decision(execute: Execute, question: QuestionRow, text: str, messa
         reply_to = run.reply_to
     with languages.speak_to(execute, other, reader):
         option = next((each for each in APPROVAL_OPTIONS if text in every_translation(each)), text)
-        words = _(CHOSEN, name=name, option=_(option), question=question.text)
+        words = _(CHOSEN, name=name, option=_(option), question=question.text) + _shown_call(question)
         outbox.enqueue_notice(execute, other, words, key=f"{key}:other", now=now, reply_to=reply_to)
+
+
+def _shown_call(question: QuestionRow) -> str:
+    """Return the beginning of the call that was decided, as a block of code, which it cannot end."""
+    call = shorten(question.call, MAX_CALL_CHARS).replace("```", "ˋˋˋ")
+    return f"\n\n```\n{call}\n```" if call else ""
 
 
 def _store_grant(execute: Execute, question: QuestionRow, answer: str, message: Message, now: float) -> None:
@@ -225,7 +252,7 @@ def can_click(
     """
     questions = stored.unresolved_questions(execute, conversation)
     may = _rights(execute, access)
-    bound = bind(questions, pending, _replies(execute, pending), may)
+    bound = bind(questions, pending, _replies(execute, pending), may, _meant(execute))
     answered = {question.id for question, *_rest in bound.answers}
     for question in questions:
         if question.id == click.target and question.state == QuestionState.OPEN and question.id not in answered:

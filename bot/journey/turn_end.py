@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agent.blocks import Done, Failed, Notice, Step, Usage, View, command_hint, internal_fault
 from bot.journey import artifacts, changed_messages, claims, questions
+from bot.journey.addressing import is_own
 from bot.journey.artifacts import DEFAULT_UPLOAD_BYTES, Artifacts, is_silent
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claims import ClaimLost
@@ -23,6 +24,7 @@ from bot.journey.turn_state import RunResult, TurnState
 from bot.rights.reservations import Budgets
 from bot.service.background import until_stored
 from bot.service.data_dir import conversation_folder
+from bot.service.side_work import record_posted
 from bot.service.spool import run_folder
 from bot.storage import outbox, outputs
 from bot.storage.database import Database, Execute, StorageError
@@ -168,6 +170,11 @@ class TurnEnd:
             for part in work.parts if answers else ():
                 final = part.present(execute, ended, final)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())] if answers else []
+            if rows:
+                asked = job.messages[0].text if is_own(job.conversation) and job.messages else ""
+                sent = [f"[File: {each.name}]" for each in collected.files]
+                said = "\n\n".join(filter(None, (asked, end.final.text, *sent)))
+                record_posted(execute, job.conversation, job.requester, said, key=f"run:{job.run}", now=now)
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
             rows += [row for part in work.parts for row in part.end(execute, ended)]

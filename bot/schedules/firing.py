@@ -23,6 +23,7 @@ from bot.schedules.timing import next_time, times_until
 from bot.schedules.words import format_times
 from bot.service.plain_text import without_formatting
 from bot.service.schedule_changes import MAX_TITLE_CHARS, record_change, short_words, withdraw_fire
+from bot.service.side_work import name_side_work, record_post
 from bot.service.task_rows import add_fire
 from bot.service.times import TimingError, local_time
 from bot.storage import audit, conversations, inbox, languages, outbox, schedules
@@ -192,3 +193,5 @@ def pause_and_say(execute: Execute, access: AccessPolicy, row: ScheduleRow, word
 def _say(execute: Execute, row: ScheduleRow, words: str, key: str, now: float) -> None:
     """Post a text where the schedule posts, and mention its owner."""
     outbox.enqueue_notice(execute, row.thread, words, key=key, now=now, mention=row.owner)
+    work = name_side_work(f"schedule:{row.id}", row.what)
+    record_post(execute, row.place, row.conversation, work, row.owner, words, key, now)

@@ -216,6 +216,22 @@ def finish_rows(execute: Execute, run: int) -> None:
     execute(sql, {"run": run})
 
 
+def find_row(execute: Execute, row: int) -> InboxRow | None:
+    """Return a row by its number."""
+    return read_row(execute, InboxRow, "SELECT * FROM inbox WHERE id=:id", id=row)
+
+
+def move_row(execute: Execute, row: int, conversation: str) -> None:
+    """Give a row that no run has taken to another conversation."""
+    execute("UPDATE inbox SET conversation=:conversation WHERE id=:id", {"id": row, "conversation": conversation})
+
+
+def release_row(execute: Execute, row: int, conversation: str, now: float) -> None:
+    """Let a conversation read a row that was held."""
+    sql = f"UPDATE inbox SET conversation=:conversation, state={InboxState.NEW}, error='', ready=:now WHERE id=:id"
+    execute(sql, {"id": row, "conversation": conversation, "now": now})
+
+
 def set_state(execute: Execute, row: int, state: InboxState, error: str = "") -> None:
     """Set the state of one row, and why."""
     execute("UPDATE inbox SET state=:state, error=:error WHERE id=:id", {"id": row, "state": state, "error": error})

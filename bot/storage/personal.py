@@ -100,6 +100,7 @@ CORE = (
         ),
     ),
     PersonalTable("audit_names", ("name",)),
+    PersonalTable("side_posts", ("person",), "at<:before", ("DELETE FROM side_posts WHERE person=:author",)),
     PersonalTable("quoted", ("person",), forget=("DELETE FROM quoted WHERE person=:author",)),
 )
 

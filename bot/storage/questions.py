@@ -130,6 +130,16 @@ def conversation_of_open(execute: Execute, id: str, chat: str) -> str:
     return str(found[0]["key"]) if found else ""
 
 
+def open_questions_at(execute: Execute, thread: Thread) -> list[QuestionRow]:
+    """Return the open questions of all conversations that post at an address. Raises Damaged."""
+    sql = (
+        "SELECT q.conversation FROM questions q JOIN conversations c ON c.key=q.conversation"
+        f" WHERE q.state='{QuestionState.OPEN}' AND c.thread=:thread GROUP BY q.conversation ORDER BY min(q.asked)"
+    )
+    keys = [str(row["conversation"]) for row in execute(sql, {"thread": str(thread)})]
+    return [each for key in keys for each in unresolved_questions(execute, key) if each.state == QuestionState.OPEN]
+
+
 def close_questions(execute: Execute, conversation: str, id: str | None = None) -> None:
     """Close one question of a conversation, or all."""
     sql = f"UPDATE questions SET state='{QuestionState.CLOSED}' WHERE conversation=:key AND (:id IS NULL OR id=:id)"

@@ -629,9 +629,23 @@ CREATE TABLE checkpoints (
     PRIMARY KEY (thread, ns)
 );
 
+CREATE TABLE side_posts (
+    id INTEGER NOT NULL,
+    "key" TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    person TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    text TEXT NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE ("key")
+);
+CREATE INDEX side_posts_of_thread ON side_posts (thread);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0038');
+INSERT INTO alembic_version VALUES ('0039');
 COMMIT;

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agent.blocks import command_hint
+from agent.messages import Kind
 from bot.commands.background import cancel_task
 from bot.commands.call import CommandCall
 from bot.rights import deeds
+from bot.rights.approvals import may_answer
 from bot.service.task_rows import shown_title
 from bot.service.times import local_time
-from bot.storage import people, tasks
+from bot.storage import conversations, inbox, people, tasks
+from bot.storage import questions as stored_questions
 from bot.storage.rows import parse_row_id
-from bot.storage.states import RunState, TaskKind, TaskState
+from bot.storage.states import QuestionState, RunState, TaskKind, TaskState
 from bot.storage.tasks import TaskRow
 from bot.tasks.runner import enqueue_tail
 from bot.tasks.starting import TaskRefused, retry_task
 from catalogue import N_, _, format_duration, ngettext
 
-TASK_WORDS = "NUMBER | NUMBER cancel | NUMBER retry"
+TASK_WORDS = "NUMBER | NUMBER cancel | NUMBER retry | NUMBER answer WORDS"
 LINES: dict[str, str] = {
     TaskState.QUEUED: N_("{number}. ⏳ {title}: it waits to begin"),
     TaskState.RUNNING: N_("{number}. ▶️ {title}: it has run for {time}"),
@@ -57,11 +62,15 @@ def tasks_command(call: CommandCall) -> str:
 def task_command(call: CommandCall) -> str:
     """Show, cancel or retry one task."""
     word, _space, verb = call.words.strip("# ").partition(" ")
+    given, _space, said = verb.strip().partition(" ")
     verb = verb.strip().lower()
-    if not word.isdecimal() or verb not in ("", "tail", "cancel", "retry"):
+    if given.lower() == "answer" and said.strip():
+        verb = "answer"
+    if not word.isdecimal() or verb not in ("", "tail", "cancel", "retry", "answer"):
         return _(
-            "Use `{show}`, `{cancel}` or `{retry}`. `{list}` lists the tasks.",
+            "Use `{show}`, `{cancel}`, `{retry}` or `{answer}`. `{list}` lists the tasks.",
             show=command_hint("task 1"),
+            answer=command_hint("task 1 answer WORDS"),
             cancel=command_hint("task 1 cancel"),
             retry=command_hint("task 1 retry"),
             list=command_hint("tasks"),
@@ -75,11 +84,30 @@ def task_command(call: CommandCall) -> str:
             return _cancel(call, row)
         case "retry":
             return _retry(call, row)
+        case "answer":
+            return _answer(call, row, said.strip())
     line = _line(call, row)
     if row.kind != TaskKind.COMMAND or row.shown == TaskState.QUEUED:
         return line
     enqueue_tail(call.execute, row.id, line, call.message.key, str(call.thread))
     return ""
+
+
+def _answer(call: CommandCall, row: TaskRow, words: str) -> str:
+    """Give the words of a person to what a task asks, if they may answer that."""
+    person, unresolved = call.message.author.id, stored_questions.unresolved_questions(call.execute, row.conversation)
+    asked = [] if row.kind == TaskKind.COMMAND else [each for each in unresolved if each.state == QuestionState.OPEN]
+    if not asked:
+        return _("Task {number} asks nothing now.", number=row.id)
+    if not any(may_answer(call.execute, call.current.access, each, call.thread, person) for each in asked):
+        return _("Task {number} asks somebody else.", number=row.id)
+    message = call.message
+    answer = replace(
+        message, key=f"answer:{message.key}", kind=Kind.CHAT, text=words, native=False, reply_to="", to_bot=False
+    )
+    inbox.store_message(call.execute, answer, row.conversation, ready=call.now, received=call.now)
+    conversations.refresh_pending(call.execute, row.conversation)
+    return _("Task {number} goes on with your answer.", number=row.id) if message.native else ""
 
 
 def _rows(call: CommandCall) -> list[TaskRow]:

@@ -9,6 +9,7 @@ from agent.blocks import command_hint
 from bot.config.schema import Config
 from bot.service.data_dir import LOG_FOLDER
 from bot.service.pings import Ping, route_ping
+from bot.service.side_work import name_side_work, record_post
 from bot.service.task_rows import shown_title
 from bot.storage import audit, languages, outbox, tasks
 from bot.storage.audit import AuditEvent, AuditKind
@@ -107,7 +108,9 @@ def _report_end(
         is_here = route_ping(execute, config, ping, now)
         mention = row.person if is_here else ""
         words = "\n".join([words, *(files.notes if files else ())])
-        outbox.enqueue_notice(execute, row.thread, words, key=f"task:{row.id}", now=now, mention=mention)
+        key, work = f"task:{row.id}", name_side_work(f"task:{row.id}", row.title)
+        outbox.enqueue_notice(execute, row.thread, words, key=key, now=now, mention=mention)
+        record_post(execute, row.place, key, work, row.person, words, key, now)
         if files:
             enqueue_found(execute, row, files, f"task:{row.id}:files", now)
     return True

@@ -59,7 +59,7 @@ class ThreadTalk:
         """Return how many of its messages contain the text."""
         return sum(text in each for each in self.visible())
 
-    async def shows(self, text: str, times: int = 1, seconds: float = 30) -> str:
+    async def shows(self, text: str, times: int = 1, seconds: float = 15) -> str:
         """Return the latest message with the text, as soon as that many have it."""
         try:
             await until(lambda: self.count(text) >= times, seconds)

@@ -135,5 +135,29 @@ def test_a_reply_to_the_message_of_a_question_answers_that_question() -> None:
 def test_only_the_named_people_answer() -> None:
     foreign = [replace(message, author=Author("7", "Bob")) for message in (*said("approve"), clicked(APPROVE, "Deny"))]
     bound = bind([APPROVE], foreign)
-    assert (bound.answers, [refusal() for _message, refusal in bound.refused]) == ([], [questions.NOT_ASKED])
+    assert (bound.answers, bound.refused, bound.aside) == ([], [], {"k0"})
     assert given(bind([APPROVE, FORMAT], foreign)) == [("a", "approve")]
+
+
+@pytest.mark.parametrize(
+    ("asks", "text", "replies", "answers"),
+    [
+        ([FORMAT], "when is the release?", {}, []),
+        ([FORMAT], "csv", {"k0": "a"}, [("a", "csv")]),
+        ([DELETE], " no ", {}, [("b", " no ")]),
+        ([DELETE], "rather not", {}, []),
+        ([FORMAT, DELETE], "2: no", {}, []),
+    ],
+)
+def test_words_of_others_answer_only_as_a_reply_or_as_exactly_an_option(
+    asks: list[Ask], text: str, replies: dict[str, str], answers: list[tuple[str, str]]
+) -> None:
+    rows = [
+        QuestionRow(
+            "c", ask.id, 1, number, QuestionKind.ASK, ask.question, ask.options,
+            1, "", QuestionState.OPEN, 0.0, None, "", "",
+        )
+        for number, ask in enumerate(asks, 1)
+    ]  # fmt: skip
+    bound = questions.bind(rows, said(text), replies, lambda _row, _message: True, lambda _row, _message: False)
+    assert (given(bound), bound.aside, bound.refused) == (answers, set() if answers else {"k0"}, [])

@@ -1,0 +1,152 @@
+"""Say to which conversation a text in a thread belongs: the only place that decides which open question it answers.
+
+A thread has one conversation of its own, and others beside it: background tasks, schedules, and what one person talks
+about while the thread waits for another one. Each of them can wait for an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from agent.blocks import Ask
+from agent.messages import Author, Message, Quote, Thread
+from bot.journey import questions
+from bot.journey.exposure import inherit_exposure
+from bot.rights.access import AccessPolicy
+from bot.rights.approvals import may_answer
+from bot.service.side_work import name_side_work
+from bot.storage import agents, conversations, inbox, languages, outbox, sent_messages
+from bot.storage import questions as stored
+from bot.storage.conversations import ConversationRow
+from bot.storage.database import Execute
+from bot.storage.questions import QuestionRow
+from bot.storage.states import InboxState
+from catalogue import N_, _
+
+PREFIX = "which:"  # begins the id of the question which question a message answers
+OWN = "~"  # between a conversation's key and the id of who talks beside it
+HELD = "for which question?"  # why a message is not read yet
+NEITHER = N_("None of these")
+WHICH = N_("More than one question is open for you here. For which one is this? I read it when you have chosen.")
+
+
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """The conversation of a message, and those of the questions among which its author has to choose."""
+
+    conversation: str
+    choices: Sequence[str] = ()
+
+
+def address_text(execute: Execute, access: AccessPolicy, message: Message, now: float) -> Addressed:
+    """Return the conversation of a text: that of the message it replies to, of the only question that it can answer,
+    or of its thread; the author's own one while that waits for another person."""
+    if message.reply_to and (found := sent_messages.conversation_of_message(execute, message.thread, message.reply_to)):
+        return Addressed(found)
+    current = conversations.current_conversation(execute, message.thread, now)
+    asked = stored.open_questions_at(execute, message.thread) if message.is_by_author else []
+    if not asked:
+        return Addressed(current)
+    choices = open_choices(execute, access, message, asked, current)
+    if len(choices) > 1:
+        return Addressed(current, choices)
+    if choices:
+        return Addressed(choices[0])
+    here = [question for question in asked if question.conversation == current]
+    if here and not any(_is_theirs(execute, access, question, message) for question in here):
+        return Addressed(own_conversation(execute, current, message.author, now))
+    return Addressed(current)
+
+
+def open_choices(
+    execute: Execute, access: AccessPolicy, message: Message, asked: Sequence[QuestionRow], current: str
+) -> list[str]:
+    """Return the conversations with a question that this text can answer: one of its author's with exactly this
+    option, else one of theirs that takes any text, else another person's with this option, if they may answer it."""
+    allowed = [each for each in asked if may_answer(execute, access, each, message.thread, message.author.id)]
+    meant = [each for each in allowed if questions.is_meant_for(execute, each, message.author.id)]
+    here = [each for each in meant if each.conversation == current]
+    if here and questions.numbered_answers(here, message.text):
+        return [current]
+    exact = [each for each in allowed if questions.has_option(each, message.text)]
+    free = [each for each in meant if each.free_text or not each.options]
+    found = [each for each in exact if each in meant] or free or exact
+    return list(dict.fromkeys(each.conversation for each in found))
+
+
+def _is_theirs(execute: Execute, access: AccessPolicy, question: QuestionRow, message: Message) -> bool:
+    person = message.author.id
+    return questions.is_meant_for(execute, question, person) and may_answer(
+        execute, access, question, message.thread, person
+    )
+
+
+def label_of(execute: Execute, conversation: str) -> str:
+    """Return how people tell a conversation that waits from the others of its thread."""
+    row = conversations.find_conversation(execute, conversation)
+    return name_side_work(conversation, row.title if row else "").label
+
+
+def own_conversation(execute: Execute, waiting: str, author: Author, now: float) -> str:
+    """Return the conversation in which a person talks while this one waits for another person; begin it if needed.
+
+    It answers with the same agent and model. It has met what the other one has met, whose question it gets.
+    """
+    key = f"{waiting.partition(OWN)[0]}{OWN}{author.id}"
+    row = conversations.find_conversation(execute, waiting)
+    if row and not conversations.find_conversation(execute, key):
+        conversations.place_conversation(execute, key, Thread.parse(row.thread), "", now)
+        conversations.choose_model(execute, key, row.model, row.effort)
+        agents.choose_agent(execute, key, row.agent)
+        inherit_exposure(execute, waiting, key)
+    return key
+
+
+def quote_waiting(execute: Execute, own: ConversationRow, message: Message) -> Message:
+    """Return the message that begins an own conversation, with what its thread waits for."""
+    if own.used != own.created:
+        return message
+    asked = stored.open_questions_at(execute, message.thread)
+    waiting = [each for each in asked if each.conversation == own.key.partition(OWN)[0]]
+    quotes = tuple(Quote("the talk of others here, which waits for an answer", each.text, "posted") for each in waiting)
+    return replace(message, quotes=(*quotes, *message.quotes))
+
+
+def is_own(conversation: str) -> bool:
+    """Return whether a person talks here beside the conversation of the thread."""
+    return OWN in conversation
+
+
+def hold(execute: Execute, message: Message, choices: Sequence[str], now: float) -> None:
+    """Keep a stored message unread until its author says which question it answers."""
+    stored_as = inbox.find_message(execute, message.key)
+    if stored_as is None:
+        return
+    row = stored_as.id
+    inbox.set_state(execute, row, InboxState.DONE, HELD)
+    with languages.speak_to(execute, message.thread, message.author):
+        labels = (*(label_of(execute, each) for each in choices), _(NEITHER))
+        ask = Ask(f"{PREFIX}{row}", _(WHICH), labels, free_text=False, personal=True)
+        key = f"which:{message.key}"
+        outbox.enqueue_notice(execute, message.thread, ask.question, key=key, now=now, reply_to=message.id, asks=(ask,))
+
+
+def held_by(execute: Execute, row: int) -> str | None:
+    """Return the id of whose message waits for a choice; None if it does not wait."""
+    held = inbox.find_row(execute, row)
+    return held.message.author.id if held and held.error == HELD else None
+
+
+def release_held(execute: Execute, access: AccessPolicy, row: int, label: str, now: float) -> None:
+    """Have a held message read: as the answer that its author chose, or for itself where that question is closed."""
+    held = inbox.find_row(execute, row)
+    if held is None or held.error != HELD:
+        return
+    message = held.message
+    current = conversations.current_conversation(execute, message.thread, now)
+    asked = stored.open_questions_at(execute, message.thread)
+    choices = open_choices(execute, access, message, asked, current)
+    target = next((each for each in choices if label_of(execute, each) == label), current)
+    inbox.release_row(execute, row, target, now)
+    conversations.refresh_pending(execute, target)

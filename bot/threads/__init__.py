@@ -1,0 +1,1 @@
+"""Threads: which of several questions a text answers."""

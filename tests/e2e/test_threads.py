@@ -1,0 +1,122 @@
+"""One thread, one ledger: what is posted beside a conversation is known to it, and text finds its question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.service_process import ask
+from tests.support.thread_talk import PLATFORMS, ThreadTalk, calls, delegate, question, tool
+
+pytestmark = [pytest.mark.usefixtures("bubblewrap"), pytest.mark.parametrize("name", PLATFORMS)]
+
+
+async def test_the_thread_knows_what_was_posted_in_it_once_and_after_a_kill(tmp_path: Path, name: str) -> None:
+    """A background agent, a background command, a reminder and a schedule, then plain questions."""
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        talk.say(delegate("market", ask(text="The market is large", delay_ms=300)))
+        await talk.shows("The market is large")
+        talk.say(ask(steps=[calls(tool("bash", command="echo three errors; exit 3", background=True))], text="started"))
+        await talk.shows("Background task 2 failed")
+        wanted = (("work", "Count the tickets"), ("reminder", "Stretch your legs"))
+        for number, (kind, what) in enumerate(wanted, 1):
+            yearly = tool("schedule", action="create", kind=kind, what=what, cron="0 4 1 1 *", time_zone="UTC")
+            talk.say(ask(steps=[calls(yearly)], text="proposed"))
+            await talk.shows(f"(number {number})")
+            talk.say(f"!schedule confirm {number}")
+            await talk.shows(f"Schedule {number} is active")
+        talk.say("!schedule run 1")
+        await talk.shows("You said: ")
+        talk.say("!schedule run 2")
+        await talk.shows("⏰ Stretch your legs")
+        await talk.service.quiet()
+        await talk.service.restart()
+        talk.say("which ones?")
+        await talk.shows("which ones?")
+        await talk.service.quiet()
+        told = talk.last_words("which ones?")
+        posts = ["The market is large", "three errors", "Count the tickets", "Stretch your legs"]
+        assert sorted(posts, key=told.rindex) == posts
+        for origin in ("task 1 “market”", "task 2 “echo three errors; exit 3”", "schedule 1", "schedule 2"):
+            assert told.count(f"Posted here by {origin}") == 1
+        talk.say("and then?")
+        await talk.shows("and then?")
+        await talk.service.quiet()
+        assert talk.last_words("and then?").count("Posted here by task 1") == 1
+
+
+async def test_text_in_the_thread_answers_the_only_question_that_is_open(tmp_path: Path, name: str) -> None:
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        talk.say(delegate("market", ask(steps=[question("Which market do you mean?")], text="Asia is large")))
+        shown = await talk.shows("Which market do you mean?")
+        assert "Task 1 “market”" in shown
+        await talk.service.quiet()
+        talk.say("the Asian one")
+        await talk.shows("Asia is large")
+        [answer] = [each for each in talk.last_request("the Asian one").messages if each["role"] == "tool"]
+        assert answer["content"] == "the Asian one"
+
+
+async def test_text_that_fits_two_questions_is_asked_about_and_a_task_is_answered_by_name(
+    tmp_path: Path, name: str
+) -> None:
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        titles = ("market", "money")
+        asked = {title: ask(steps=[question(f"Which {title}?")], text=f"the {title} is large") for title in titles}
+        work = {"kind": "general-purpose", "background": True}
+        begun = [tool("task", description=title, prompt=prompt, **work) for title, prompt in asked.items()]
+        talk.say(ask(steps=[calls(*begun)], text="delegated"))
+        for title in titles:
+            await talk.shows(f"Which {title}?")
+        await talk.service.quiet()
+        talk.say("the Asian one")
+        await talk.shows("For which one is this?")
+        assert not talk.count("is large")
+        talk.press("Task 2 “money”")
+        await talk.shows("the money is large")
+        assert [each["content"] for each in talk.last_request("the Asian").messages if each["role"] == "tool"] == [
+            "the Asian one"
+        ]
+        talk.say("!task 1 answer the European one")
+        await talk.shows("the market is large")
+        await talk.service.quiet()
+        assert talk.service.rows("SELECT count(*) FROM questions WHERE state='open'") == [(0,)]
+
+
+async def test_the_words_of_others_are_worked_on_while_one_person_is_asked(tmp_path: Path, name: str) -> None:
+    """Eve's words answer nothing of Jane's; her `/new` and `/stop` end nothing of it. Jane's own words do answer."""
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        talk.say(ask(steps=[question("Which format?")], text="the report is done"))
+        await talk.shows("Which format?")
+        await talk.service.quiet()
+        talk.say("when is the release?", by=talk.other)
+        await talk.shows("You said: ")
+        await talk.service.quiet()
+        assert "when is the release?" in talk.last_words("when is the release?")
+        talk.say("!stop", by=talk.other)
+        await talk.shows("Nothing is running here.")
+        talk.say("!new", by=talk.other)
+        await talk.shows("What I asked somebody else stays open.")
+        talk.say("csv")
+        await talk.shows("the report is done")
+        [answer] = [each for each in talk.last_request("csv").messages if each["role"] == "tool"]
+        assert answer["content"] == "csv"
+
+
+async def test_one_persons_approval_is_ended_by_nobody_else(tmp_path: Path, name: str) -> None:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+        talk.say(ask(steps=[calls(tool("bash", command="echo deployed"))], text="it is done"))
+        await talk.shows("echo deployed")
+        await talk.service.quiet()
+        for text in ("what is this?", "Approve"):
+            talk.say(text, by=talk.other)
+            await talk.shows(text)
+        await talk.service.quiet()
+        assert not talk.count("it is done")
+        talk.press("Approve", by=talk.other)
+        talk.press("Approve")
+        await talk.shows("it is done")
+        talk.say("and now?")
+        await talk.shows("and now?")
+        assert "what is this?" in talk.last_words("and now?")

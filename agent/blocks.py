@@ -337,20 +337,20 @@ class View:
             asks,
             state=state,
             steps=self._kept_steps(state),
-            step_count=len(self._worked_steps()),
+            step_count=len(self._worked_steps(state)),
             plan=self.plan.items[:MAX_PLAN_ITEMS] if self.plan else (),
         )
 
-    def _worked_steps(self) -> list[Step]:
-        """Return the steps but those that only show that a message arrived."""
-        return [step for step in self.steps.values() if not step.id.startswith(NOTED_STEP)]
+    def _worked_steps(self, state: str) -> list[Step]:
+        """Return the steps but those that only show that a message arrived, and the calls that wait for an answer: the
+        question shows these, and they do not run."""
+        steps = [step for step in self.steps.values() if not step.id.startswith(NOTED_STEP)]
+        return [step for step in steps if state != "waiting" or step.state != "running"]
 
     def _kept_steps(self, state: str) -> tuple[Step, ...]:
-        """Return the first and the latest steps. What still runs was stopped, unless it waits for an answer."""
-        steps = self._worked_steps()
+        """Return the first and the latest of the steps. What still runs was stopped."""
+        steps = self._worked_steps(state)
         if len(steps) > FIRST_KEPT_STEPS + LATEST_KEPT_STEPS:
             steps = [*steps[:FIRST_KEPT_STEPS], *steps[-LATEST_KEPT_STEPS:]]
-        ended = [
-            replace(step, state="stopped") if step.state == "running" and state != "waiting" else step for step in steps
-        ]
+        ended = [replace(step, state="stopped") if step.state == "running" else step for step in steps]
         return tuple(replace(step, progress="") for step in ended)

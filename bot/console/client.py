@@ -137,7 +137,8 @@ def make_ask_view(
     text = "\n\n".join(part for part in (words.strip(), piped.strip()) if part)
     if not text and not files:
         raise AskError(_("usage: fawn ask TEXT, or text from a pipe"))
-    return AskView(text, files, Path(settings.downloads), quiet=arguments.quiet)
+    name = place.topic.removeprefix("ask-")
+    return AskView(text, files, Path(settings.downloads), name, quiet=arguments.quiet)
 
 
 def _read_stdin(words: Sequence[str]) -> str:

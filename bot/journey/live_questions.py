@@ -45,6 +45,10 @@ class StoredLiveQuestions:
     async def ask(self, question: Ask | Approve, idle: asyncio.Future[None]) -> str | None:
         """Show a question at once and return the answer; None when `idle` is done before."""
         question = await self.prepare(question)
+        job = self._live.job
+        if (work := name_side_work(job.conversation, job.title)).kind:  # nothing above the question names it
+            asks = _("{work} asks:", work=work.label)
+            question = replace(question, question=f"**{asks}** {question.question}")
         answer = self._waiting[question.id] = asyncio.get_running_loop().create_future()
         self.asked.add(question.id)
         try:
@@ -64,10 +68,6 @@ class StoredLiveQuestions:
         """Return the question with the time when it expires, and an approval with its options, or as others get it."""
         if isinstance(question, Approve) and not isinstance(question, RoutedApproval):
             question = await self.permissions.complete(question)
-        job = self._live.job
-        if (work := name_side_work(job.conversation, job.title)).kind:
-            asks = _("{work} asks:", work=work.label)
-            question = replace(question, question=f"**{asks}** {question.question}")
         hours = self._limits.question_hours if isinstance(question, Ask) else self._limits.approval_hours
         return replace(question, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
 

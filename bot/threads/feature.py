@@ -11,7 +11,7 @@ from bot.storage.rows import parse_row_id
 from channels.base import Receipt
 
 
-def check_press(execute: Execute, pressed: Pressed) -> Receipt | None:
+def check_choice(execute: Execute, pressed: Pressed) -> Receipt | None:
     """Return the receipt of a press without effect; None for one of who wrote the text that waits."""
     row = parse_row_id(pressed.subject)
     author = held_by(execute, row) if row is not None else None
@@ -20,11 +20,11 @@ def check_press(execute: Execute, pressed: Pressed) -> Receipt | None:
     return None if author == pressed.click.author.id else Receipt.IGNORED
 
 
-def answer_press(call: CommandCall, pressed: Pressed) -> str:
+def answer_choice(call: CommandCall, pressed: Pressed) -> str:
     """Have the text read as the chosen answer."""
     if (row := parse_row_id(pressed.subject)) is not None:
         release_held(call.execute, call.current.access, row, pressed.label, call.now)
     return ""
 
 
-FEATURE = Feature("threads", presses={PREFIX: Press("which", (NEITHER,), check_press, answer_press, has_names=True)})
+FEATURE = Feature("threads", presses={PREFIX: Press("which", (NEITHER,), check_choice, answer_choice, has_names=True)})

@@ -16,20 +16,20 @@ from channels.console.plain import progress_lines
 from channels.console.session import NO_ACCESS
 from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, strip_controls
 
-QUESTION_OPEN = N_("This is a question. Answer it with: fawn ask --continue NAME …, with the same NAME as before.")
+QUESTION_OPEN = N_("This is a question. Answer it with: fawn ask --continue {name} ANSWER")
 
 TIMED_OUT = N_("No answer within {seconds:g} s. I stopped the request.")
 
 
 class AskView(ConsoleView):
-    """A view that sends one message and keeps the answer. `ended`: no other service need be asked, because one
+    """A view that sends one message and keeps the answer. `name` is that of the conversation. `ended`: no other service need be asked, because one
     has stored the message or refused it."""
 
     is_interactive = False
 
-    def __init__(self, text: str, files: tuple[Attachment, ...], downloads: Path, *, quiet: bool) -> None:
+    def __init__(self, text: str, files: tuple[Attachment, ...], downloads: Path, name: str, *, quiet: bool) -> None:
         self._typed, self._sent = Typed(text, files), False
-        self._downloads = downloads
+        self._downloads, self._name = downloads, name
         self._quiet = quiet
         self._printed: set[str] = set()
         self.ended = False
@@ -97,5 +97,5 @@ class AskView(ConsoleView):
         else:
             self._say(final.text, always=True)
         if final.state == "waiting":
-            self._say(_(QUESTION_OPEN), always=True)
+            self._say(_(QUESTION_OPEN, name=self._name), always=True)
         return final.state == "done"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,7 +261,9 @@ async def test_ask_keeps_a_named_conversation_and_reports_failure(idle: Service,
     code, out, err = await idle.run("ask", ask(**QUESTION))
     assert (code, out) == (1, "")
     assert "Which?" in err
-    assert "fawn ask --continue" in err
+    [name] = re.findall(r"fawn ask --continue (\S+) ANSWER", err)
+    code, out, err = await idle.run("ask", "--continue", name, "--quiet", "Blue")
+    assert (code, out) == (0, "w0 w1 w2 w3 w4\n"), err
 
 
 async def test_several_asks_at_once_share_one_service(idle: Service) -> None:

@@ -50,7 +50,8 @@ async def test_text_in_the_thread_answers_the_only_question_that_is_open(tmp_pat
     async with ThreadTalk.open(tmp_path, name) as talk:
         talk.say(delegate("market", ask(steps=[question("Which market do you mean?")], text="Asia is large")))
         shown = await talk.shows("Which market do you mean?")
-        assert "Task 1 “market”" in shown
+        assert "Task 1" in shown
+        assert "market" in shown.partition("Which")[0]
         await talk.service.quiet()
         talk.say("the Asian one")
         await talk.shows("Asia is large")

@@ -542,7 +542,7 @@ async def test_the_chat_is_told_who_wrote_an_approval(store: Database, inbox: In
     await inbox.receive([message("approve", 2)])
     (job,) = await claim(store)
     assert given(job) == [("ap-1", "Approve")]
-    assert await notices(store) == ["Jane chose **Approve**: May I run `deploy`?"]
+    assert await notices(store) == ["Jane chose **Approve**: May I run `deploy`?\n\n```\ndeploy {}\n```"]
 
 
 async def test_an_approval_is_given_by_its_requester_only(store: Database, inbox: Inbox) -> None:

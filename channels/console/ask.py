@@ -22,8 +22,8 @@ TIMED_OUT = N_("No answer within {seconds:g} s. I stopped the request.")
 
 
 class AskView(ConsoleView):
-    """A view that sends one message and keeps the answer. `name` is that of the conversation. `ended`: no other service need be asked, because one
-    has stored the message or refused it."""
+    """A view that sends one message and keeps the answer. `name` is that of the conversation. `ended`: no other
+    service need be asked, because one has stored the message or refused it."""
 
     is_interactive = False
 

@@ -26,7 +26,7 @@ from catalogue import N_, _
 
 PREFIX = "which:"  # begins the id of the question which question a message answers
 OWN = "~"  # between a conversation's key and the id of who talks beside it
-HELD = "for which question?"  # why a message is not read yet
+HELD = "held"  # why a message is not read yet
 NEITHER = N_("None of these")
 WHICH = N_("More than one question is open for you here. For which one is this? I read it when you have chosen.")
 

@@ -96,7 +96,7 @@ async def test_the_words_of_others_are_worked_on_while_one_person_is_asked(tmp_p
         await talk.service.quiet()
         assert "when is the release?" in talk.last_words("when is the release?")
         talk.say("!stop", by=talk.other)
-        await talk.shows("Nothing is running here.")
+        await talk.service.quiet()
         talk.say("!new", by=talk.other)
         await talk.shows("What I asked somebody else stays open.")
         talk.say("csv")

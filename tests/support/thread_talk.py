@@ -68,8 +68,9 @@ class ThreadTalk:
         return [each for each in self.visible() if text in each][-1]
 
     def last_request(self, words: str) -> Request:
-        """Return the last model call of a turn that answers a message with these words."""
-        return [each for each in self.model.requests() if each.tools and words in text_of(each.messages[-1])][-1]
+        """Return the last model call of a turn that has these words."""
+        calls = [each for each in self.model.requests() if each.tools]
+        return [each for each in calls if any(words in text_of(message) for message in each.messages)][-1]
 
     def last_words(self, words: str) -> str:
         """Return what the last model call that answers these words has of the people, in order."""

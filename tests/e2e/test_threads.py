@@ -102,7 +102,7 @@ async def test_the_words_of_others_are_worked_on_while_one_person_is_asked(tmp_p
         talk.say("csv")
         await talk.shows("the report is done")
         [answer] = [each for each in talk.last_request("csv").messages if each["role"] == "tool"]
-        assert answer["content"] == "csv"
+        assert str(answer["content"]).endswith("csv")  # where the history is read, above it stands the talk of others
 
 
 async def test_one_persons_approval_is_ended_by_nobody_else(tmp_path: Path, name: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.blocks import Ask
-from agent.messages import Author, Message, Quote, Thread
+from agent.messages import Author, Kind, Message, Quote, Thread
 from bot.journey import questions
 from bot.journey.exposure import inherit_exposure
 from bot.rights.access import AccessPolicy
@@ -116,6 +116,18 @@ def quote_waiting(execute: Execute, own: ConversationRow, message: Message) -> M
 def is_own(conversation: str) -> bool:
     """Return whether a person talks here beside the conversation of the thread."""
     return OWN in conversation
+
+
+def conversation_of_answer(execute: Execute, message: Message, now: float) -> str:
+    """Return the conversation of the bot's message that this one answers, else the current one of the address."""
+    pressed, chat = message.kind is Kind.CLICK, str(message.thread.without_topic)
+    found = stored.conversation_of_asked(execute, message.target, chat) if pressed else ""
+    if not found and (pressed or (message.reply_to and message.to_bot)):
+        answered = message.reply_to or message.id
+        found = sent_messages.conversation_of_message(execute, message.thread, answered)
+    if not found and pressed:  # a message that is visible, but whose post is not confirmed yet
+        found = stored.conversation_of_open(execute, message.target, chat)
+    return found or conversations.current_conversation(execute, message.thread, now)
 
 
 def hold(execute: Execute, message: Message, choices: Sequence[str], now: float) -> None:

@@ -22,7 +22,7 @@ from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
 from bot.journey import bot_turns, claims, questions
-from bot.journey.addressing import Addressed, address_text, hold
+from bot.journey.addressing import Addressed, address_text, conversation_of_answer, hold
 from bot.journey.changed_messages import apply_change
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.ignored import describe_ignored, refusal_reason
@@ -41,7 +41,6 @@ from bot.storage import (
     sent_messages,
     watermarks,
 )
-from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.moved_chats import move_chat
@@ -231,7 +230,7 @@ class Inbox:
 
     def _address(self, execute: Execute, event: Message, now: float) -> Addressed:
         if event.kind is not Kind.CHAT:
-            return Addressed(_find_conversation(execute, event, now))
+            return Addressed(conversation_of_answer(execute, event, now))
         return address_text(execute, self._current.access, event, now)
 
     def _store_title(self, execute: Execute, event: Message, now: float) -> Receipt:
@@ -370,18 +369,6 @@ def _store_unreadable(execute: Execute, event: Unreadable, now: float) -> Receip
         return Receipt.DUPLICATE
     audit.record(execute, AuditEvent(AuditKind.DEAD_LETTER, what={"id": f"in{row}", "kind": "unreadable"}))
     return Receipt.IGNORED
-
-
-def _find_conversation(execute: Execute, message: Message, now: float) -> str:
-    """Return the conversation of the bot's message that this one answers, else the current one of the address."""
-    pressed, chat = message.kind is Kind.CLICK, str(message.thread.without_topic)
-    found = stored_questions.conversation_of_asked(execute, message.target, chat) if pressed else ""
-    if not found and (pressed or (message.reply_to and message.to_bot)):
-        answered = message.reply_to or message.id
-        found = sent_messages.conversation_of_message(execute, message.thread, answered)
-    if not found and pressed:  # a message that is visible, but whose post is not confirmed yet
-        found = stored_questions.conversation_of_open(execute, message.target, chat)
-    return found or conversations.current_conversation(execute, message.thread, now)
 
 
 def _resolve_thread(execute: Execute, event: Message) -> Message | None:

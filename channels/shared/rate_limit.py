@@ -1,4 +1,4 @@
-"""Schedule the calls to a platform inside its rate limits. A platform gives only numbers: its `Limit`s.
+"""Schedule the calls to a platform inside its rate limits. A platform gives only numbers: its `CallRate`s.
 
 The rules are the same everywhere. Final messages go first, then first words, then progress. A reply goes live only
 while the call that will end it is likely free, because that call is kept for it; otherwise its answer comes whole,
@@ -38,7 +38,7 @@ MAX_PROBES = 8  # calls beyond a minimum that are under way at once, of which a 
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class CallRate:
     """So many `calls` in `seconds`, of which `burst` may come at once.
 
     `name` is that of the calls that are counted together; "" counts each method for itself. `per_chat` counts each chat
@@ -59,12 +59,12 @@ class Limit:
     first_reserve: float = 0.0
 
 
-def account_limit(overall: float) -> Limit:
+def account_limit(overall: float) -> CallRate:
     """Return the limit of all calls of an account: so many a second, with most of the burst left to finals."""
     calls = overall * SAFETY_FACTOR
     burst = max(1.0, calls)
     spare = burst - 1
-    return Limit(
+    return CallRate(
         calls, 1.0, burst, "all", stream_reserve=min(0.85 * burst, spare), first_reserve=min(0.75 * burst, spare)
     )
 
@@ -78,12 +78,12 @@ class RateLimits:
     burst: int = 2
     group_minute: float = 20.0
     overall: float = 30.0
-    account: Limit | None = None
+    account: CallRate | None = None
 
-    def limits_of(self, method: str, group: bool) -> Sequence[Limit]:
+    def limits_of(self, method: str, group: bool) -> Sequence[CallRate]:
         # A full bucket and the refill of a minute together are the group's limit in any minute.
         rate = min(self.chat, max(self.group_minute - self.burst, 1) / 60) if group else self.chat
-        chat = Limit(rate, 1.0, self.burst, "chat", per_chat=True, stream_reserve=min(1, self.burst - 1))
+        chat = CallRate(rate, 1.0, self.burst, "chat", per_chat=True, stream_reserve=min(1, self.burst - 1))
         return chat, self.account or account_limit(self.overall)
 
 
@@ -91,16 +91,16 @@ class RateLimits:
 class MethodLimits:
     """The numbers of a platform that counts each method for itself; "" stands for the methods without their own."""
 
-    methods: Mapping[str, Limit]
+    methods: Mapping[str, CallRate]
 
-    def limits_of(self, method: str, group: bool) -> Sequence[Limit]:
+    def limits_of(self, method: str, group: bool) -> Sequence[CallRate]:
         return (self.methods.get(method) or self.methods[""],)
 
 
 class PlatformLimits(Protocol):
     """The numbers of a platform."""
 
-    def limits_of(self, method: str, group: bool) -> Sequence[Limit]:
+    def limits_of(self, method: str, group: bool) -> Sequence[CallRate]:
         """Return the limits that count a call, the narrowest first."""
 
 
@@ -111,7 +111,7 @@ class TokenBucket:
     burst reaches.
     """
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: CallRate) -> None:
         self.limit = limit
         self._rate = limit.calls / limit.seconds
         self._size = limit.burst
@@ -294,7 +294,7 @@ class TokenBucket:
 class SlidingBucket(TokenBucket):
     """The calls of the last `seconds`, of which there may be `burst`."""
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: CallRate) -> None:
         super().__init__(limit)
         self._most_owed = OWED_SHARE * self._size
         self._calls: deque[float] = deque()  # loop times
@@ -352,7 +352,7 @@ class RateLimiter:
     def __init__(self, limits: PlatformLimits, refusal: Callable[[float], TryLater] | None = None) -> None:
         self._limits = limits
         self._refusal = refusal or (lambda s: TryLater(f"the platform asked to retry after {s:.3g} s", s))
-        self._known: dict[tuple[str, bool], Sequence[Limit]] = {}  # by method, and whether the chat is a group
+        self._known: dict[tuple[str, bool], Sequence[CallRate]] = {}  # by method, and whether the chat is a group
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
         self._sweep_size = 4096  # number of buckets at which the idle ones are dropped
 
@@ -445,7 +445,7 @@ class RateLimiter:
             limits = self._known[method, group] = self._limits.limits_of(method, group)
         return [self._bucket(limit, (limit.name or method, chat if limit.per_chat else "")) for limit in limits]
 
-    def _bucket(self, limit: Limit, key: tuple[str, str]) -> TokenBucket:
+    def _bucket(self, limit: CallRate, key: tuple[str, str]) -> TokenBucket:
         if bucket := self._buckets.get(key):
             return bucket
         if len(self._buckets) >= self._sweep_size:

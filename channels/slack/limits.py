@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from channels.shared.rate_limit import SAFETY_FACTOR, Limit, MethodLimits
+from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, MethodLimits
 
 CALLS_PER_MINUTE = {
     "chat.startStream": 20,
@@ -22,11 +22,11 @@ STREAM_RESERVE, FIRST_RESERVE = 1 / 2, 1 / 4  # …of which live calls leave the
 def slack_limits(rate_factor: float) -> MethodLimits:
     """Return the limits of a workspace, with `rate_factor` times Slack's rates. Its tiers are minima: "20+"."""
 
-    def limit(calls: float, per_chat: bool = False) -> Limit:
+    def limit(calls: float, per_chat: bool = False) -> CallRate:
         calls *= SAFETY_FACTOR * rate_factor
         burst = max(2.0, calls * BURST)
         reserves = burst * STREAM_RESERVE, burst * FIRST_RESERVE
-        return Limit(
+        return CallRate(
             calls, 60.0, burst, per_chat=per_chat, minimum=True, stream_reserve=reserves[0], first_reserve=reserves[1]
         )
 

@@ -13,7 +13,7 @@ import pytest
 from channels.base import TryLater
 from channels.discord.limits import account_window
 from channels.shared.rate_limit import (
-    Limit,
+    CallRate,
     MethodLimits,
     Priority,
     RateLimiter,
@@ -224,7 +224,7 @@ def test_limiters_of_idle_chats_are_removed(timed: Timed) -> None:
 
 # ---------------------------------------------------------------- minima, which may be exceeded
 
-TIER = Limit(60, 60.0, 4.0, minimum=True)  # "60+ per minute"
+TIER = CallRate(60, 60.0, 4.0, minimum=True)  # "60+ per minute"
 
 
 async def work_at_once(bucket: TokenBucket, calls: int, allowed: int) -> tuple[int, int]:
@@ -309,7 +309,7 @@ def test_progress_never_goes_beyond_a_minimum(timed: Timed) -> None:
 
 def test_a_hard_limit_is_never_exceeded(timed: Timed) -> None:
     async def work() -> None:
-        bucket = TokenBucket(Limit(60, 60.0, 4.0))
+        bucket = TokenBucket(CallRate(60, 60.0, 4.0))
         for _ in range(4):
             assert bucket.try_acquire(FINAL)
             bucket.note_accepted()
@@ -323,7 +323,7 @@ def test_a_hard_limit_is_never_exceeded(timed: Timed) -> None:
 
 def test_a_reply_goes_live_only_while_its_end_is_likely_free(timed: Timed) -> None:
     async def work() -> None:
-        limits = RateLimiter(MethodLimits({"": Limit(60, 60.0, 4.0)}))
+        limits = RateLimiter(MethodLimits({"": CallRate(60, 60.0, 4.0)}))
         live = 0
         while limits.end_is_free("C", "update"):
             limits.owe_end("C", "update")

@@ -196,8 +196,7 @@ async def test_many_people_at_once_get_whole_answers_and_few_go_live(rig: SlackR
             rig.channel.reply(Thread("slack", TEAM, f"D{number}", asked), Memory(f"r{number}"), to=asked, asker=person)
         )
         replies[-1].show(Text("One. "))
-    live = lambda: [number for number in range(60) if rig.server.texts(f"D{number}")]  # noqa: E731
-    await until(live)
+    await until(lambda: any(rig.server.texts(f"D{number}") for number in range(60)))
     await asyncio.gather(*(reply.finish(Final("One. Two.")) for reply in replies))
     assert [rig.server.texts(f"D{number}") for number in range(60)] == [["One. Two."]] * 60
     ends = [call for call in rig.server.calls if call.method in ("chat.stopStream", "chat.update")]

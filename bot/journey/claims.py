@@ -45,7 +45,7 @@ from bot.storage.database import Execute, savepoint
 from bot.storage.inbox import InboxRow
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
-from bot.storage.side_posts import is_beside, take_side_posts, to_quote
+from bot.storage.side_posts import has_side_posts, is_beside, take_side_posts, to_quote
 from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
@@ -246,17 +246,20 @@ def _bring_side_posts(execute: Execute, row: ConversationRow, taken: Sequence[In
 
     An approval takes no words, so what answers one brings nothing.
     """
+    has_owner = is_own(row.key)
+    if not has_owner and (is_beside(row.key) or not has_side_posts(execute, row.thread, row.key)):
+        return taken
     approved = {
         question.answer_key
         for question in stored_questions.unresolved_questions(execute, row.key)
         if question.kind == QuestionKind.APPROVE
     }
     first = next((each for each in taken if each.kind == Kind.CHAT and each.key not in approved), None)
-    posts = take_side_posts(execute, row.thread, row.key) if first and not is_beside(row.key) else ()
-    if first is None or not (posts or is_own(row.key)):
+    if first is None:
         return taken
+    posts = () if is_beside(row.key) else take_side_posts(execute, row.thread, row.key)
     message = replace(first.message, quotes=(*map(to_quote, posts), *first.message.quotes))
-    message = quote_waiting(execute, row, message) if is_own(row.key) else message
+    message = quote_waiting(execute, row, message) if has_owner else message
     inbox.replace_message(execute, first.id, message)
     quoted.record_quotes(execute, message, row.key)
     for source in dict.fromkeys(post.conversation for post in posts):

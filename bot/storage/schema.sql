@@ -641,7 +641,9 @@ CREATE TABLE side_posts (
     PRIMARY KEY (id),
     UNIQUE ("key")
 );
+CREATE INDEX side_posts_at ON side_posts (at);
 CREATE INDEX side_posts_of_thread ON side_posts (thread);
+CREATE INDEX side_posts_person ON side_posts (person);
 
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,

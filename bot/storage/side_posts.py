@@ -46,6 +46,12 @@ def record_side_post(execute: Execute, post: SidePost) -> None:
     )
 
 
+def has_side_posts(execute: Execute, thread: str, conversation: str) -> bool:
+    """Return whether something was posted in a thread beside this conversation."""
+    sql = "SELECT 1 FROM side_posts WHERE thread=:thread AND conversation<>:conversation LIMIT 1"
+    return bool(execute(sql, {"thread": thread, "conversation": conversation}))
+
+
 def take_side_posts(execute: Execute, thread: str, conversation: str) -> list[SidePost]:
     """Return what was posted in a thread beside this conversation, in order, and keep it no longer."""
     sql = (

@@ -85,7 +85,7 @@ async def plant_tasks(telegram: FakeTelegram, service: Service) -> None:
     prompt = ask(steps=[{"calls": [write]}], text="mulberry")
     args = {"description": "mulberry", "prompt": prompt, "kind": "general-purpose", "background": True}
     telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="delegated"))
-    await until(lambda: "mulberry" in [each.text.split("\n")[0] for each in telegram.visible(JANE)], 30, "its result")
+    await until(lambda: any("mulberry" in each.text.splitlines() for each in telegram.visible(JANE)), 30, "its result")
     command = bash("echo zither; sleep 300", background=True)
     telegram.send(f"@fawn_bot {ask(steps=[command], text='runs')}", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "runs")

@@ -237,5 +237,5 @@ async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeT
         await service.kill()
     more = DatabaseWork(*map(operator.sub, astuple(twice), astuple(once)))
     assert more == DatabaseWork(transactions=3, durable=2, statements=17)
-    new_words = plain.statements == 46  # that the person had not written before
-    assert plain == DatabaseWork(transactions=5, durable=4, statements=45 + new_words)
+    new_words = plain.statements == 49  # that the person had not written before
+    assert plain == DatabaseWork(transactions=5, durable=4, statements=48 + new_words)

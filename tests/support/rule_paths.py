@@ -61,7 +61,8 @@ class Attempt:
 
         def is_answered() -> bool:
             texts = [shown.text for shown in self.telegram.visible(self.chat)]
-            return any(self.done in text and "::" not in text for text in texts)
+            lines = [line for text in texts for line in text.splitlines()]  # the head of a schedule quotes it, too
+            return any(self.done in line and "::" not in line for line in lines)
 
         await until(is_answered, 30, f"the answer of {self.path}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.messages import Kind
+from agent.messages import Kind, Message, Origin
 from agent.permissions.policy import PermissionPolicy
 from agent.policies import chains
 from agent.sections import AgentSettings
@@ -20,12 +20,14 @@ from bot.__main__ import command_line_parser
 from bot.admin.cli import OPERATION_ARGUMENTS
 from bot.admin.skill_cli import ACTIONS, READING, changes_skills
 from bot.features import FEATURES
+from bot.journey import addressing
 from bot.privacy import command as forgetting
 from bot.schedules import proposals
 from bot.skills import decisions
-from bot.storage import audit
+from bot.storage import audit, inbox
 from bot.storage.audit import AuditKind
 from bot.storage.database import Execute
+from bot.storage.states import InboxState
 from bot.team import pairing
 from tests.unit.bot.test_deeds import BOSS, EVE, GROUP, OPERATIONS, Team, rows_of, team
 
@@ -148,13 +150,17 @@ PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreig
     decisions.PREFIX: (decisions.ACCEPT, "a" * 32, AuditKind.COMMAND),
     proposals.PREFIX: ("Yes", "7", AuditKind.ACCESS_DENIED),
     forgetting.PREFIX: ("Yes", "7", AuditKind.ACCESS_DENIED),
+    addressing.PREFIX: (addressing.NEITHER, "1", AuditKind.ACCESS_DENIED),
 }
 
 
 @pytest.mark.parametrize("decision", [prefix for feature in FEATURES for prefix in feature.presses])
 async def test_every_decision_button_has_its_row(team: Team, decision: str) -> None:
     def propose(execute: Execute) -> None:
-        """Store a schedule that somebody else has to confirm."""
+        """Store a schedule and a message about which somebody else has to decide."""
+        held = Message(GROUP, "held", "9", EVE, "csv", 1.0, origin=Origin.PERSON)
+        assert inbox.store_message(execute, held, "c", ready=1.0, received=1.0) == 1
+        inbox.set_state(execute, 1, InboxState.DONE, addressing.HELD)
         row = {str(column["name"]): "" for column in execute("PRAGMA table_info(schedules)", {})}
         row |= {"id": "7", "channel": "telegram", "owner": EVE.id, "thread": str(GROUP), "state": "proposed"}
         values = ", ".join(f":{name}" for name in row)

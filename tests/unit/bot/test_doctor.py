@@ -19,6 +19,7 @@ from agent.sections import PermissionConfig, PromptConfig
 from agent.setting import Secret
 from bot.admin.doctor import render_finding, run_checks
 from bot.admin.local_checks import Finding, check_machine
+from bot.config.http import HttpConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, RoleConfig, TeamConfig
 from bot.service.model_discovery import name_models
@@ -208,9 +209,10 @@ def test_a_missing_prompt_a_taken_port_and_huge_limits_are_found_before_the_star
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         sandbox = SandboxConfig(cpus=4000, preview=PreviewSettings(enabled=True, listen=address))
-        config = Config(tmp_path, prompt=PromptConfig(str(tmp_path / "nope.md")), sandbox=sandbox)
+        http = HttpConfig(listen=address)
+        config = Config(tmp_path, prompt=PromptConfig(str(tmp_path / "nope.md")), sandbox=sandbox, http=http)
         states = {each.subject: each.state for each in check_machine(config)}
-    assert states == {"prompt": "fault", "sandbox limits": "note", "preview": "fault"}
+    assert states == {"prompt": "fault", "sandbox limits": "note", "preview": "fault", "http": "fault"}
     (tmp_path / "nope.md").write_text("Be brief.")
     assert all(each.state != "fault" for each in check_machine(config))
 

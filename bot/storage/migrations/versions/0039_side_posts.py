@@ -25,3 +25,5 @@ def upgrade() -> None:
         sa.UniqueConstraint("key"),
     )
     op.create_index("side_posts_of_thread", "side_posts", ["thread"])
+    op.create_index("side_posts_at", "side_posts", ["at"])
+    op.create_index("side_posts_person", "side_posts", ["person"])

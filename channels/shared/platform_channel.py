@@ -88,11 +88,20 @@ class PlatformChannel(ABC):
             known = find_sent_message(posts, index)
             if known and known.id:
                 return
+            if known and known.handle and (found := await self._find_posted(thread, known.handle)):
+                await posts.sent(index, found)
+                return
             for file in group:
                 check_outgoing_file(file, rules.max_bytes, self._http.platform, empty=rules.empty)
             uploads = [await self._upload(thread, file) for file in group]
             post = FilePost(group, uploads, posts.key, index, is_repeat=known is not None)
-            await post_once(posts, lambda: self._post_files(thread, post), self._rate_limit_scope(thread), index)
+            await post_once(
+                posts,
+                lambda: self._post_files(thread, post),
+                self._rate_limit_scope(thread),
+                index,
+                self._handle_of(post),
+            )
 
         await send_groups(group_files(files, rules.max_files, rules.max_bytes, rules.kind), posts, send)
 
@@ -110,6 +119,14 @@ class PlatformChannel(ABC):
     async def _upload(self, thread: Thread, file: OutgoingFile) -> Any:
         """Upload a file where that is a call of its own, which shows nothing and can be repeated."""
         return None
+
+    def _handle_of(self, post: FilePost) -> str:
+        """Return by what `_find_posted` finds the message, where the platform tells whether it arrived."""
+        return ""
+
+    async def _find_posted(self, thread: Thread, handle: str) -> str:
+        """Return the id of a message with files whose post was interrupted, "" if it did not arrive."""
+        return ""
 
     @abstractmethod
     async def _post_files(self, thread: Thread, post: FilePost) -> str:

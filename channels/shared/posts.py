@@ -18,8 +18,10 @@ async def post_once(
     post: Callable[[], Awaitable[str]],
     rate_limit: ReplyRateLimit | None = None,
     index: int = 0,
+    handle: str = "",
 ) -> None:
-    """Post a message with files unless it was posted before, recorded before and after. Raises ChannelError."""
+    """Post a message with files unless it was posted before, recorded before (with `handle`) and after. Raises
+    ChannelError."""
     known = find_sent_message(posts, index)
     if known and known.id:
         return
@@ -27,7 +29,7 @@ async def post_once(
         raise Unconfirmed(UNCONFIRMED.format(n=known.posts))
     if rate_limit:
         await rate_limit.acquire(Priority.FINAL)
-    await posts.sending(index)
+    await posts.sending(index, handle)
     try:
         message_id = await post()
     except (TryLater, Refused) as error:

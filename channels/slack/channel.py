@@ -149,12 +149,21 @@ class SlackChannel(PlatformChannel):
         try:
             await workspace.api("files.completeUploadExternal", files=list(post.uploads), **address, **comment)
         except OutcomeUnknown as error:
-            for seconds in SHARE_CHECK_SECONDS:
-                if (await workspace.api("files.info", file=first))["file"].get("shares"):
-                    return first
-                await asyncio.sleep(seconds)
-            raise TryLater(str(error)) from None
+            if not await self._find_posted(thread, first):
+                raise TryLater(str(error)) from None
         return first
+
+    def _handle_of(self, post: FilePost) -> str:
+        return str(post.uploads[0]["id"])
+
+    async def _find_posted(self, thread: Thread, handle: str) -> str:
+        """Return the id of the first file where Slack shows it: it adds the shares some time after the call."""
+        workspace = await self._find_workspace(thread.workspace)
+        for seconds in SHARE_CHECK_SECONDS:
+            if (await workspace.api("files.info", file=handle))["file"].get("shares"):
+                return handle
+            await asyncio.sleep(seconds)
+        return ""
 
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         team_id, _, file_id = attachment.ref.partition("/")

@@ -5,7 +5,7 @@ Also the deletion of the bot's own message, while it is being written, ends its 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent.messages import Kind, Message
 from bot.storage import audit, conversations, inbox, languages, runs, sent_messages
@@ -23,19 +23,26 @@ REASONS = {
 """What a reply says that ends for such a reason."""
 
 
-def apply_change(execute: Execute, event: Message, accepted: list[tuple[str, Message]]) -> Message | None:
-    """Apply an edit or a deletion. Returns what a running turn gets of it; `accepted` gets what it stops."""
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A run that a deletion stopped, and by whom: a key of `REASONS`."""
+
+    run: int
+    by: str
+
+
+def apply_change(execute: Execute, event: Message) -> Message | Stopped | None:
+    """Apply an edit or a deletion. Returns what a running turn gets of it, or the run that it stops."""
     if row := inbox.find_editable(execute, event.target):
         _change_waiting(execute, event, row)
         return None
     row = inbox.find_worked_on(execute, event.target)
     if row is None or row.run is None:
         if event.kind is Kind.DELETE and (run := _run_of_answer(execute, event)) is not None:
-            _stop(execute, event, run, ANSWER_DELETED, accepted)
+            return _stop(execute, event, run, ANSWER_DELETED)
         return None
     if event.kind is Kind.DELETE and inbox.is_only_message(execute, row):
-        _stop(execute, event, row.run, QUESTION_DELETED, accepted)
-        return None
+        return _stop(execute, event, row.run, QUESTION_DELETED)
     return _as_steering(execute, event, row)
 
 
@@ -52,10 +59,10 @@ def _change_waiting(execute: Execute, event: Message, row: InboxRow) -> None:
     conversations.refresh_pending(execute, row.conversation)
 
 
-def _stop(execute: Execute, event: Message, run: int, why: str, accepted: list[tuple[str, Message]]) -> None:
-    runs.request_stop(execute, run, why)
+def _stop(execute: Execute, event: Message, run: int, by: str) -> Stopped:
+    runs.request_stop(execute, run, by)
     _record(execute, event, {"run": run})
-    accepted.append((str(run), replace(event, text=why)))
+    return Stopped(run, by)
 
 
 def _record(execute: Execute, event: Message, what: dict[str, int]) -> None:
@@ -68,7 +75,7 @@ def _run_of_answer(execute: Execute, event: Message) -> int | None:
     """Return the open run whose reply begins with this message. (The channel itself deletes later parts only.)"""
     for thread in sent_messages.threads_of_message(execute, event.id):
         if (thread.channel, thread.workspace) == (event.thread.channel, event.thread.workspace):
-            run = sent_messages.run_that_begins_with(execute, thread, event.id)
+            run = sent_messages.run_of_message(execute, thread, event.id, begins=True)
             if run is not None and runs.is_open(execute, run):
                 return run
     return None

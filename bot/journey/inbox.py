@@ -13,9 +13,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
 from bot.config.schema import ServiceLimits
@@ -23,7 +23,7 @@ from bot.config.team import Right
 from bot.current import Current
 from bot.journey import bot_turns, claims, questions
 from bot.journey.addressing import Addressed, address_text, conversation_of_answer, hold
-from bot.journey.changed_messages import apply_change
+from bot.journey.changed_messages import Stopped, apply_change
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.ignored import describe_ignored, refusal_reason
 from bot.rights import strangers
@@ -60,8 +60,12 @@ TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answe
 NOT_ADDRESSED = "not_addressed"  # why an event was ignored
 
 
-Accepted: TypeAlias = list[tuple[str, Message]]
-"""Messages with their conversations. A deletion stands for the run that it stops, by its number."""
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What one transaction has stored, with the conversations, and what it stopped."""
+
+    accepted: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
+    stopped: list[Stopped] = field(default_factory=list[Stopped])
 
 
 class Turns(Protocol):
@@ -73,8 +77,8 @@ class Turns(Protocol):
     def claim_at_once(self, execute: Execute, conversation: str, now: float) -> ClaimedRun | None:
         """Claim a conversation in the transaction that stores its message. None: it waits for the next look."""
 
-    def arrived(self, accepted: Accepted, claimed: Sequence[ClaimedRun]) -> None:
-        """Called after the commit: begin the claimed runs, and tell the running ones of their new messages."""
+    def arrived(self, accepted: Sequence[tuple[str, Message]], claimed: Sequence[ClaimedRun]) -> None:
+        """Called after the commit: begin the claimed runs, and tell those at work in a conversation of its messages."""
 
     def stop_run(self, run: int, by: str) -> None:
         """Called after the commit that recorded the stop: cancel the work of a run."""
@@ -116,16 +120,15 @@ class Inbox:
         chats = sum(isinstance(event, Message) and event.kind is Kind.CHAT for event in events)
         with self._turns.reserve_places(chats) as places:
             try:
-                receipts, accepted, claimed = await self._store.run(
+                receipts, arrived, claimed = await self._store.run(
                     lambda execute: self._store_events(execute, events, now, places)
                 )
             except StorageError as error:
                 log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
                 raise NotStored(str(error)) from error
-            self._turns.arrived([each for each in accepted if each[1].kind in TURN_KINDS], claimed)
-            for run, stopping in accepted:
-                if stopping.kind is Kind.DELETE:
-                    self._turns.stop_run(int(run), stopping.text)
+            self._turns.arrived([each for each in arrived.accepted if each[1].kind in TURN_KINDS], claimed)
+            for stopped in arrived.stopped:
+                self._turns.stop_run(stopped.run, stopped.by)
         for event, receipt in zip(events, receipts, strict=True):
             reason = self._reasons.pop(event.key, "")
             log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))
@@ -137,12 +140,14 @@ class Inbox:
 
     def _store_events(
         self, execute: Execute, events: Sequence[Message | Unreadable], now: float, places: int
-    ) -> tuple[list[Receipt], Accepted, list[ClaimedRun]]:
-        accepted: Accepted = []
-        receipts = [self._store_event_safely(execute, event, now, accepted) for event in events]
-        return receipts, accepted, self._claim_accepted(execute, accepted, now, places)
+    ) -> tuple[list[Receipt], Arrived, list[ClaimedRun]]:
+        arrived = Arrived()
+        receipts = [self._store_event_safely(execute, event, now, arrived) for event in events]
+        return receipts, arrived, self._claim_accepted(execute, arrived.accepted, now, places)
 
-    def _claim_accepted(self, execute: Execute, accepted: Accepted, now: float, places: int) -> list[ClaimedRun]:
+    def _claim_accepted(
+        self, execute: Execute, accepted: Sequence[tuple[str, Message]], now: float, places: int
+    ) -> list[ClaimedRun]:
         """Claim conversations with new messages, up to `places`. What is pending in the others wakes the scheduler."""
         claimed: list[ClaimedRun] = []
         chats = {conversation for conversation, message in accepted if message.kind is Kind.CHAT}
@@ -154,11 +159,11 @@ class Inbox:
         return claimed
 
     def _store_event_safely(
-        self, execute: Execute, event: Message | Unreadable, now: float, accepted: Accepted
+        self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived
     ) -> Receipt:
         """Store an event. One that cannot be stored as it is does not block the others."""
         try:
-            return self._store_event(execute, event, now, accepted)
+            return self._store_event(execute, event, now, arrived)
         except sqlite3.OperationalError:
             raise  # a fault of the database: the channel offers all of them again
         except Exception as error:  # the boundary of one event; it becomes a dead letter
@@ -167,15 +172,18 @@ class Inbox:
             raw = repr(event).encode("utf-8", "backslashreplace")
             return _store_unreadable(execute, Unreadable(channel, event.key, raw, repr(error)), now)
 
-    def _store_event(self, execute: Execute, event: Message | Unreadable, now: float, accepted: Accepted) -> Receipt:
+    def _store_event(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
         if isinstance(event, Unreadable):
             return _store_unreadable(execute, event, now)
         watermarks.advance_watermark(execute, event)
         if event.kind in (Kind.EDIT, Kind.DELETE):
-            changed = apply_change(execute, event, accepted)
-            if changed is None:
+            change = apply_change(execute, event)
+            if change is None:
                 return Receipt.IGNORED
-            event = changed
+            if isinstance(change, Stopped):
+                arrived.stopped.append(change)
+                return Receipt.IGNORED
+            event = change
         if ANYWHERE in (event.thread.chat, event.thread.topic):
             if (located := _resolve_thread(execute, event)) is None:
                 return Receipt.IGNORED
@@ -223,7 +231,7 @@ class Inbox:
         if receipt is Receipt.ACCEPTED and where.choices:
             hold(execute, event, where.choices, now)
         elif receipt is Receipt.ACCEPTED:
-            accepted.append((conversation, event))
+            arrived.accepted.append((conversation, event))
             if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
                 questions.record_answers(execute, access, conversation, [event], now)
         return receipt

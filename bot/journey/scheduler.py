@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator, Sequence
 
 from agent.blocks import Notice
-from agent.messages import Thread
+from agent.messages import Message, Thread
 from bot.current import Current
 from bot.journey import claims
 from bot.journey.claimed_run import ClaimedRun
-from bot.journey.inbox import Accepted, longest_wait
+from bot.journey.inbox import longest_wait
 from bot.journey.running_turn import RunningTurn
 from bot.journey.turn_runner import TurnRunner
 from bot.service.background import run_forever
@@ -96,7 +96,7 @@ class Scheduler:
         """Claim a conversation in the transaction that stores its message. None: it waits for the next look."""
         return claims.claim_at_once(execute, self._current.access, conversation, self._owner, now, self._longest_wait)
 
-    def arrived(self, accepted: Accepted, claimed: Sequence[ClaimedRun]) -> None:
+    def arrived(self, accepted: Sequence[tuple[str, Message]], claimed: Sequence[ClaimedRun]) -> None:
         """Begin the runs that were claimed with their messages; show the others to the turns of their conversations."""
         begun = {job.conversation for job in claimed}
         for conversation, message in accepted:

@@ -127,17 +127,12 @@ def conversation_of_message(execute: Execute, thread: Thread, message_id: str) -
     return str(rows[0]["conversation"]) if rows else ""
 
 
-def run_of_message(execute: Execute, thread: Thread, message_id: str) -> int | None:
-    """Return the run whose reply a message of the bot belongs to; None for another message."""
-    sql = f"SELECT reply FROM posts WHERE thread=:thread AND {_HAS_ID} AND reply LIKE 'r%' LIMIT 1"
-    rows = execute(sql, {"thread": str(thread), "id": message_id})
-    return int(rows[0]["reply"][1:]) if rows else None
-
-
-def run_that_begins_with(execute: Execute, thread: Thread, message_id: str) -> int | None:
-    """Return the run whose reply has this as its first message; None for another one."""
-    sql = f"SELECT reply FROM posts WHERE thread=:thread AND {_HAS_ID} AND reply LIKE 'r%' AND part=0 LIMIT 1"
-    rows = execute(sql, {"thread": str(thread), "id": message_id})
+def run_of_message(execute: Execute, thread: Thread, message_id: str, *, begins: bool = False) -> int | None:
+    """Return the run whose reply a message of the bot belongs to, or only begins with; None for another message."""
+    sql = f"""
+        SELECT reply FROM posts
+        WHERE thread=:thread AND {_HAS_ID} AND reply LIKE 'r%' AND (part=0 OR NOT :begins) LIMIT 1"""
+    rows = execute(sql, {"thread": str(thread), "id": message_id, "begins": begins})
     return int(rows[0]["reply"][1:]) if rows else None
 
 

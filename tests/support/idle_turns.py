@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from agent.messages import Message
 from bot.journey.claimed_run import ClaimedRun
-from bot.journey.inbox import Accepted
 from bot.storage.database import Execute
 
 
@@ -22,7 +22,7 @@ class IdleTurns:
         """See `bot.journey.inbox.Turns`."""
         raise AssertionError("no place was reserved")
 
-    def arrived(self, accepted: Accepted, claimed: Sequence[ClaimedRun]) -> None:
+    def arrived(self, accepted: Sequence[tuple[str, Message]], claimed: Sequence[ClaimedRun]) -> None:
         """See `bot.journey.inbox.Turns`."""
 
     def stop_run(self, run: int, by: str) -> None:

@@ -16,7 +16,7 @@ from agent.messages import ANYWHERE, Author, Kind, Message, Origin, Thread, Unre
 from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey.claimed_run import ClaimedRun
-from bot.journey.inbox import Accepted, Inbox
+from bot.journey.inbox import Inbox
 from bot.rights.strangers import NO_ACCESS_HERE
 from bot.storage import audit, conversations
 from bot.storage import inbox as stored_inbox
@@ -259,7 +259,7 @@ async def test_a_cancelled_caller_leaves_no_partial_state(store: Database) -> No
     seen: list[str] = []
 
     class Noting(IdleTurns):
-        def arrived(self, accepted: Accepted, claimed: Sequence[ClaimedRun]) -> None:
+        def arrived(self, accepted: Sequence[tuple[str, Message]], claimed: Sequence[ClaimedRun]) -> None:
             seen.extend(message.key for _, message in accepted)
 
     entrance = open_inbox(store, current_of(telegram=AccessConfig(open=True)), Noting())

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from agent.blocks import CALL_FILE_NAME, Approve, Ask, File, Final, View
 from agent.schedules import NOTHING_NEW
 from catalogue import LazyText, _, list_items, localized, ngettext
-from channels.base import OutgoingFile
+from channels.base import Channel, OutgoingFile
 from sandbox import base
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
@@ -34,6 +34,11 @@ class Artifacts:
     stamps: Mapping[str, str]
     files: tuple[OutgoingFile, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def upload_limit(channel: Channel | None) -> int:
+    """Return the size (bytes) of the largest file that a channel accepts; a usual one while it is not connected."""
+    return channel.limits.upload if channel else DEFAULT_UPLOAD_BYTES
 
 
 async def collect_artifacts(

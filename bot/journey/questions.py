@@ -13,6 +13,7 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import ask_elsewhere, may_answer, question_columns
+from bot.service.plain_text import code_block
 from bot.storage import audit, conversations, grants, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
 from bot.storage.audit import AuditEvent, AuditKind
@@ -199,9 +200,9 @@ def _announce_decision(execute: Execute, question: QuestionRow, text: str, messa
 
 
 def _shown_call(question: QuestionRow) -> str:
-    """Return the beginning of the call that was decided, as a block of code, which it cannot end."""
-    call = shorten(question.call, MAX_CALL_CHARS).replace("```", "ˋˋˋ")
-    return f"\n\n```\n{call}\n```" if call else ""
+    """Return the beginning of the call that was decided, as a block of code."""
+    call = shorten(question.call, MAX_CALL_CHARS)
+    return f"\n\n{code_block(call)}" if call else ""
 
 
 def _store_grant(execute: Execute, question: QuestionRow, answer: str, message: Message, now: float) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent.blocks import Done, Failed, Notice, Step, Usage, View, command_hint, internal_fault
 from bot.journey import artifacts, changed_messages, claims, questions
 from bot.journey.addressing import is_own
-from bot.journey.artifacts import DEFAULT_UPLOAD_BYTES, Artifacts, is_silent
+from bot.journey.artifacts import Artifacts, is_silent
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claims import ClaimLost
 from bot.journey.feed import Feed
@@ -218,7 +218,7 @@ class TurnEnd:
             return Artifacts(stamps={}), {}
         before = await self._known_stamps(job)
         channel, folder = self._channel(job.thread.channel), conversation_folder(self._data_dir, job.conversation)
-        limit = channel.limits.upload if channel else DEFAULT_UPLOAD_BYTES
+        limit = artifacts.upload_limit(channel)
         spool = run_folder(self._data_dir, job.run)
         try:
             collected = await artifacts.collect_artifacts(folder, spool, before, work.view.files, limit)

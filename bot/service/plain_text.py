@@ -1,4 +1,4 @@
-"""Text of people and models on one line of an answer, without formatting."""
+"""Show text of people and models as it is: on one line, as code, without its formatting."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def plain_line(text: str) -> str:
 def without_formatting(text: str) -> str:
     """Return a text on one line, without characters that would format it."""
     return " ".join(re.sub(r"[|\[\]\\<>#]+", " ", re.sub("[`*~]+", "", text)).split())
+
+
+def code_block(text: str) -> str:
+    """Return lines as a block of code in Markdown, which nothing in them ends."""
+    return f"```\n{text.replace('```', 'ˋˋˋ')}\n```"
 
 
 def code_span(text: str) -> str:

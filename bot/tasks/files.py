@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bot.journey import artifacts
-from bot.journey.artifacts import DEFAULT_UPLOAD_BYTES, Artifacts
+from bot.journey.artifacts import Artifacts
 from bot.journey.outbox import files_payload
 from bot.service.data_dir import conversation_folder
 from bot.service.spool import command_folder
@@ -57,7 +57,7 @@ class CommandFiles:
         if before is None:
             return LATER
         channel = self.channel(row.channel)
-        limit = channel.limits.upload if channel else DEFAULT_UPLOAD_BYTES
+        limit = artifacts.upload_limit(channel)
         folder = conversation_folder(self.data_dir, row.conversation)
         spool = command_folder(self.data_dir, "task", f"{row.id}:{time.time()}")
         try:

@@ -1,4 +1,4 @@
-"""What a post says of itself: the number and title of the task or schedule that worked, and whose it is."""
+"""Say above a post what worked: the number and title of the task or schedule, and whose it is."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from agent.blocks import Final
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.turn_part import EndedTurn
 from bot.service.plain_text import plain_line
+from bot.service.side_work import name_side_work
 from bot.storage.database import Execute
 from catalogue import N_, _
 
-HEADS = {  # by what the key of a conversation beside the thread begins with: for its person, and in a shared chat
+HEADS = {  # by the kind of the work: for its person, and in a shared chat
     "task": (N_("🔧 Task {number}: “{title}”"), N_("🔧 Task {number} for {name}: “{title}”")),
     "schedule": (N_("⏰ Schedule {number}: “{title}”"), N_("⏰ Schedule {number} of {name}: “{title}”")),
 }
@@ -24,10 +25,9 @@ def present_work(_execute: Execute, ended: EndedTurn, final: Final) -> Final:
 
 
 def _head_of(job: ClaimedRun) -> str:
-    kind, _colon, rest = job.conversation.partition(":")
-    number = rest.partition(".")[0]
-    if kind not in HEADS or not number.isdecimal():
+    work = name_side_work(job.conversation, job.title)
+    if not work.kind:
         return ""
-    alone, shared = HEADS[kind]
+    alone, shared = HEADS[work.kind]
     name = "" if job.who.private else plain_line(job.author.name)
-    return _(shared if name else alone, number=number, title=plain_line(job.title), name=name)
+    return _(shared if name else alone, number=work.number, title=work.title, name=name)

@@ -9,6 +9,7 @@ from agent.blocks import command_hint
 from bot.config.schema import Config
 from bot.service.data_dir import LOG_FOLDER
 from bot.service.pings import Ping, route_ping
+from bot.service.plain_text import code_block
 from bot.service.side_work import name_side_work, record_post
 from bot.service.task_rows import shown_title
 from bot.storage import audit, languages, outbox, tasks
@@ -25,7 +26,6 @@ from sandbox.disk.safe_files import read_file, size_and_kind
 
 MAX_TAIL_BYTES, MAX_TAIL_LINES = 1500, 15
 MAX_REASON_CHARS = 300
-FENCE_INSIDE = "ˋˋˋ"  # in place of what would end a block of code
 RESTARTED = LazyText(N_("I was restarted while it ran."))
 REPORTS = {
     TaskState.DONE: N_("✅ Background task {number} is done after {time}: {title}"),
@@ -116,11 +116,6 @@ def _report_end(
     return True
 
 
-def fence(text: str) -> str:
-    """Return output as a block of code, which it cannot end."""
-    return f"```\n{text.replace('```', FENCE_INSIDE)}\n```"
-
-
 def _describe_end(row: TaskRow, end: TaskEnd, now: float) -> str:
     time = format_duration(max(0.0, now - (row.started or row.created)))
     parts = [_(REPORTS[end.state], number=row.id, time=time, title=shown_title(row))]
@@ -130,4 +125,4 @@ def _describe_end(row: TaskRow, end: TaskEnd, now: float) -> str:
         parts.append(localized(end.reason)[:MAX_REASON_CHARS])
     if end.state is TaskState.LOST:
         parts.append(_(LOST_HINT, command=command_hint(f"task {row.id} retry")))
-    return "\n".join([*parts, *([fence(end.tail)] if end.tail else [])])
+    return "\n".join([*parts, *([code_block(end.tail)] if end.tail else [])])

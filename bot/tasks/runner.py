@@ -22,6 +22,7 @@ from bot.current import Current
 from bot.rights.budget_limits import record_used_up
 from bot.service.background import run_forever, until_stored
 from bot.service.data_dir import conversation_folder
+from bot.service.plain_text import code_block
 from bot.storage import languages, outbox, tasks
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
@@ -180,7 +181,7 @@ class CommandTasks:
 
         def enqueue(execute: Execute) -> None:
             with languages.speak_to(execute, row.place, row.who.person):
-                text = "\n".join([words, reports.fence(tail) if tail else _(NO_OUTPUT)])
+                text = "\n".join([words, code_block(tail) if tail else _(NO_OUTPUT)])
                 outbox.enqueue_notice(execute, thread, text, key=job.key, now=time.time())
 
         return enqueue

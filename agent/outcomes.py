@@ -1,4 +1,4 @@
-"""How single calls of models, tools and skills ended. Imports nothing heavy, and holds no word of anybody."""
+"""Say how single calls of models, tools and skills ended. Imports nothing heavy, and holds no word of anybody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands name the prompts of MCP servers. Imports nothing heavy."""
+"""Name the prompts of MCP servers in commands. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a task of a turn ended."""
+"""Say how a task of a turn ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands of the command line end."""
+"""Say how commands of the command line end."""
 
 from __future__ import annotations
 

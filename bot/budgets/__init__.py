@@ -1,1 +1,1 @@
-"""What models cost: reserved before a call, counted after it, bounded by budgets, shown by `/usage`."""
+"""Bound what models cost: reserve it before a call, count it after, keep it in budgets, show it by `/usage`."""

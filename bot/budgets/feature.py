@@ -1,4 +1,4 @@
-"""What models cost, as a feature: `/usage`, and what a plan holds. Every call counts without it, too."""
+"""Offer `/usage`, and what a plan holds. Every call counts without this feature, too."""
 
 from __future__ import annotations
 

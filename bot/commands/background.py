@@ -1,4 +1,4 @@
-"""What goes on in the background here: name it, end it, and let nothing follow it."""
+"""Name what goes on in the background here, end it, and let nothing follow it."""
 
 from __future__ import annotations
 

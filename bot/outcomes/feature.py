@@ -1,4 +1,4 @@
-"""How models, tools and skills did, as a feature: what each turn used joins the sums of the day."""
+"""Add what each turn used of models, tools and skills to the sums of the day, as a feature."""
 
 from __future__ import annotations
 

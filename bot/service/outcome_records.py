@@ -1,4 +1,4 @@
-"""Sums of what models, tools and skills did: of background jobs here, of runs in `bot.outcomes`."""
+"""Sum what models, tools and skills did: in background jobs here, in runs in `bot.outcomes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads as a feature: the press that says which of several open questions a text answers."""
+"""Take the press that says which of several open questions a text answers, as a feature."""
 
 from __future__ import annotations
 

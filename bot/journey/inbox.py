@@ -178,10 +178,9 @@ class Inbox:
         watermarks.advance_watermark(execute, event)
         if event.kind in (Kind.EDIT, Kind.DELETE):
             change = apply_change(execute, event)
-            if change is None:
-                return Receipt.IGNORED
             if isinstance(change, Stopped):
                 arrived.stopped.append(change)
+            if not isinstance(change, Message):
                 return Receipt.IGNORED
             event = change
         if ANYWHERE in (event.thread.chat, event.thread.topic):
@@ -209,18 +208,8 @@ class Inbox:
             if isinstance(pressed, Receipt):
                 return pressed
             event = pressed
-        if not access.may_enter(execute, event):
-            self._reception.meet_stranger(execute, event, now)
-            strangers.answer_stranger(execute, access, event, now)
-            self._reasons[event.key] = why = refusal_reason(execute, event, now)
-            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
-        if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
-            refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
-            self._reasons[event.key] = why = "may_not_talk"
-            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
-        if bot_turns.is_over(execute, event, self._current.limits.bot_turns, now):
-            self._reasons[event.key] = bot_turns.ONLY_BOTS
-            return _ignore_event(execute, event, bot_turns.ONLY_BOTS, now)
+        if (refused := self._turn_away(execute, event, now)) is not None:
+            return refused
         if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
         where = self._address(execute, event, now)
@@ -235,6 +224,23 @@ class Inbox:
             if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
                 questions.record_answers(execute, access, conversation, [event], now)
         return receipt
+
+    def _turn_away(self, execute: Execute, event: Message, now: float) -> Receipt | None:
+        """Ignore an event of somebody who may not enter or talk, or of bots that would talk for ever."""
+        access = self._current.access
+        if not access.may_enter(execute, event):
+            self._reception.meet_stranger(execute, event, now)
+            strangers.answer_stranger(execute, access, event, now)
+            self._reasons[event.key] = why = refusal_reason(execute, event, now)
+            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
+        if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
+            refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
+            self._reasons[event.key] = why = "may_not_talk"
+            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
+        if bot_turns.is_over(execute, event, self._current.limits.bot_turns, now):
+            self._reasons[event.key] = bot_turns.ONLY_BOTS
+            return _ignore_event(execute, event, bot_turns.ONLY_BOTS, now)
+        return None
 
     def _address(self, execute: Execute, event: Message, now: float) -> Addressed:
         if event.kind is not Kind.CHAT:

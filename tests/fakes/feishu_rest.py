@@ -134,12 +134,19 @@ class Methods(World):
         said = self.messages.get(id)
         if said is None:
             raise Refusal(230110, "The message has been deleted.")
-        if self.chats[said.chat] != "p2p" and "im:message.group_msg" not in self.scopes:
-            raise Refusal(230027, "Lack of necessary permissions, ext=need scope: im:message.group_msg")
+        self._check_group(said.chat)
         inside = [other for other in self.messages.values() if other.inside == id]
         return {"items": [self.item(one, query) for one in (said, *inside)]}
 
+    def _check_group(self, chat: str) -> None:
+        """Messages of a group that do not name the bot need a scope of their own (…/reference/im-v1/message/list and
+        …/message/get: "Get all messages in the group"; without it the code is 230027)."""
+        if self.chats[chat] != "p2p" and "im:message.group_msg" not in self.scopes:
+            raise Refusal(230027, "Lack of necessary permissions, ext=need scope: im:message.group_msg")
+
     def m_list(self, query: Json, **_: Any) -> Json:
+        threads = {said.thread: said.chat for said in self.messages.values() if said.thread}
+        self._check_group(threads.get(query["container_id"], query["container_id"]))
         if query["container_id_type"] == "thread":
             if "start_time" in query:
                 raise Refusal(230001, "start_time is not supported for threads")

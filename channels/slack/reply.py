@@ -200,6 +200,7 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
             private = {**thread_arguments(place), **message_arguments(part), "user": part.reader}
             return str((await self._call("chat.postEphemeral", **private))["message_ts"])
         message = {**thread_arguments(self._thread), **message_arguments(part), "metadata": self._metadata(index)}
+        (await self._workspace()).note_post(self._thread)
         answer = await self._call("chat.postMessage", **message, unfurl_links=False, unfurl_media=False)
         return str(answer["ts"])
 
@@ -211,13 +212,15 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
             person = await (await self._workspace()).find_person(self._asker)
             team_id = person.team if person else self._thread.workspace
             arguments |= {"recipient_user_id": self._asker, "recipient_team_id": team_id}
-        starting = (await self._workspace()).starting_streams
+        workspace = await self._workspace()
+        workspace.note_post(self._thread)
+        starting = workspace.starting_streams
         starting.append(self._thread)
         try:
             ts = str((await self._call("chat.startStream", **arguments, task_display_mode="plan"))["ts"])
         finally:  # the writer records the message before another task runs
             starting.remove(self._thread)
-        (await self._workspace()).note_stream(self._thread)
+        workspace.note_stream(self._thread)
         stream.note_sent(chunks)
         self._streams[ts] = stream
         return ts

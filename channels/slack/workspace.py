@@ -153,6 +153,7 @@ class Workspace:
         self.starting_streams: list[Thread] = []  # of chat.startStream calls under way
         self._sessions: set[Thread] = set()  # threads shown as "processing", for whose end a call is kept
         self._statuses: ExpiringDict[Thread, bool] = ExpiringDict()  # threads with a status that ends by itself
+        self._standing: ExpiringDict[Thread, bool] = ExpiringDict()  # …that no message was posted to since
         self._unsure: set[Thread] = set()  # …whose status may come after the answer
         self._watched: dict[Thread, list[str]] = {}  # messages with 👀
         self._ends: asyncio.Queue[tuple[Thread, str, Json]] = asyncio.Queue()  # calls that end those signs
@@ -291,7 +292,9 @@ class Workspace:
         except asyncio.CancelledError:  # Slack may process the call after the answer
             self._unsure.add(thread)
             raise
-        if thread not in self._working:  # it ended during the call
+        if thread in self._working:
+            self._standing.set(thread, True, STATUS_SECONDS)
+        else:  # it ended during the call
             self._clear_status(thread)
 
     def _clear_status(self, thread: Thread) -> None:
@@ -301,6 +304,10 @@ class Workspace:
         if thread in self._sessions:
             self._sessions.discard(thread)
             self.api.limits.settle_end("", SET_STATUS)
+
+    def note_post(self, thread: Thread) -> None:
+        """Note, before the call, that a message is posted in a thread: Slack ends the status that stands there."""
+        self._standing.pop(thread)
 
     def note_stream(self, thread: Thread) -> None:
         """Note that a stream made a thread's session "processing"."""
@@ -320,7 +327,7 @@ class Workspace:
         for message_id in sorted(marked):
             self._take_back_eyes(thread, message_id)
         shows_session = self._statuses.pop(thread) is None
-        if thread in self._unsure:
+        if self._standing.pop(thread) or thread in self._unsure:
             self._unsure.discard(thread)
             self._clear_status(thread)
         if status and thread.topic and (shows_session or status != "active"):

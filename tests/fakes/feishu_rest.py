@@ -146,7 +146,8 @@ class Methods(World):
 
     def m_list(self, query: Json, **_: Any) -> Json:
         threads = {said.thread: said.chat for said in self.messages.values() if said.thread}
-        self._check_group(threads.get(query["container_id"], query["container_id"]))
+        container = str(query["container_id"])
+        self._check_group(threads.get(container) or container)
         if query["container_id_type"] == "thread":
             if "start_time" in query:
                 raise Refusal(230001, "start_time is not supported for threads")

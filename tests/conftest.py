@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from hypothesis import settings
 
 from sandbox.disk.removal import remove_tree
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of what a shell's script starts with `&`
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start obey Ctrl-C again
 os.environ["LC_ALL"] = "C.UTF-8"  # the command line speaks the language of the terminal
 
 settings.register_profile("steady", derandomize=True)

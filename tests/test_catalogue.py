@@ -80,7 +80,7 @@ ENGLISH_FILES = {
     "bot/config/spending.py": "docs/configuration.md",
     "bot/config/schema.py": "docs/configuration.md",
     "bot/config/team.py": "docs/configuration.md",
-    "bot/admin/shell.py": "the manual page",
+    "bot/cli/completion.py": "the manual page",
     "bot/storage/migrations/": "SQL",
     "channels/dingtalk/api.py": "operators: the state of a channel",
     "channels/dingtalk/connection.py": "operators: the state of a channel",

@@ -12,7 +12,7 @@ from agent.context import ToolServices
 from agent.sections import AgentSettings
 from agent.tools import make_tools
 from agent.web.fetcher import WebFetcher
-from bot.__main__ import command_line_parser
+from bot.cli.program import command_line_parser
 from bot.config.loader import channel_modules, environment_names, load_config
 from bot.config.reference import settings_page, settings_table
 from bot.features import gather_commands

@@ -30,7 +30,7 @@ SOURCES = ("bot", "channels", "agent", "sandbox", "catalogue")
 ROOMS = [feature.name for feature in FEATURES]
 MOST_IMPORTS = 30  # own modules that one imports
 MOST_IMPORTERS = 2  # files outside of a feature's folder
-TEAM_TOOLS = {"bot.admin.cli", "bot.admin.operations"}  # the command line pairs and offboards, too
+TEAM_TOOLS = {"bot.cli.pair", "bot.cli.offboard", "bot.admin.operations"}  # the command line pairs and offboards, too
 
 
 @cache

@@ -189,7 +189,7 @@ def test_tenant_folders_are_accessed_only_by_the_safe_helpers() -> None:
         "sandbox/docker/host_paths.py: copytree": "the skills, which belong to the operator",
         "sandbox/docker/image_build.py: tarfile": "the files of this package, for the engine",
     }
-    where = {"bot/service/sandbox_setup.py", "bot/admin/cli.py", "bot/service/data_dir.py"}
+    where = {"bot/service/sandbox_setup.py", "bot/cli/service_call.py", "bot/service/data_dir.py"}
     found = set()
     for path in python("bot", "sandbox"):
         place = str(path.relative_to(ROOT))

@@ -20,7 +20,7 @@ ACCEPTED = {  # the place of a pattern that is slow, or made at run time, and wh
     "agent/permissions/patterns.py:compile_pattern": "`*` and texts of the operator's rules; reads at most 8 KB",
     "bot/config/excerpt.py:_GAP": "reads one line of the configuration",
     "bot/rights/known_people.py:is_possible_id": "shapes of ids, fixed by the channels; reads one word of a command",
-    "bot/admin/command_parser.py:_pattern": "made of our own sentences, reads the command line of the operator",
+    "bot/cli/parser.py:_pattern": "made of our own sentences, reads the command line of the operator",
     "bot/config/names_check.py:check_id": "shapes of ids, fixed by the channels; reads the configuration",
     "bot/config/loader.py:_read_channel": "shapes of tokens, fixed by the channels; reads the configuration",
     "bot/service/log.py:hide": "secrets, escaped: alternatives without repetition",

@@ -16,9 +16,9 @@ from agent.permissions.policy import PermissionPolicy
 from agent.policies import chains
 from agent.sections import AgentSettings
 from agent.user_message import MessageFormatter
-from bot.__main__ import command_line_parser
-from bot.admin.cli import OPERATION_ARGUMENTS
-from bot.admin.skill_cli import ACTIONS, READING, changes_skills
+from bot.cli import backup, dead, offboard, pair
+from bot.cli.program import command_line_parser
+from bot.cli.skills import ACTIONS, READING, changes_skills
 from bot.features import FEATURES
 from bot.journey import addressing
 from bot.privacy import command as forgetting
@@ -138,7 +138,8 @@ def test_a_test_reads_a_row_of_each_kind(kind: AuditKind) -> None:
 
 
 def test_the_operations_of_the_command_line_are_those_that_are_driven() -> None:
-    assert {*OPERATION_ARGUMENTS} <= {*OPERATIONS}
+    actions = (*dead.ACTIONS.values(), *pair.ACTIONS.values(), offboard.OFFBOARD, backup.BACKUP)
+    assert {action.operation for action in actions if action.words} <= {*OPERATIONS}
 
 
 def test_only_reading_actions_of_skills_have_no_row() -> None:

@@ -11,8 +11,8 @@ from agent.brief import read_prompt
 from agent.models.settings import AgentConfigError
 from agent.sections import PromptConfig
 from agent.skills.errors import SkillError
-from bot.__main__ import command_line_parser
 from bot.admin.doctor import run_checks
+from bot.cli.program import command_line_parser
 from bot.config.schema import Config, SandboxConfig
 from bot.storage.database import DataDirLocked
 from bot.storage.migrate import DatabaseFault

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.mcp.settings import McpServerSettings
-from bot.admin.mcp_cli import McpCommandFailed, log_in
 from bot.admin.redirect import open_redirect, pasted_lines
+from bot.cli.mcp import McpCommandFailed, log_in
 from bot.config.schema import Config
 from tests.fakes.mcp_oauth import OAuthMcpServer
 

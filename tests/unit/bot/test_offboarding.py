@@ -9,7 +9,8 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.permissions.rules import Grant
-from bot.admin.cli import run_operation
+from bot.cli.offboard import OFFBOARD
+from bot.cli.service_call import run_action
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.storage import audit, conversations, grants, inbox, jobs, outbox, people, person_roles, schedules, tasks
 from bot.storage.database import Execute
@@ -54,7 +55,7 @@ def leave_behind(execute: Execute) -> None:
 async def offboard(tmp_path: Path, *words: str) -> tuple[int, Config]:
     named = ChannelConfig("telegram", None, AccessConfig(allow=("7",)))
     config = Config(data_dir=tmp_path, channels=(named,))
-    return await run_operation(config, "", "offboard", words), config
+    return await run_action(config, OFFBOARD, words), config
 
 
 async def test_a_person_who_is_gone_has_nothing_left_and_others_keep_theirs(

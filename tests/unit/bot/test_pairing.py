@@ -13,7 +13,8 @@ import pytest
 
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Origin, Thread
-from bot.admin.cli import run_operation
+from bot.cli import pair
+from bot.cli.service_call import run_action
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.team import RoleAssignment
 from bot.rights.access import AccessPolicy
@@ -213,7 +214,7 @@ async def test_revoking_ends_the_roles_and_says_what_the_configuration_still_all
         await store.run(give)
     named = ChannelConfig("telegram", None, AccessConfig(allow=("42",), roles=(RoleAssignment("viewer", ("-5/42",)),)))
     config = Config(data_dir=tmp_path, channels=(named,))
-    assert await run_operation(config, "pair", "revoke", ["telegram", "42"]) == 0
+    assert await run_action(config, pair.ACTIONS["revoke"], ["telegram", "42"]) == 0
     said = capsys.readouterr().out
     assert "The roles that people gave in chats have ended, too: operator." in said
     assert "STILL LET IN by the configuration: `channels.telegram.access.allow`." in said
@@ -222,4 +223,4 @@ async def test_revoking_ends_the_roles_and_says_what_the_configuration_still_all
         assert [row.person for row in await store.run(person_roles.list_roles)] == ["43"]
         policy = AccessPolicy({"telegram": AccessConfig()})
         assert await store.run(lambda execute: policy.may_enter(execute, HELLO)) is False
-    assert await run_operation(config, "pair", "revoke", ["telegram", "42"]) == 1
+    assert await run_action(config, pair.ACTIONS["revoke"], ["telegram", "42"]) == 1

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.__main__ import command_line_parser
-from bot.admin.shell import completion_script, manual_page
+from bot.cli.completion import completion_script, manual_page
+from bot.cli.program import command_line_parser
 
 ROOT = Path(__file__).parents[3]
 COMPLETE = """

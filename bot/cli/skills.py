@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import tempfile
 from collections.abc import Callable, Mapping
@@ -14,6 +15,12 @@ from agent.skills.errors import SkillError
 from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.library import SkillLibrary
 from agent.skills.tree import copy_tree
+from bot.cli.command import ConfiguredCommand
+from bot.cli.exit_codes import FAULT, OK, fail
+from bot.cli.service_call import OperationFailed, ask_service
+from bot.config.schema import Config
+from bot.service.skill_library import clone_bounds, open_library
+from bot.storage.audit import digest
 from catalogue import _, localized
 from channels.shared.texts import shorten
 
@@ -24,8 +31,36 @@ class SkillCommandFailed(Exception):
     """The command failed; the text says why."""
 
 
-def run_skill_command(library: SkillLibrary, action: str, word: str, bounds: CloneBounds) -> str:
-    """Run one command and return what to print. Raises SkillCommandFailed and OSError."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = ("list", "install", "enable", "disable", "diff", "accept", "decline", "rollback")
+    parser.add_argument("action", choices=actions)
+    words = _("the skill; to install: its archive, folder or git address")
+    parser.add_argument("word", nargs="?", default="", metavar="NAME | SOURCE", help=words)
+
+
+def _run(arguments: argparse.Namespace, config: Config) -> int:
+    library, action, word = open_library(config), arguments.action, arguments.word
+    code, result = OK, "done"
+    try:
+        print(_run_action(library, action, word, clone_bounds(config)))
+    except SkillCommandFailed as error:
+        code, result = fail(error, FAULT), "failed"
+    if changes_skills(action, word):
+        skill = word if library.current.find(word) else digest(word)
+        try:
+            asyncio.run(_note_change(config, action, skill, result))
+        except OperationFailed as error:
+            return fail(_("the audit has no row of this: {error}", error=localized(error)), FAULT)
+    return code
+
+
+async def _note_change(config: Config, action: str, skill: str, result: str) -> None:
+    """Record a change of the skills in the audit, which begins with the first start. Raises OperationFailed."""
+    if (config.data_dir / "fawn.db").exists():
+        await ask_service(config, "skills.note", {"action": action, "skill": skill, "result": result})
+
+
+def _run_action(library: SkillLibrary, action: str, word: str, bounds: CloneBounds) -> str:
     if bool(word) is (action == "list"):
         raise SkillCommandFailed(_("usage: fawn skills list | ACTION NAME | install FILE-OR-URL"))
     try:
@@ -99,3 +134,6 @@ ACTIONS: Mapping[str, Callable[[SkillLibrary, str], str]] = {
     "decline": _decline_change,
     "rollback": _roll_back,
 }
+
+
+COMMAND = ConfiguredCommand(_run, _add_arguments)

@@ -15,8 +15,9 @@ from zoneinfo import ZoneInfo
 
 from agent.foreign_text import printable_line
 from agent.permissions.rules import GRANTED
-from bot.admin.exit_codes import CONFIG, FAULT, OK, fail
 from bot.admin.replay import PRICE, RATE, REFUSED, ROLE, RefusedWork, Replay, ReplayedCall
+from bot.cli.command import ConfiguredCommand
+from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.config.schema import Config
 from bot.config.variant import load_variant
 from bot.rights.budget_texts import describe_budget, format_money
@@ -87,8 +88,15 @@ class Report:
         self.people.setdefault(work.person, Tally()).saved += work.cost
 
 
-def run_permissions(arguments: argparse.Namespace, config: Config) -> int:
-    """Run one command and return the exit code. Raises ConfigError with the faults of the file."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("try",))
+    words = _("a configuration, or a file with only `permissions`, `team`, `budgets` or `rate_limits`")
+    parser.add_argument("file", metavar="FILE", type=Path, help=words)
+    parser.add_argument("--days", type=int, default=30, metavar="N", help=_("of the last N days; default: 30"))
+    parser.add_argument("--json", action="store_true", help=_("print it as one JSON object"))
+
+
+def _try(arguments: argparse.Namespace, config: Config) -> int:
     database = config.data_dir / "fawn.db"
     if not 1 <= arguments.days <= MAX_DAYS:
         return fail(_("--days is a number from 1 to {most}", most=MAX_DAYS), CONFIG)
@@ -236,3 +244,6 @@ def _names(execute: Execute, people: Iterable[str]) -> dict[str, str]:
 
 def _time(at: float, zone: ZoneInfo | None) -> str:
     return f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M}"
+
+
+COMMAND = ConfiguredCommand(_try, _add_arguments, accounts=True)

@@ -1,11 +1,17 @@
-"""Generate the completion scripts and the manual page from the parser of the command line."""
+"""`fawn completion`: generate the completion scripts and the manual page from the parser of the command line."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 
+import shtab
+
+from bot.cli.command import PlainCommand
+from bot.cli.exit_codes import OK
+from bot.cli.program import command_line_parser
 from bot.service.version import VERSION
+from catalogue import _, current_language, use_language
 
 EXIT_CODES = {
     0: "healthy, or done",
@@ -18,9 +24,7 @@ EXIT_CODES = {
 
 def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Return the script for `shell` (bash or zsh) that completes the program's commands, options and files."""
-    import shtab
-
-    for _, _, command in _commands(parser):
+    for _name, _text, command in _commands(parser):
         for argument in _arguments(command):
             if "FILE" in str(argument.metavar):
                 argument.complete = shtab.FILE  # type: ignore[attr-defined]  # how shtab wants to be told
@@ -89,3 +93,18 @@ def _escape(text: str) -> str:
     """Return plain text as roff: no line may begin with a control character, and hyphens stay hyphens."""
     plain = text.replace("%%", "%").replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{plain}" if plain.startswith((".", "'")) else plain
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("print", choices=("bash", "zsh", "man"), help=_("where it goes: docs/operations.md"))
+
+
+def _complete(arguments: argparse.Namespace) -> int:
+    wanted = arguments.print
+    with use_language("en" if wanted == "man" else current_language()):  # the manual page is English
+        parser = command_line_parser()
+    print(manual_page(parser) if wanted == "man" else completion_script(parser, wanted), end="")
+    return OK
+
+
+COMMAND = PlainCommand(_complete, _add_arguments)

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 
-from bot.admin.exit_codes import FAULT, OK, fail
+from bot.cli.command import ConfiguredCommand
+from bot.cli.exit_codes import FAULT, OK, fail
 from bot.config.schema import AuditConfig, Config
 from bot.service.audit_upkeep import sign_anchor, sign_text
 from bot.storage import audit
@@ -36,8 +38,18 @@ class AuditCommandFailed(Exception):
     """The command failed; the text says why."""
 
 
-def run_audit(arguments: argparse.Namespace, config: Config) -> int:
-    """Run one command and return the exit code: 1 if the audit was tampered with."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("verify", "export", "head"))
+    words = _("verify: an earlier head; repeatable")
+    parser.add_argument("--anchor", action="append", default=[], metavar="SEQ:HASH", help=words)
+    parser.add_argument("--since", default="", metavar="TIME", help=_("export: from this time on, such as 2026-11-23"))
+    parser.add_argument("--who", default="", metavar="PERSON", help=_("export: what this platform id did"))
+    parser.add_argument("--kind", default="", metavar="KIND", help=_("export: events of this kind, such as tool.call"))
+    words = _("export: the file; default: standard output")
+    parser.add_argument("-o", dest="file", metavar="FILE", type=Path, help=words)
+
+
+def _audit(arguments: argparse.Namespace, config: Config) -> int:
     database = config.data_dir / "fawn.db"
     if not database.exists():
         return fail(
@@ -148,3 +160,6 @@ def _write_lines(lines: Iterator[bytes], file: BinaryIO) -> None:
     for line in lines:
         file.write(line)
     file.flush()
+
+
+COMMAND = ConfiguredCommand(_audit, _add_arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
@@ -12,9 +13,10 @@ from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import TokenFile
 from bot.admin.doctor import render_finding
-from bot.admin.exit_codes import CONFIG, FAULT, OK, fail
 from bot.admin.redirect import RedirectWaiter, open_redirect, pasted_lines
 from bot.admin.service_checks import check_mcp_server
+from bot.cli.command import ConfiguredCommand
+from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.config.schema import Config
 from catalogue import _, list_items
 
@@ -25,8 +27,13 @@ class McpCommandFailed(Exception):
     """The command failed; the text says why and what to do."""
 
 
-def run_mcp(action: str, name: str, config: Config) -> int:
-    """Run one command, print its outcome and return the exit code."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", default="list", choices=("list", "login", "logout"))
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help=_("the server to sign in to, or out of"))
+
+
+def _run(arguments: argparse.Namespace, config: Config) -> int:
+    action, name = arguments.action, arguments.name
     try:
         if bool(name) is (action == "list"):
             raise McpCommandFailed(_("usage: fawn mcp [list] | login NAME | logout NAME"))
@@ -143,3 +150,6 @@ async def _log_out(server: McpServerSettings, config: Config) -> None:
         return
     print(_("Removed the tokens of {name}. A running service no longer uses them.", name=server.name))
     print(_("You can also revoke the access of Fawn in your account there."))
+
+
+COMMAND = ConfiguredCommand(_run, _add_arguments, accounts=True)

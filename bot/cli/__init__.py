@@ -1,0 +1,1 @@
+"""The command line: a module for each command, imported when it is used."""

@@ -1,0 +1,53 @@
+"""`fawn ask`: answer one request for a person or a script."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from bot.cli import service
+from bot.cli.command import ConfiguredCommand
+from bot.cli.exit_codes import CONFIG, TAKEN, fail
+from bot.config.schema import Config
+from catalogue import _
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="*", metavar="TEXT", help=_("the request; text from a pipe is added; `-`: all of stdin")
+    )
+    parser.add_argument(
+        "--file", action="append", default=[], type=Path, metavar="FILE", help=_("file to send; repeatable")
+    )
+    parser.add_argument(
+        "--json", action="store_true", help=_("print text, files, seconds, tokens, state and steps as JSON")
+    )
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=float, default=0.0, help=_("stop the request after so many seconds")
+    )
+    parser.add_argument("--quiet", action="store_true", help=_("print no progress on stderr"))
+    parser.add_argument(
+        "--continue", dest="name", metavar="NAME", default="", help=_("keep a conversation of this name between calls")
+    )
+
+
+def _ask(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.console.client import NO_ANSWER, AskError, answer_for_script, ask_own_service
+
+    source = service.config_source(config, arguments, log_to_file=True)
+
+    def serve(asking: Any) -> int:
+        def run(runner: asyncio.Runner) -> int:
+            return runner.run(ask_own_service(service.make_app(runner, config, {}, source), asking))
+
+        return service.with_data_dir(config, run, source)
+
+    try:
+        return answer_for_script(config, arguments, serve)
+    except AskError as error:
+        return fail(error, TAKEN if str(error) == _(NO_ANSWER) else CONFIG)
+
+
+COMMAND = ConfiguredCommand(_ask, _add_arguments, accounts=True)

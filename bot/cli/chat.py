@@ -1,0 +1,44 @@
+"""`fawn chat`: talk with the running service at its console, or else run one alone."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from functools import partial
+
+from bot.cli import service
+from bot.cli.command import ConfiguredCommand
+from bot.cli.exit_codes import FAULT, OK, TAKEN, fail
+from bot.config.schema import Config
+from catalogue import _
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--new", action="store_true", help=_("begin a conversation beside yours; the default in a pipe"))
+    kept.add_argument("--continue", dest="old", action="store_true", help=_("use your conversation also in a pipe"))
+
+
+def _chat(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.storage.database import DataDirLocked
+
+    source = service.config_source(config, arguments, log_to_file=True)
+    connects = service.console_connector(config, arguments)
+    try:
+        return service.with_data_dir(config, partial(service.run_app, config, connects, source, banner=True), source)
+    except DataDirLocked:
+        return _chat_with_service(config, arguments)
+
+
+def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
+    from bot.admin.operations import NotRunning
+    from bot.console.client import NO_ANSWER, attach_chat, console_settings
+
+    try:
+        whole = asyncio.run(attach_chat(config.data_dir, *console_settings(config, arguments, service.has_terminal())))
+        return OK if whole else FAULT
+    except NotRunning:
+        return fail(f"{config.data_dir}: {_(NO_ANSWER)}", TAKEN)
+
+
+COMMAND = ConfiguredCommand(_chat, _add_arguments, accounts=True)

@@ -1,0 +1,33 @@
+"""What a command of the command line is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bot.config.schema import Config
+
+
+def _no_arguments(_parser: argparse.ArgumentParser) -> None:
+    """Add none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredCommand:
+    """A command that reads the configuration: `run` returns the exit code, `arguments` adds to the command's parser.
+
+    With `accounts`, the configuration has the models and channels, too, whose secrets must be there then.
+    """
+
+    run: Callable[[argparse.Namespace, Config], int]
+    arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+    accounts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCommand:
+    """A command that needs no configuration: `run` returns the exit code, `arguments` adds to the command's parser."""
+
+    run: Callable[[argparse.Namespace], int]
+    arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments

@@ -1,0 +1,74 @@
+"""`fawn forget`: delete what is stored of a person, after a question with their name and what that is."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from bot.admin.operations import Answer
+from bot.cli.command import ConfiguredCommand
+from bot.cli.exit_codes import FAULT, OK, fail
+from bot.cli.service_call import OperationFailed, ask_service
+from bot.config.schema import Config
+from catalogue import _, list_items, ngettext
+
+YES = ("y", "yes", "是")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("channel", metavar="CHANNEL", help=_("the channel"))
+    parser.add_argument("person", metavar="PERSON", help=_("the platform id"))
+    parser.add_argument("--yes", action="store_true", help=_("do not ask"))
+
+
+def _run(arguments: argparse.Namespace, config: Config) -> int:
+    return asyncio.run(_ask_and_forget(config, arguments.channel, arguments.person, is_sure=arguments.yes))
+
+
+async def _ask_and_forget(config: Config, channel: str, person: str, *, is_sure: bool) -> int:
+    given = {"channel": channel, "person": person}
+    try:
+        look = await ask_service(config, "forget.look", given)
+        if not look["known"]:
+            raise OperationFailed(
+                _("nothing is stored of {person} on {channel}: `fawn pair list` shows the ids of people", **given)
+            )
+        if not is_sure:
+            print(_describe_traces(look, **given), flush=True)
+            if not sys.stdin.isatty():
+                raise OperationFailed(_("not forgotten: add --yes where nobody can be asked"))
+            answered = await asyncio.to_thread(input, _("Forget them for ever? [y/N] "))
+            if answered.strip().lower() not in YES:
+                print(_("Nothing has changed."))
+                return FAULT
+        answer = await ask_service(config, "forget", given)
+    except OperationFailed as error:
+        return fail(error, FAULT)
+    print(
+        _(
+            "Fawn forgets {person} on {channel} within moments; if it does not run, after its next start.",
+            person=answer["person"],
+            channel=answer["channel"],
+        )
+    )
+    if look["paired"]:
+        print(_("They may still talk to Fawn. To end that: `fawn pair revoke {channel} {person}`.", **given))
+    return OK
+
+
+def _describe_traces(look: Answer, channel: str, person: str) -> str:
+    name = _("{name} ({person})", name=look["name"], person=person) if look["name"] else person
+    counts = list_items(
+        [
+            ngettext("{n} message", "{n} messages", look["messages"]),
+            ngettext("{n} conversation", "{n} conversations", look["conversations"]),
+            ngettext("{n} memory", "{n} memories", look["memories"]),
+            ngettext("{n} schedule", "{n} schedules", look["schedules"]),
+            ngettext("{n} background task", "{n} background tasks", look["tasks"]),
+        ]
+    )
+    return _("{name} on {channel}: {counts}.", name=name, channel=channel, counts=counts)
+
+
+COMMAND = ConfiguredCommand(_run, _add_arguments)

@@ -1,0 +1,130 @@
+"""Run a service in this process, for `fawn run`, `chat` and `ask`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.models.settings import AgentConfigError
+from bot.cli.exit_codes import CONFIG, FAULT, fail
+from bot.config.loader import secret_texts
+from bot.config.schema import Config
+from bot.config.source import ConfigSource
+from bot.service.version import VERSION
+from catalogue import _
+from sandbox.base import SandboxUnavailable
+
+if TYPE_CHECKING:  # not before the configuration is known to be without faults: that answer comes at once
+    from bot.app import App
+
+SWITCH_SECONDS = 0.0005  # after which a thread that computes lets the event loop go on; Python has 5 ms
+
+
+def with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source: ConfigSource) -> int:
+    """Run a service that owns data_dir. Raises DataDirLocked."""
+    import uvloop
+
+    from bot.admin.local_checks import check_machine, warn_of_full_disk
+    from bot.service import log
+    from bot.service.data_dir import close_to_others
+    from bot.service.descriptors import raise_descriptor_limit
+    from bot.storage.database import DataLock
+    from bot.storage.migrate import DatabaseFault
+
+    with ExitStack() as stack:
+        try:
+            config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(DataLock(config.data_dir))
+        except OSError as error:
+            return fail(_("data_dir cannot be used: {error}", error=error), FAULT)
+        log.set_up_logging(config.log, secret_texts(config), source.log_file)
+        close_to_others(config.data_dir)
+        raise_descriptor_limit()
+        warn_of_full_disk(config.data_dir)
+        if faults := [finding for finding in check_machine(config) if not finding.ok]:
+            return fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
+        try:
+            sys.setswitchinterval(SWITCH_SECONDS)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return run(runner)
+        except AgentConfigError as error:
+            return fail("\n".join(fault.render() for fault in config.faults_of(error)), CONFIG)
+        except SandboxUnavailable as error:
+            return fail(error, CONFIG)
+        except DatabaseFault as error:
+            return fail(error, FAULT)
+
+
+def config_source(config: Config, arguments: argparse.Namespace, *, log_to_file: bool) -> ConfigSource:
+    """Return where the service reads its configuration again, and where its log goes."""
+    file = Path(arguments.config) if arguments.config else None
+    return ConfigSource(file, config.data_dir / "fawn.log" if log_to_file else None)
+
+
+def run_app(
+    config: Config, connects: dict[str, Any], source: ConfigSource, runner: asyncio.Runner, *, banner: bool
+) -> int:
+    """Run the service until it is stopped, after its first lines on a terminal; return the exit code."""
+    app = make_app(runner, config, connects, source)
+    if banner:
+        text = runner.run(_render_banner(app.config))
+        if has_terminal():
+            from channels.console.tui import wrap_text
+
+            text = wrap_text(text, shutil.get_terminal_size().columns)
+        print(text, file=sys.stdout if has_terminal() else sys.stderr, flush=True)
+    return runner.run(app.run())
+
+
+def make_app(runner: asyncio.Runner, config: Config, connects: dict[str, Any], source: ConfigSource) -> App:
+    """Return the service, which does not run yet, with the models that a local server names."""
+    from bot.app import App
+    from bot.service.model_discovery import name_models
+
+    if not all(model.model for model in config.models):  # a local server names its own
+        config = replace(config, models=runner.run(name_models(config.models)))
+    return App(config, connects, source)
+
+
+def has_terminal() -> bool:
+    """Whether a person reads and writes at a terminal."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+async def _render_banner(config: Config) -> str:
+    """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
+    from bot.current import Current
+    from bot.service.sandbox_setup import folders, sandbox_settings
+    from sandbox.select import SANDBOX, select_provider
+
+    provider, sandbox, _why = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
+    await provider.close()
+    model = next(iter(Current(config).models.values()))
+    head = _("Fawn {version} · model: {model} · {source}", version=VERSION, model=model, source=config.source)
+    return f"{head}\n{_(SANDBOX, description=sandbox)}"
+
+
+def channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return channel name → connect function. Adds the console on a terminal, or if nothing else is configured."""
+    others = (entry for entry in config.channels if entry.name != "console")
+    connects = {each.name: partial(importlib.import_module(each.module).connect, each.settings) for each in others}
+    if not connects or (sys.stdin and sys.stdin.isatty()):
+        connects |= console_connector(config, arguments)
+    return connects
+
+
+def console_connector(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the connect function of the console alone, by its name."""
+    from bot.console.client import console_settings
+    from channels import console
+
+    return {"console": partial(console.connect, *console_settings(config, arguments, has_terminal()))}

@@ -1,0 +1,78 @@
+"""Ask the running service for an operation, or run it on the database when no service runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_service
+from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
+from bot.cli.parser import USAGE
+from bot.config.schema import Config
+from bot.storage.database import Database, DataDirLocked, DataLock
+from bot.storage.migrate import DatabaseFault, prepare_databases
+from catalogue import _, localized
+from sandbox.disk.folders import ConversationFolders
+
+
+@dataclass(frozen=True, slots=True)
+class CliAction:
+    """What a command does by an operation such as "dead.drop": how its answer is told, and the words it takes."""
+
+    operation: str
+    describe: Callable[[Config, Answer], str]
+    words: Sequence[str] = ()
+
+
+async def run_action(config: Config, action: CliAction, words: Sequence[str]) -> int:
+    """Run an action and print its outcome; return the exit code."""
+    if len(words) != len(action.words):
+        command = " ".join(["fawn", *action.operation.split("."), *map(str.upper, action.words)])
+        print(_(USAGE, command=command), file=sys.stderr)
+        return CONFIG
+    try:
+        answer = await ask_service(config, action.operation, dict(zip(action.words, words, strict=True)))
+    except OperationFailed as error:
+        return fail(error, FAULT)
+    print(action.describe(config, answer))
+    return OK
+
+
+class OperationFailed(Exception):
+    """An operation failed; the text says why."""
+
+
+async def ask_service(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:
+    """Run an operation in the service or, if none runs, on the database. Raises OperationFailed."""
+    try:
+        try:
+            answer = await call_service(config.data_dir, operation, arguments)
+        except NotRunning:
+            answer = await _run_directly(config, operation, arguments)
+    except (DataDirLocked, DatabaseFault, NotFound) as error:
+        raise OperationFailed(localized(error)) from error
+    if "error" in answer:
+        raise OperationFailed(answer["error"])
+    return answer
+
+
+async def _run_directly(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:
+    data_dir = config.data_dir
+    database = data_dir / "fawn.db"
+    if not database.exists():
+        raise NotFound(
+            _(
+                "{data_dir} does not contain a database, and no service is running: check `data_dir` or --config",
+                data_dir=data_dir,
+            )
+        )
+    with DataLock(data_dir):
+        prepare_databases(data_dir)
+        async with Database(database) as store:
+            folders = ConversationFolders(data_dir / "threads", 0)
+            return await Operations(store, data_dir, folders, lambda: Path(config.skills.custom)).table()[operation](
+                **arguments
+            )

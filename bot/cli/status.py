@@ -1,0 +1,89 @@
+"""`fawn status`: show the state of the running service."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import Any
+
+from bot.admin.operations import NotRunning, call_service
+from bot.cli.command import ConfiguredCommand
+from bot.cli.exit_codes import FAULT, NOT_RUNNING, OK, fail
+from bot.config.schema import Config
+from bot.storage.feedback import FeedbackCounts
+from bot.storage.jobs import JobCounts
+from catalogue import N_, _, current_language, list_items, use_language
+
+HEALTH_NAMES = {"starting": N_("starting"), "ready": N_("ready"), "down": N_("down")}  # of channels
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help=_("print it as one JSON object"))
+
+
+def _status(arguments: argparse.Namespace, config: Config) -> int:
+    try:
+        with use_language("en" if arguments.json else current_language()):
+            report = asyncio.run(call_service(config.data_dir, "status", {}))
+    except NotRunning as error:
+        return fail(error, NOT_RUNNING)
+    if "error" in report:
+        return fail(report["error"], FAULT)
+    if arguments.json:
+        print(json.dumps(report))
+        return OK if report["healthy"] else FAULT
+    _print_report(report)
+    return OK if report["healthy"] else FAULT
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    state = _("healthy") if report["healthy"] else _("UNHEALTHY")
+    if not report["ready"]:
+        state = _("starting, the agent is loading")
+    print(
+        _("Fawn {version}, up {uptime:.0f} s: {state}", version=report["version"], uptime=report["uptime"], state=state)
+    )
+    print(
+        _(
+            "process: {pid}, data_dir: {data_dir}, configuration: {config}",
+            pid=report["pid"],
+            data_dir=report["data_dir"],
+            config=report["config"],
+        )
+    )
+    print(_("model: {model}", model=report["model"]))
+    if trouble := report["model_error"]:
+        print(
+            _(
+                "last model error, {age:.0f} s ago: {model}: {text}",
+                age=trouble["age"],
+                model=trouble["model"],
+                text=trouble["text"],
+            )
+        )
+    for server in report["model_servers"]:
+        if server["down"]:
+            models, count = list_items(server["models"]), server["failures"]
+            print(_("down: the server of {models} ({count} failures in a row)", models=models, count=count))
+    print(*filter(None, [report["disk"]]), *report["mcp_sign_ins"], report["sandbox"], sep="\n")
+    for name, channel in report["channels"].items():
+        health = f"{_(HEALTH_NAMES[channel['health']])}{' — ' + channel['detail'] if channel['detail'] else ''}"
+        print(_("channel {name}: {health}", name=name, health=health))
+    print(
+        _(
+            "running turns: {live}, queued messages: {queued} (oldest {oldest:.0f} s)",
+            live=report["live"],
+            queued=report["queued"],
+            oldest=report["oldest"],
+        )
+    )
+    print(_("people who wait to be paired: {count}", count=report["unpaired"]), end="")
+    print(" (`fawn pair list`)" if report["unpaired"] else "")
+    print(_("undelivered replies: {n}, dead letters: {dead}", n=report["undelivered"], dead=report["dead"]))
+    print(JobCounts(**report["jobs"]), FeedbackCounts(**report["feedback"]), sep="\n")
+    for proposal in report["proposals"]:
+        print(_("proposal: {text}", text=proposal))
+
+
+COMMAND = ConfiguredCommand(_status, _add_arguments)

@@ -118,6 +118,7 @@ async def test_one_persons_approval_is_ended_by_nobody_else(tmp_path: Path, name
         talk.press("Approve", by=talk.other)
         talk.press("Approve")
         await talk.shows("it is done")
+        await talk.service.quiet()  # not said while the turn ends, which would take it
         talk.say("and now?")
         await talk.shows("and now?")
         assert "what is this?" in talk.last_words("and now?")

@@ -166,7 +166,9 @@ class ServiceLimits:
     )
     endpoint_seconds: float = setting(30.0, "a skipped server gets one call each time after so many seconds", ge=0.1)
     turn_seconds: float = setting(7200.0, "timeout of one turn", ge=1)
-    attempts: int = setting(3, "attempts of a run that crashes interrupt; then the requester is told", ge=1)
+    attempts: int = setting(
+        3, "crashes while a run is the only one in progress; then it is given up, and the requester is told", ge=1
+    )
     flood_messages: int = setting(20, "messages that one person may send …", ge=1)
     flood_seconds: float = setting(10.0, "… in so many seconds; more are queued, with one notice", ge=0.1)
     reply_hours: float = setting(6.0, "a reply that is delivered later than this says how late it is", ge=0)

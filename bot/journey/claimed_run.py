@@ -24,6 +24,7 @@ class ClaimedRun:
     fence: int
     run: int
     attempt: int
+    deaths_alone: int  # of the process, while no other run was in progress
     requester: str
     language: str  # of the requester, in which this run speaks
     started: float  # unix time of the first attempt

@@ -53,6 +53,7 @@ from channels.base import Receipt, SentMessage
 log = logging.getLogger(__name__)
 
 MAX_MESSAGES_PER_RUN = 50
+SUSPICIOUS_INTERRUPTIONS = 2  # after so many, a run is tried alone
 MAX_QUEUED_PER_LOOK = 100  # conversations
 TEXT_TIME_SECONDS = 1.0  # the precision of the platforms' times
 DAMAGED = N_("I can't read a message that I stored for you: it was damaged on my side. Please send it again.")
@@ -92,6 +93,14 @@ def _take_work(
     if run := _resume_run(execute, access, row, now):
         return run
     return _take_messages(execute, access, row, RunState.RUNNING, now, longest)
+
+
+def claim_suspect(
+    execute: Execute, access: AccessPolicy, owner: str, now: float, longest: float
+) -> tuple[ClaimedRun | None, bool]:
+    """Claim the next run that may be what the process died of; also return whether there was one."""
+    key = runs.next_suspect(execute, SUSPICIOUS_INTERRUPTIONS)
+    return (_claim_conversation(execute, access, key, owner, now, longest) if key else None), key is not None
 
 
 def claim_at_once(
@@ -288,6 +297,7 @@ def _claimed_run(
         fence=row.fence,
         run=run.id,
         attempt=run.attempt,
+        deaths_alone=run.deaths_alone,
         requester=run.requester,
         language=languages.language_of(execute, thread, requester),
         started=run.started,
@@ -420,6 +430,7 @@ def suspend_run(execute: Execute, job: ClaimedRun) -> None:
 
 
 def release_stale_claims(execute: Execute) -> None:
-    """Release the conversations and outbox rows of a dead process."""
+    """Release the conversations and outbox rows of a dead process, and count its death."""
+    runs.count_death(execute)
     conversations.release_stale_claims(execute)
     outbox.release_stale_rows(execute)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from agent.blocks import NOTED_STEP, Failed, Step, command_hint
 from agent.context import CallNote, JudgedCall, LedgerEntry, Meter, T, Turn, UserInput
 from agent.exposure import Exposure
 from agent.messages import Kind, Message
+from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.journey import claims
 from bot.journey.attachments import Attachments
@@ -22,17 +23,21 @@ from bot.journey.feed import RunFeed
 from bot.journey.inbox import longest_wait
 from bot.journey.talk_above import talk_above
 from bot.rights.reservations import Budgets
+from bot.service.plain_text import plain_line
 from bot.storage import audit, tool_calls, usage
 from bot.storage import calls as judged_calls
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.exposures import store_exposure
 from bot.storage.usage import Payer
-from catalogue import _, join_sentences, ngettext, use_language
+from catalogue import _, join_sentences, list_items, ngettext, use_language
 from channels.base import Channel, Reply
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
     from agent.checkpointer import HeldState
+
+ATTEMPTS_BESIDE_OTHERS = 10  # times `limits.attempts`: a run that is never in progress alone when the process dies
+MAX_NAMED = 5  # messages
 
 
 @dataclass(slots=True)
@@ -248,15 +253,31 @@ def _noted_step(message: Message, *, taken: bool) -> Step:
     return Step(f"{NOTED_STEP}{message.key}", _("got it: {text}", text=short), "done" if taken else "running")
 
 
-def interrupted_failure(attempts: int, messages: int) -> Failed:
-    """Return the failure of a run of so many messages that interruptions ended so many times."""
+def is_given_up(job: ClaimedRun, limits: ServiceLimits) -> bool:
+    """Return whether a run was interrupted too often: alone, or very often beside others."""
+    return job.deaths_alone >= limits.attempts or job.attempt > limits.attempts * ATTEMPTS_BESIDE_OTHERS
+
+
+def interrupted_failure(attempts: int, texts: Sequence[str]) -> Failed:
+    """Return the failure of a run of messages with these texts that interruptions ended so many times."""
     what = ngettext(
         "I was interrupted {n} time while I worked on this and gave up.",
         "I was interrupted {n} times while I worked on this and gave up.",
         attempts,
     )
     retry = _("Send {retry} to try once more.", retry=command_hint("retry"))
-    if messages < 2:
-        return Failed(what, retry)
-    lost = ngettext("{n} message has no answer.", "{n} messages have no answer.", messages)
-    return Failed(what, join_sentences(lost, retry))
+    named = list_items(_named(text) for text in texts[:MAX_NAMED])
+    if len(texts) > MAX_NAMED:
+        lost = ngettext(
+            "{n} message has no answer: {first}, and others.",
+            "{n} messages have no answer: {first}, and others.",
+            len(texts),
+            first=named,
+        )
+    else:
+        lost = _("Without an answer: {messages}.", messages=named)
+    return Failed(what, join_sentences(lost, retry) if texts else retry)
+
+
+def _named(text: str) -> str:
+    return _("“{text}”", text=plain_line(text)) if text.strip() else _("a file")

@@ -29,6 +29,7 @@ from channels.shared.background import BackgroundTasks
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0  # between looks without a wake-up
+ALONE_SECONDS, MAX_ALONE_SECONDS = 20.0, 600.0  # how long a suspect works alone: at its first such attempt, and at most
 QUEUE_NOTICE_SECONDS = 1.5  # how long a message waits for a free place before its reply says so
 
 
@@ -44,6 +45,7 @@ class Scheduler:
         self._queued: dict[str, Reply] = {}  # queued conversation → the reply that says so
         self._wake = store.listen(Written.MESSAGE)
         self._open = False  # it serves, and claims
+        self._has_suspects = True  # of the previous process; nothing else is claimed
         self._reserved = 0  # places for conversations that are being claimed
         self._tasks = BackgroundTasks()
         self._ready: float | None = None  # when the next unclaimed conversation is ready
@@ -66,7 +68,9 @@ class Scheduler:
     @property
     def _free(self) -> int:
         """How many conversations may be claimed now."""
-        return max(0, self._live_limit - len(self._live) - self._reserved) if self._open else 0
+        return (
+            max(0, self._live_limit - len(self._live) - self._reserved) if self._open and not self._has_suspects else 0
+        )
 
     @property
     def _longest_wait(self) -> float:
@@ -138,7 +142,26 @@ class Scheduler:
             self._open = False
             await self._tasks.cancel()
 
+    async def _try_suspects(self) -> None:
+        """Run what the previous process may have died of, one run at a time: if it is the cause, it dies alone.
+
+        After a time that doubles with each attempt, the next one begins beside it, and at last the others.
+        """
+        while self._has_suspects:
+            now = time.time()
+            job, self._has_suspects = await self._store.run(
+                lambda execute, now=now: claims.claim_suspect(  # type: ignore[misc]  # bound now
+                    execute, self._current.access, self._owner, now, self._longest_wait
+                )
+            )
+            if job:
+                log.warning("turn.alone run=%d attempt=%d deaths=%d", job.run, job.attempt, job.deaths_alone)
+                work = self._start_turn(job)
+                doubled = job.attempt - claims.SUSPICIOUS_INTERRUPTIONS - 1
+                await asyncio.wait([work], timeout=min(ALONE_SECONDS * 2**doubled, MAX_ALONE_SECONDS))
+
     async def _claim_and_start(self) -> None:
+        await self._try_suspects()
         self._wake.clear()
         now = time.time()
         with self._reserve(self._free) as free:
@@ -164,13 +187,14 @@ class Scheduler:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
 
-    def _start_turn(self, job: ClaimedRun) -> None:
+    def _start_turn(self, job: ClaimedRun) -> asyncio.Task[None]:
         queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None
         reply = queued or self._turns.make_reply(job)
         live = RunningTurn(job, reply, self._turns.feed.begin_run(job.run, reply.show), has_unread=job.resumed)
         self._live[job.conversation] = live
         live.work = self._tasks.start(self._turns.run_turn(live), name=f"turn {job.run}")
         live.work.add_done_callback(lambda task: self._turn_ended(live))
+        return live.work
 
     def _turn_ended(self, live: RunningTurn) -> None:
         full = len(self._live) >= self._live_limit

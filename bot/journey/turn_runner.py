@@ -19,7 +19,15 @@ from bot.journey.feed import Feed
 from bot.journey.live_questions import StoredLiveQuestions
 from bot.journey.outbox import Outbox
 from bot.journey.run_reply import open_run_reply
-from bot.journey.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure, make_turn
+from bot.journey.running_turn import (
+    Account,
+    RunningTurn,
+    StoredLedger,
+    StoredSteering,
+    interrupted_failure,
+    is_given_up,
+    make_turn,
+)
 from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.transcript import TranscriptRecorder
 from bot.journey.turn_end import TurnEnd
@@ -141,8 +149,8 @@ class TurnRunner:
         if refusal := await work.questions.permissions.refuse_work():
             live.feed.record(refusal)
             return
-        if job.attempt > work.limits.attempts:
-            live.feed.record(interrupted_failure(job.attempt - 1, len(job.messages)))
+        if is_given_up(job, work.limits):
+            live.feed.record(interrupted_failure(job.attempt - 1, [each.text for each in job.messages]))
             return
         if not job.messages:
             what = _("I can't read what you wrote: it was damaged on my side.")

@@ -15,6 +15,7 @@ _NEXT_FIRE = (
     "(SELECT y.id FROM runs y WHERE y.conversation=i.conversation AND y.id>i.run AND EXISTS"
     " (SELECT 1 FROM inbox j WHERE j.run=y.id AND j.key LIKE 'sched:%') ORDER BY y.id LIMIT 1)"
 )
+_IN_PROGRESS = f"state='{RunState.RUNNING}' AND c.owner IS NOT NULL"
 LATEST_RUN = (
     "(SELECT max(x.id) FROM runs x WHERE x.conversation=i.conversation AND x.id>=i.run"
     f" AND (x.id<{_NEXT_FIRE} OR {_NEXT_FIRE} IS NULL))"
@@ -36,6 +37,7 @@ class RunRow:
     stop_by: str
     started: float
     language: str  # that the platform reported of the requester
+    deaths_alone: int = 0  # of the process, while no other run was in progress
     people: str = ""  # ids of those whose messages the run answers, separated by spaces; "": the requester
 
     @property
@@ -75,6 +77,31 @@ def resume_run(execute: Execute, conversation: str) -> RunRow | None:
         f"(SELECT id FROM runs WHERE conversation=:conversation AND {OPEN_RUN} ORDER BY id LIMIT 1) RETURNING *"
     )
     return read_row(execute, RunRow, sql, conversation=conversation)
+
+
+def count_death(execute: Execute) -> None:
+    """Count the death of the process for the run that was in progress alone. Of several, any may be the cause.
+
+    Called before the claims of the dead process are released.
+    """
+    sql = f"SELECT r.id FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.{_IN_PROGRESS} LIMIT 2"
+    held = execute(sql, {})
+    if len(held) == 1:
+        execute("UPDATE runs SET deaths_alone=deaths_alone+1 WHERE id=:run", {"run": held[0]["id"]})
+
+
+def next_suspect(execute: Execute, interruptions: int) -> str | None:
+    """Return the conversation of the unclaimed run to try alone: it was interrupted so many times.
+
+    The run that was least often the only one in progress at a death comes first.
+    """
+    rows = execute(
+        "SELECT r.conversation FROM runs r JOIN conversations c ON c.key=r.conversation"
+        f" WHERE r.{OPEN_RUN} AND c.owner IS NULL AND r.attempt>=:interruptions"
+        " ORDER BY r.deaths_alone, r.attempt, r.id LIMIT 1",
+        {"interruptions": interruptions},
+    )
+    return str(rows[0]["conversation"]) if rows else None
 
 
 def uncount_attempt(execute: Execute, run: int) -> None:

@@ -82,6 +82,7 @@ CREATE TABLE runs (
     language TEXT DEFAULT '' NOT NULL,
     people TEXT DEFAULT '' NOT NULL,
     parts TEXT DEFAULT '' NOT NULL,
+    deaths_alone INTEGER DEFAULT '0' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX runs_conversation ON runs (conversation, id);
@@ -649,5 +650,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0039');
+INSERT INTO alembic_version VALUES ('0041');
 COMMIT;

@@ -162,6 +162,41 @@ async def test_three_crashes_of_one_run_end_in_one_failure_reply(
     await telegram.wait(JANE, "the thread goes on")
 
 
+async def test_what_kills_the_process_is_given_up_and_nothing_else(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """One request kills the process whenever it reaches the model. Nine others work beside it, ten come later."""
+    service = await start(channels={"telegram": {"overall": 1000, "per_chat": 50}}, limits={"attempts": 2})
+    poison, innocent, later = 3000, range(3001, 3010), range(3010, 3020)
+
+    def is_given_up() -> bool:
+        return any("gave up" in text for text in said(telegram, poison))
+
+    async def next_death(deaths: int) -> bool:
+        def deadly() -> int:
+            return sum("poison" in str(each.messages) for each in model.requests())
+
+        await until(lambda: deadly() > deaths or is_given_up(), 60, "a death")
+        return deadly() > deaths
+
+    telegram.send(ask(text="poison", delay_ms=60_000), chat=poison)
+    for chat in innocent:
+        telegram.send(ask(text=f"answer {chat}", delay_ms=1000), chat=chat)
+    deaths = 0
+    while await next_death(deaths):
+        deaths += 1
+        await service.kill()
+        for chat in later if deaths == 2 else ():
+            telegram.send(ask(text=f"answer {chat}"), chat=chat)
+        await service.start()
+    await asyncio.gather(*(telegram.wait(chat, f"answer {chat}", seconds=30) for chat in (*innocent, *later)))
+    await service.quiet(30)
+    assert deaths == 4, "two among others, two alone"
+    assert [text for chat in (*innocent, *later) for text in said(telegram, chat) if "gave up" in text] == []
+    (notice,) = said(telegram, poison)
+    assert "poison" in notice, "it says what has no answer"
+
+
 # Case 87 of docs/cases.md
 async def test_killed_between_two_messages_of_an_album(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()

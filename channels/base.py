@@ -344,6 +344,17 @@ class TitleSetter(Protocol):
 
 
 @runtime_checkable
+class PrivateChatOpener(Protocol):
+    """The further method of a channel on whose platform a bot may begin a private chat with a person."""
+
+    async def open_private_chat(self, person: str, near: Thread) -> Thread:
+        """Return the private chat with a person of the workspace of `near`, opened if needed. Nothing is shown there.
+
+        Raises ChannelError; the call may be repeated.
+        """
+
+
+@runtime_checkable
 class AccountChecker(Protocol):
     """The further method of a channel whose platform says which accounts were deactivated, or have left."""
 

@@ -23,7 +23,7 @@ from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
 from bot.current import Current
-from bot.journey.redirects import redirect_answer
+from bot.journey.redirects import open_home, redirect_answer
 from bot.journey.spelled_reply import open_reply
 from bot.rights import approvals
 from bot.service.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
@@ -183,6 +183,13 @@ class Outbox:
         item = row.item
         try:
             await self._show_item(item)
+        except ChatGone as error:
+            try:
+                home = await open_home(self._store, self._channel(item.thread.channel), _reader(item), item.thread)
+            except (ChannelError, StorageError) as later:
+                await self._drop_live(item)
+                return await self._put_off(row, later)
+            await self._drop_item(item, error, home)
         except Refused as error:
             await self._bury_item(item, error)
         except (ChannelError, StorageError) as error:
@@ -286,17 +293,21 @@ class Outbox:
             log.error("outbox.uncounted row=%d reason=%s", row.item.id, fault)  # noqa: TRY400 — the reason is enough
 
     async def _bury_item(self, item: OutboxItem, error: Exception) -> None:
-        """Give a row up: it becomes a dead letter, and its chat is notified once, unless the chat is gone."""
+        """Give a row up: it becomes a dead letter, and its chat is notified once."""
         await self._drop_live(item)
         reason = "; ".join(error.reasons.values()) if isinstance(error, FilesRefused) else error  # no names of files
         log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, reason)
-        reason = str(error) or type(error).__name__
-        if isinstance(error, ChatGone):
-            await self._end_item(item, OutboxState.DROPPED, reason)
-        else:
-            await self._end_item(item, OutboxState.DEAD, reason, _notice(item, error))
+        await self._end_item(item, OutboxState.DEAD, str(error) or type(error).__name__, _notice(item, error))
 
-    async def _end_item(self, item: OutboxItem, state: OutboxState, error: str, words: str = "") -> None:
+    async def _drop_item(self, item: OutboxItem, error: ChatGone, home: Thread | None) -> None:
+        """Give up a row whose chat is gone: its words go to the private chat of their reader, if there is one."""
+        await self._drop_live(item)
+        log.error("outbox.gone row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, error)
+        await self._end_item(item, OutboxState.DROPPED, str(error) or type(error).__name__, home=home)
+
+    async def _end_item(
+        self, item: OutboxItem, state: OutboxState, error: str, words: str = "", home: Thread | None = None
+    ) -> None:
         now = time.time()
 
         def work(execute: Execute) -> None:
@@ -306,9 +317,8 @@ class Outbox:
                 what: dict[str, int | str] = {"id": item.id, "kind": item.kind}
                 audit.record(execute, AuditEvent(kind, item.thread, run=item.run, what=what, result=state.name.lower()))
             if state is OutboxState.DROPPED and item.kind != OutboxKind.FILE:
-                final = Final.load(item.payload)
-                reader = item.person or final.mention
-                redirect_answer(execute, reader, item.thread, final.text, f"gone:{item.id}", now)
+                text = Final.load(item.payload).text
+                redirect_answer(execute, _reader(item), home, item.thread, text, f"gone:{item.id}", now)
             if item.kind == OutboxKind.SAY and item.run is not None and state is not OutboxState.SENT:
                 approvals.report_unreached(execute, item.thread, item.run, now)
             if words:
@@ -322,6 +332,11 @@ class Outbox:
         await until_stored("outbox", lambda: self._store.run(work, durable=durable))
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
             await asyncio.to_thread(_discard_copies, self._outgoing_files(item))
+
+
+def _reader(item: OutboxItem) -> str:
+    """Return the id of the person whom the words of a row are for; "" where they are for nobody in particular."""
+    return "" if item.kind == OutboxKind.FILE else item.person or Final.load(item.payload).mention
 
 
 def _notice(item: OutboxItem, error: Exception) -> str:

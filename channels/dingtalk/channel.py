@@ -116,6 +116,10 @@ class DingTalkChannel(PlatformChannel):
         """In groups, a robot receives only messages that mention it."""
         return f"@{self._settings.name} /{command}" if is_group(thread) else f"/{command}"
 
+    async def open_private_chat(self, person: str, near: Thread) -> Thread:
+        """Return the private chat with a person: robots write to staff ids (`oToMessages/batchSend`)."""
+        return Thread(NAME, near.workspace, f"@{person}")
+
     # ------------------------------------------------------------ replies and files
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:

@@ -133,6 +133,11 @@ class DiscordChannel(PlatformChannel):
     async def set_title(self, thread: Thread, title: str) -> None:
         await self._threads.set_title(thread, title)
 
+    async def open_private_chat(self, person: str, near: Thread) -> Thread:
+        """Return the direct messages with a person (discord.com/developers/docs/resources/user#create-dm)."""
+        opened = await self._api("POST", "/users/@me/channels", {"recipient_id": person})
+        return Thread(NAME, DIRECT_WORKSPACE, str(opened["id"]))
+
     async def is_gone(self, person: str) -> bool | None:
         """Return whether the person is in no server of the bot; None for an unknown id, and if the bot is in no server.
 

@@ -268,6 +268,10 @@ class FeishuChannel(PlatformChannel):
     async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         return await self._history.enrich(message, earlier, since, self._me) if self._me else message
 
+    async def open_private_chat(self, person: str, near: Thread) -> Thread:
+        """Return the private chat with a person: a post may name an `open_id` (…/im-v1/message/create)."""
+        return Thread(NAME, near.workspace, person)
+
     async def is_gone(self, person: str) -> bool | None:
         return await self._history.is_gone(person)
 

@@ -18,6 +18,7 @@ from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.shared.texts import with_options
 
 IDEMPOTENT_POSTS = 25  # with unknown outcomes: about 20 minutes, less than the hour in which Feishu knows a uuid
+_PERSON = "ou_"  # begins an open_id: the private chat with this person
 _TARGET_MISSING_CODES = frozenset({230011, 230050, 230054, 230110, 230019})  # of a reply: recalled or invisible
 _MESSAGE_MISSING_CODES = frozenset({230011, 230110, 230001, 230050})  # of a change
 
@@ -56,7 +57,8 @@ class MessageSender:
         if topic:
             raise ChatGone("the message to answer is not there any more")
         body["receive_id"] = self._thread.chat
-        answer = await self._api("POST", "im/v1/messages", body, query={"receive_id_type": "chat_id"})
+        kind = "open_id" if self._thread.chat.startswith(_PERSON) else "chat_id"
+        answer = await self._api("POST", "im/v1/messages", body, query={"receive_id_type": kind})
         return str(answer["message_id"])
 
 

@@ -119,6 +119,12 @@ class SlackChannel(PlatformChannel):
             new = title[:MAX_SESSION_TITLE_CHARS]
             await workspace.api("agents.sessions.rename", **session_address(thread), title=new)
 
+    async def open_private_chat(self, person: str, near: Thread) -> Thread:
+        """Return the direct messages with a person (docs.slack.dev/reference/methods/conversations.open)."""
+        workspace = await self._find_workspace(near.workspace)
+        opened = await workspace.api("conversations.open", users=person)
+        return Thread(NAME, near.workspace, str(opened["channel"]["id"]))
+
     async def is_gone(self, person: str) -> bool | None:
         """Return whether each workspace that knows the account has deactivated it; None if none knows it."""
         said = [await workspace.is_deactivated(person) for workspace in self.workspaces]

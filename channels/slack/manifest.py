@@ -22,6 +22,7 @@ SCOPES = {  # with the reason for each
     "im:history": "direct messages",
     "im:read": "direct messages missed during downtime",
     "metadata.message:read": "find its own messages of unknown outcome",
+    "im:write": "an answer in person where its channel is closed to the app",
     "mpim:history": "group direct messages",
     "mpim:read": "group direct messages",
     "reactions:read": "stop an answer by ❌, rate it by 👍 or 👎",

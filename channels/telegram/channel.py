@@ -102,6 +102,13 @@ class TelegramChannel(PlatformChannel):
         chat = thread.chat.removeprefix("-100")
         return f"https://t.me/c/{chat}/{message}" if chat != thread.chat else ""
 
+    async def open_private_chat(self, person: str, near: Thread) -> Thread:
+        """Return the private chat with a person: its id is theirs (core.telegram.org/bots/api#chat).
+
+        Who never wrote to the bot there cannot be reached: posting is refused.
+        """
+        return Thread(NAME, near.workspace, person)
+
     async def set_title(self, thread: Thread, title: str) -> None:
         """Rename a topic of a private chat: people open these by writing, and Telegram names them by the text.
 

@@ -34,6 +34,7 @@ class Rest(Gateway):
     ROUTES = [  # noqa: RUF012 — a table, never changed
         ("GET", "users/@me", "me"),
         ("GET", "users/@me/guilds", "guilds"),
+        ("POST", "users/@me/channels", "createDM"),
         ("GET", "guilds/{guild}/members/{user}", "member"),
         ("GET", "oauth2/applications/@me", "application"),
         ("GET", "applications/@me", "application"),
@@ -78,6 +79,12 @@ class Rest(Gateway):
 
     def m_me(self, *_: object) -> Json:
         return self.people[BOT] | {"mfa_enabled": False, "verified": True, "email": None, "flags": 0}
+
+    def m_createDM(self, _: object, body: Json, *__: object) -> Json:
+        """discord.com/developers/docs/resources/user#create-dm: the one there is, or a new one."""
+        if str(body.get("recipient_id")) not in self.people:
+            raise NO_USER
+        return self.room_json(self.direct(str(body["recipient_id"])))
 
     def m_guilds(self, _: object, __: object, ___: object, query: dict[str, str]) -> list[Json]:
         """discord.com/developers/docs/resources/user#get-current-user-guilds: in order of ids, at most 200."""

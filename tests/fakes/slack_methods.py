@@ -328,6 +328,14 @@ class Methods(World):
             raise ApiError("channel_not_found")
         return {"channel": {"id": place.id, "is_im": place.kind == "im"} | ({"name": place.name} if place.name else {})}
 
+    def m_conversations_open(self, workspace: Workspace, args: Json) -> Json:
+        """docs.slack.dev/reference/methods/conversations.open: the direct chat there is with a person, or a new one."""
+        person = str(args.get("users"))
+        if person not in self.people:
+            raise ApiError("user_not_found")
+        team = next(each for each, own in self.workspaces.items() if own is workspace)
+        return {"channel": {"id": self.conversation(f"D{person}", team).id}}
+
     def m_users_info(self, workspace: Workspace, args: Json) -> Json:
         if args.get("user") not in self.people:
             raise ApiError("user_not_found")

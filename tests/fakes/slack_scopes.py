@@ -14,6 +14,7 @@ METHOD_SCOPES = {
     "chat.startStream": "chat:write",
     "chat.stopStream": "chat:write",
     "chat.update": "chat:write",
+    "conversations.open": "im:write",
     "files.completeUploadExternal": "files:write",
     "files.getUploadURLExternal": "files:write",
     "files.info": "files:read",

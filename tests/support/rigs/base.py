@@ -53,6 +53,7 @@ ABILITIES = {
     "reactions": "a reaction on the bot's message asks to stop, or says whether the answer is good",
     "titles": "a thread shows a title",
     "title_events": "a person's new title of a thread is sent as an event; elsewhere the channel looks at the title",
+    "private_chats": "a bot may begin a private chat with a person",
     "departures": "the platform says which accounts were deactivated, or have left",
     "erase": "a person can delete a message of the bot",
     "native": "the platform has native commands (slash commands, application commands, a menu)",

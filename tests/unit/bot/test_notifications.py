@@ -18,7 +18,7 @@ from agent.setting import Secret
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
 from bot.current import Current
-from bot.journey.redirects import redirect_answer
+from bot.journey.redirects import open_home, redirect_answer
 from bot.notifications.digests import DigestJobs
 from bot.notifications.push import PushFailed, PushJobs
 from bot.service.pings import Ping, held_until, route_ping
@@ -200,7 +200,8 @@ async def test_a_private_address_is_requested_only_if_the_configuration_says_so(
 
 async def test_the_answer_of_a_chat_that_is_gone_goes_to_the_private_chat(bench: PushBench) -> None:
     async def redirect(thread: Thread) -> bool:
-        return await bench.store.run(lambda execute: redirect_answer(execute, "7", thread, "42", "gone:1", 0.0))
+        home = await open_home(bench.store, None, "7", thread)
+        return await bench.store.run(lambda execute: redirect_answer(execute, "7", home, thread, "42", "gone:1", 0.0))
 
     assert not await redirect(GROUP), "their private chat is not known"
     await bench.prefer()

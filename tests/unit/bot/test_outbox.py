@@ -88,6 +88,11 @@ class RecordingChannel:
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         return
 
+    async def open_private_chat(self, person: str, near: Thread) -> Thread:
+        if faults := self.faults.get("opening"):
+            raise faults.pop(0)
+        return Thread(near.channel, near.workspace, f"private {person}")
+
     async def write(self, thread: Thread, text: str, posts: SentMessages) -> None:
         self.tried.append(text)
         faults = self.faults.get(thread.chat)
@@ -211,6 +216,37 @@ async def test_a_notice_of_a_topic_that_is_gone_reaches_whom_it_mentions(store: 
     [(place, text)] = wall.shown
     assert place == "here"
     assert text.endswith("The report.")
+
+
+@pytest.mark.parametrize("faults", [[], [TryLater("flood", 0.1), OutcomeUnknown("504")]])
+async def test_an_answer_whose_chat_is_gone_opens_the_private_chat_of_who_asked(
+    store: Database, faults: list[ChannelError]
+) -> None:
+    wall = RecordingChannel()
+    wall.faults = {"there": [ChatGone("removed")] * (1 + len(faults)), "opening": faults}
+
+    def enqueue(execute: Execute) -> None:
+        enqueue_notice(execute, THERE, "The answer.", key="n1", now=time.time(), mention="7")
+
+    await store.run(enqueue)
+    async with serving(store, wall):
+        await until(lambda: wall.shown)
+    [(place, text)] = wall.shown
+    assert place == "private 7"
+    assert text.endswith("The answer.")
+
+
+async def test_an_answer_to_whom_the_platform_opens_no_chat_is_dropped(store: Database) -> None:
+    wall = RecordingChannel()
+    wall.faults = {"there": [ChatGone("removed")], "opening": [Refused("bots may not write first")]}
+
+    def enqueue(execute: Execute) -> None:
+        enqueue_notice(execute, THERE, "The answer.", key="n1", now=time.time(), mention="7")
+
+    await store.run(enqueue)
+    async with serving(store, wall) as outbox:
+        await outbox.wait_until_idle()
+    assert (wall.shown, await states(store)) == ([], [4])
 
 
 # Case 63 of docs/cases.md

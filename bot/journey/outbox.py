@@ -28,7 +28,7 @@ from bot.journey.spelled_reply import open_reply
 from bot.rights import approvals
 from bot.service.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
 from bot.service.spool import copy_path, row_folder
-from bot.storage import audit, outbox, sent_messages
+from bot.storage import audit, outbox, runs, sent_messages
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
@@ -91,6 +91,7 @@ class Outbox:
         self._live: dict[int, Reply] = {}  # run → the reply that streams it
         self._wake = store.listen(Written.OUTBOX)
         self._claiming = False
+        self._began = time.time()
         self._tasks = BackgroundTasks()
 
     def adopt_reply(self, run: int, reply: Reply) -> None:
@@ -297,7 +298,16 @@ class Outbox:
         await self._drop_live(item)
         reason = "; ".join(error.reasons.values()) if isinstance(error, FilesRefused) else error  # no names of files
         log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, reason)
-        await self._end_item(item, OutboxState.DEAD, str(error) or type(error).__name__, _notice(item, error))
+        words = _notice(item, error)
+        if isinstance(error, Unconfirmed) and item.kind == OutboxKind.REPLY and not await self._met_crash(item):
+            words = ""  # the platform took both posts, whatever it answered: a message about them would be the third
+        await self._end_item(item, OutboxState.DEAD, str(error) or type(error).__name__, words)
+
+    async def _met_crash(self, item: OutboxItem) -> bool:
+        """Return whether an earlier process began the reply: what it posted may never have left it."""
+        run = item.run
+        row = await self._store.run(lambda execute: runs.find_run(execute, run)) if run is not None else None
+        return min(item.created, row.started if row else item.created) < self._began
 
     async def _drop_item(self, item: OutboxItem, error: ChatGone, home: Thread | None) -> None:
         """Give up a row whose chat is gone: its words go to the private chat of their reader, if there is one."""

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from channels.base import Refused, SentMessages, TryLater, Unconfirmed, find_sent_message
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
-MAX_POSTS = 2  # of one message while their outcomes are unknown: people may see all of them
-MAX_EMPTY_POSTS = 2  # after them: placeholders, which an edit fills as soon as one is confirmed
+MAX_POSTS = 2  # of one message while their outcomes are unknown, placeholders included: people may see all of them
 IDEMPOTENT_POSTS = 5  # …where the platform recognises a repeat, for some minutes
 UNCONFIRMED = "it was posted {n} times and no answer came"
 

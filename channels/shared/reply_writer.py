@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.blocks import Block, Done, Final, View
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater, Unconfirmed
-from channels.shared.posts import MAX_EMPTY_POSTS, MAX_POSTS, UNCONFIRMED
+from channels.shared.posts import MAX_POSTS, UNCONFIRMED
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,14 @@ class PostFinder(Protocol):
         """Return the id of the message that an earlier attempt posted, recorded, if any. Raises ChannelError."""
 
 
+@runtime_checkable
+class Prober(Protocol):
+    """A renderer of a platform that neither finds nor recognizes a repeated post."""
+
+    async def probe(self) -> None:
+        """Make a call that shows no message, to learn whether the platform answers. Raises ChannelError."""
+
+
 class ReplyWriter(Generic[P]):
     """Write one reply: `show` updates the desired state, a task applies the latest one within the rate limits.
 
@@ -116,6 +124,7 @@ class ReplyWriter(Generic[P]):
         self._marked: set[int] = set() if rate_limit.idempotent_posts else repeated
         self._replaced: dict[int, str] = {}  # ids of messages that were deleted or cannot be edited
         self._has_content = False  # content of the reply was shown
+        self._answers = False  # the platform answered a typing action
         self._calling = False
         self._ending = False
         self._failures = 0
@@ -207,6 +216,8 @@ class ReplyWriter(Generic[P]):
             return False
         except ChannelError as error:
             log.debug("writer.typing reply=%s reason=%s", self._posts.key, error)
+        else:
+            self._answers = True
         return True
 
     async def _wait_for_content(self) -> bool:
@@ -214,7 +225,8 @@ class ReplyWriter(Generic[P]):
         while self._view.empty and not self._ids and not self._shown and not self._ending:
             if await self._wait_for_change(self.PLACEHOLDER_SECONDS):
                 continue
-            placeholder = self._renderer.placeholder() if self._view.empty and not self._failures else None
+            due = self._view.empty and self._answers and not self._failures  # one that cannot be filled would stay
+            placeholder = self._renderer.placeholder() if due else None
             if placeholder is None or not self._rate_limit.try_acquire(Priority.STREAM):
                 continue
             if not await self._try_call(self._show_part(0, placeholder, content=False)):
@@ -305,7 +317,7 @@ class ReplyWriter(Generic[P]):
                 raise TryLater("drafts are not supported here", 0.0) from None
         else:
             try:
-                await self._edit_or_post(index, part, content)
+                await self._edit_or_post(index, part)
             except (ChatGone, Unconfirmed):
                 raise
             except Refused as error:
@@ -313,20 +325,20 @@ class ReplyWriter(Generic[P]):
                 if plain == part:
                     raise
                 log.warning("writer.plain reply=%s reason=%s", self._posts.key, error)
-                await self._edit_or_post(index, plain, content)
+                await self._edit_or_post(index, plain)
         self._shown[index] = part
         self._has_content = self._has_content or content
 
-    async def _edit_or_post(self, index: int, part: P, content: bool) -> None:
+    async def _edit_or_post(self, index: int, part: P) -> None:
         if index in self._ids:
             await self._edit_part(index, part)
         else:
-            await self._post_part(index, part, content)
+            await self._post_part(index, part)
 
     async def _replace_part(self, index: int, part: P) -> None:
         """Post a message in place of one that cannot be edited, which is then deleted."""
         torn = self._replaced[index] = self._ids.pop(index)
-        await self._post_part(index, part, True)
+        await self._post_part(index, part)
         try:
             await self._renderer.delete(torn)
         except ChannelError as error:  # it stays visible beside the whole answer
@@ -338,11 +350,11 @@ class ReplyWriter(Generic[P]):
             await self._renderer.edit(self._ids[index], self._renderer.repeat(part) if index in self._marked else part)
         except MessageMissing:
             self._replaced[index] = self._ids.pop(index)
-            await self._post_part(index, part, True)
+            await self._post_part(index, part)
         except OutcomeUnknown as error:  # an edit can be repeated
             raise TryLater(str(error)) from error
 
-    async def _post_part(self, index: int, part: P, content: bool) -> None:
+    async def _post_part(self, index: int, part: P) -> None:
         """Post a part, recorded before and after. A cancelled post gets a short time to record its id."""
         unknown = sum(post.posts for post in self._posts.known if post.index == index and post.id is None)
         if (
@@ -354,42 +366,37 @@ class ReplyWriter(Generic[P]):
             await self._edit_part(index, part)
             return
         max_posts = self._rate_limit.idempotent_posts or MAX_POSTS
-        first = part
         if unknown >= (max_posts if self._ending else max_posts - 1):  # a stream leaves one for the final
-            first = self._empty_part(unknown - max_posts) or part
-            if first is part:
-                raise Unconfirmed(UNCONFIRMED.format(n=unknown))
+            raise Unconfirmed(UNCONFIRMED.format(n=unknown))
         if unknown and not self._rate_limit.idempotent_posts:
+            await self._probe()
             self._marked.add(index)
-        sent = asyncio.create_task(self._send_part(index, first, content), name=f"post {self._posts.key} {index}")
+        sent = asyncio.create_task(self._send_part(index, part), name=f"post {self._posts.key} {index}")
         try:
             await asyncio.shield(sent)
         except asyncio.CancelledError:
             await asyncio.wait({sent}, timeout=self.LAST_POST_SECONDS)
             sent.cancel()
             raise
-        if first is not part:
-            await self._edit_part(index, part)
 
-    def _empty_part(self, posts: int) -> P | None:
-        """Return the placeholder to post when the content itself was posted often enough; None: no more posts."""
-        if not self._ending or self._rate_limit.idempotent_posts or posts >= MAX_EMPTY_POSTS:
-            return None
-        return self._renderer.placeholder()
+    async def _probe(self) -> None:
+        """Wait until the platform answers again: the last post that is allowed must not meet the fault of the first."""
+        if isinstance(self._renderer, Prober):
+            try:
+                await self._renderer.probe()
+            except OutcomeUnknown as error:
+                raise TryLater(str(error), error.after) from error
+            except Refused as error:
+                log.debug("writer.probe reply=%s reason=%s", self._posts.key, error)  # it answers
 
-    async def _send_part(self, index: int, part: P, content: bool) -> None:
-        # A placeholder of unknown outcome is recorded only where a repeated post returns the first message, because the
-        # reply must edit that one.
-        recorded = content or bool(self._rate_limit.idempotent_posts)
+    async def _send_part(self, index: int, part: P) -> None:
         marked = self._renderer.repeat(part) if index in self._marked else part
         handle = await self._renderer.prepare_post(marked, index)
-        if recorded:
-            await self._posts.sending(index, handle)
+        await self._posts.sending(index, handle)
         try:
             message_id = await self._renderer.post(marked, index, self._replaced.get(index, ""))
         except (TryLater, Refused):
-            if recorded:
-                await self._posts.unsent(index)
+            await self._posts.unsent(index)
             raise
         await self._posts.sent(index, message_id)
         self._ids[index] = message_id

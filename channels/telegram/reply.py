@@ -138,6 +138,9 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
     async def typing(self) -> None:
         await self._typing.show(self._thread)
 
+    async def probe(self) -> None:
+        await self._api.call_in_thread(self._thread, "sendChatAction", action="typing")
+
     async def draft(self, part: TelegramMessage) -> None:
         await self._call_with_text("sendMessageDraft", part, draft_id=self._draft_id)
 

@@ -140,7 +140,8 @@ class Message:
 
     `key` is unique for each event that must have one effect; for messages: platform, workspace, chat, message id.
     `id` is the platform's message id. `addressed` is False for a group message that is not meant for the bot, and
-    `follow_up` True for a message that is meant for the bot if it already takes part in the thread. `private` marks a
+    `follow_up` True for a message that is meant for the bot if it already takes part in the thread. `fleeting` is True
+    for a message of a group whose platform has no history: who does not keep it cannot read it later. `private` marks a
     direct chat. `group` joins the parts of an album or a long paste; `long` is True if more parts may follow. `to_bot`
     is True for a reply to the bot's message `reply_to`. The `target` of a command is the reply whose button sent it.
     `native` marks a command whose platform waits for an answer. `mode` says
@@ -169,6 +170,7 @@ class Message:
     private: bool = False
     addressed: bool = True
     follow_up: bool = False
+    fleeting: bool = False
     native: bool = False
     mode: Mode = ""
     skill: str = ""

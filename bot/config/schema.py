@@ -192,6 +192,9 @@ class ServiceLimits:
         30, "messages above a mention that the bot reads as context: those since its last turn there; 0: none", ge=0
     )
     earlier_tokens: int = setting(3000, "…at most about so many tokens of them, the latest", ge=0)
+    talk_hours: float = setting(
+        24.0, "how long the talk of Telegram groups is kept for that, after the group was told; 0: not at all", ge=0
+    )
 
     @property
     def of_calls(self) -> CallLimits:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent.messages import Kind, Message
-from bot.storage import audit, conversations, inbox, languages, runs, sent_messages
+from bot.storage import audit, conversations, inbox, languages, overheard, runs, sent_messages
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
@@ -33,6 +33,7 @@ class Stopped:
 
 def apply_change(execute: Execute, event: Message) -> Message | Stopped | None:
     """Apply an edit or a deletion. Returns what a running turn gets of it, or the run that it stops."""
+    overheard.change_message(execute, event.target, event.text if event.kind is Kind.EDIT else "")
     if row := inbox.find_editable(execute, event.target):
         _change_waiting(execute, event, row)
         return None

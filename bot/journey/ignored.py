@@ -1,13 +1,20 @@
-"""Why some events get no answer, in the words of the log."""
+"""Events that get no answer: why, in the words of the log, and what is kept of them.
+
+The talk of a group is kept for the next question there where the platform has no history that could be read then. The
+first such message of a group where the bot is used is not kept: the group is told first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agent.blocks import command_hint
 from agent.messages import Kind, Message, Unreadable
-from bot.storage import people
+from bot.config.schema import ServiceLimits
+from bot.storage import conversations, languages, outbox, overheard, people
 from bot.storage.database import Execute
 from bot.storage.states import PairingState
+from catalogue import N_, _, format_duration
 from channels.base import Receipt
 
 NO_ACCESS, SEEN_BEFORE = "no_access", "ignored_before"
@@ -20,6 +27,11 @@ OTHER_REASONS: Mapping[Kind, str] = {  # of events that are no messages
     Kind.DELETE: "nothing_to_change",
     Kind.CLICK: "may_not_decide",
 }
+
+LISTENING = N_(
+    "From now on I keep what is written in this group for {time}, so that I know what you talk about when somebody asks"
+    " me here. I use it for nothing else. `{forget}` deletes yours, `{privacy}` says more."
+)
 
 
 def refusal_reason(execute: Execute, message: Message, now: float) -> str:
@@ -36,3 +48,24 @@ def describe_ignored(event: Message | Unreadable, receipt: Receipt, reason: str)
         return ""
     reason = reason or OTHER_REASONS.get(event.kind, SEEN_BEFORE)
     return f" reason={reason} person={event.author.id or '-'} thread={event.thread}"
+
+
+def keeps_talk(limits: ServiceLimits) -> bool:
+    """Return whether the talk of groups is kept at all."""
+    return limits.talk_hours > 0 and limits.earlier_messages > 0
+
+
+def overhear(execute: Execute, message: Message, limits: ServiceLimits, now: float) -> None:
+    """Keep a message that is not for the bot, if its platform has no history and its chat was told."""
+    if not (message.fleeting and message.kind is Kind.CHAT and message.text and keeps_talk(limits)):
+        return
+    chat = message.thread.without_topic
+    if overheard.is_listening(execute, chat):
+        if message.time > now - limits.talk_hours * 3600:
+            overheard.keep_message(execute, message)
+    elif conversations.list_threads(execute, str(chat)):
+        overheard.begin_listening(execute, chat, now)
+        with languages.speak_to(execute, message.thread, message.author):
+            time = format_duration(limits.talk_hours * 3600)
+            words = _(LISTENING, time=time, forget=command_hint("forget me"), privacy=command_hint("privacy"))
+        outbox.enqueue_notice(execute, message.thread, words, key=f"listening:{chat}:{now:.0f}", now=now)

@@ -25,7 +25,7 @@ from bot.journey import bot_turns, claims, questions
 from bot.journey.addressing import Addressed, address_text, conversation_of_answer, hold
 from bot.journey.changed_messages import Stopped, apply_change
 from bot.journey.claimed_run import ClaimedRun
-from bot.journey.ignored import describe_ignored, refusal_reason
+from bot.journey.ignored import describe_ignored, overhear, refusal_reason
 from bot.rights import strangers
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.work_rights import NOT_ALLOWED, record_refusal, refuse_work
@@ -202,6 +202,7 @@ class Inbox:
             return Receipt.IGNORED
         if not self._is_addressed(execute, event):
             self._reasons[event.key] = "not_addressed"
+            overhear(execute, event, self._current.limits, now)
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
         access = self._current.access
         if (pressed := self._reception.take_press(execute, event, now)) is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from agent.messages import Kind, Message, Quote
 from agent.spending import text_tokens
 from bot.config.schema import ServiceLimits
-from bot.storage import conversations, inbox
+from bot.storage import conversations, inbox, overheard
 from bot.storage.database import Execute
 
 
@@ -61,4 +61,6 @@ def talk_above(execute: Execute, conversation: str, messages: Sequence[Message],
     begun = 0.0 if conversations.is_first_conversation(conversation) else row.created
     since = max(begun, inbox.last_taken(execute, row.thread, messages[0].key))
     known = frozenset(each.id for each in messages)
-    return TalkAbove(limits.earlier_messages, limits.earlier_tokens, since, known)
+    oldest = max(since, messages[-1].time - limits.talk_hours * 3600)
+    kept = overheard.kept_talk(execute, row.thread, oldest, limits.earlier_messages)
+    return TalkAbove(limits.earlier_messages, limits.earlier_tokens, since, known, kept)

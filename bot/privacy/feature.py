@@ -7,6 +7,7 @@ from bot.commands.presses import Press
 from bot.feature import Feature, Parts, Service
 from bot.privacy import command
 from bot.privacy.forgetting import ConversationCleaner, ForgetJobs, end_lately
+from bot.privacy.notice import privacy_command
 from bot.privacy.overwriting import FREE_PAGES_JOB, FREE_PAGES_SECONDS, OVERWRITE_JOB, OverwriteJobs
 from bot.privacy.own_data import EXPORT_JOB, ExportJobs, export_command
 from bot.privacy.retention import RETENTION_JOB, ROUND_SECONDS, Retention
@@ -35,6 +36,7 @@ def _start(service: Service) -> Parts:
 FEATURE = Feature(
     "privacy",
     commands=(
+        Command("privacy", N_("what I keep, and for how long"), privacy_command, rank=240),
         Command("export", N_("get what I have stored of you as a file"), export_command, "me", rank=250),
         Command("forget", N_("have me forget you"), command.forget_command, "me", rank=260),
     ),

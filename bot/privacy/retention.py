@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from bot.current import Current
+from bot.journey.ignored import keeps_talk
 from bot.journey.task_sandboxes import remove_task_folders
 from bot.rights.rates import counted_since
 from bot.service.data_dir import conversation_folder
 from bot.service.spool import sweep_spool
-from bot.storage import blanked, follow_ups, forgotten_accounts, retention
+from bot.storage import blanked, follow_ups, forgotten_accounts, overheard, retention
 from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import remove_upgrade_backups
@@ -51,12 +52,21 @@ class Retention:
         """Handle the recurring job."""
         await self.round(time.time() - self._current.config.keep_days * 86400)
 
+    async def _end_talk(self) -> int:
+        """Delete the talk of groups that is older than was announced; all of it where it is kept no longer."""
+        limits, now = self._current.limits, time.time()
+        before = now - limits.talk_hours * 3600 if keeps_talk(limits) else now
+        if not keeps_talk(limits):
+            await self._store.run(overheard.end_listening)
+        return await self._store.run_steps(partial(overheard.end_kept, before=before))
+
     async def round(self, before: float) -> None:
         """Delete everything that was finished before this unix time."""
         rows = 0
         for table in self._tables:
             delete = partial(retention.delete_finished, table=table, before=before)
             rows += await self._store.run_steps(delete)
+        rows += await self._end_talk()
         unused = time.time() - retention.USAGE_SECONDS
         await self._store.run(lambda execute: forgotten_accounts.end_forgotten_usage(execute, unused))
         names = await self._store.run(partial(retention.end_names, before=before))

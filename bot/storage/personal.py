@@ -101,6 +101,14 @@ CORE = (
     ),
     PersonalTable("audit_names", ("name",)),
     PersonalTable("side_posts", ("person",), "at<:before", ("DELETE FROM side_posts WHERE person=:author",)),
+    PersonalTable(
+        "overheard",
+        ("person", "name"),
+        "at<:before",
+        ("DELETE FROM overheard WHERE person=:author",),
+        "overheard",
+        "SELECT at, thread, text FROM overheard WHERE person=:author ORDER BY id",
+    ),
     PersonalTable("quoted", ("person",), forget=("DELETE FROM quoted WHERE person=:author",)),
 )
 

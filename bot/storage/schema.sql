@@ -646,9 +646,31 @@ CREATE INDEX side_posts_at ON side_posts (at);
 CREATE INDEX side_posts_of_thread ON side_posts (thread);
 CREATE INDEX side_posts_person ON side_posts (person);
 
+CREATE TABLE listening (
+    chat TEXT NOT NULL,
+    since FLOAT NOT NULL,
+    PRIMARY KEY (chat)
+);
+
+CREATE TABLE overheard (
+    id INTEGER NOT NULL,
+    "key" TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT NOT NULL,
+    message TEXT NOT NULL,
+    text TEXT NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE ("key")
+);
+CREATE INDEX overheard_at ON overheard (at);
+CREATE INDEX overheard_of_thread ON overheard (thread, id);
+CREATE INDEX overheard_person ON overheard (person);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0041');
+INSERT INTO alembic_version VALUES ('0042');
 COMMIT;

@@ -200,6 +200,7 @@ def _make_event(
         author=author,
         time=(message.edit_date or message.date).timestamp(),
         private=message.chat.type == "private",
+        fleeting=message.chat.type != "private" and not more.get("addressed", True),
         **more,
         origin=author.origin,
     )

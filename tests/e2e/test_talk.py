@@ -412,3 +412,44 @@ async def test_a_clarification_is_answered_after_a_restart(
     await service.quiet()
     results = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
     assert "Aachen" in results[-1]
+
+
+GROUP = -1000300
+
+
+async def test_the_talk_of_a_group_is_kept_as_context_after_the_group_was_told(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send("nobody uses the bot here yet", chat=GROUP, user=BOB)
+    telegram.send("@fawn_bot hello " + ask(text="hello all"), chat=GROUP)
+    await telegram.wait(GROUP, "hello all")
+    telegram.send("this is not kept", chat=GROUP, user=BOB)
+    told = await telegram.wait(GROUP, "I keep what is written in this group for 24 h")
+    assert told.by_bot
+    telegram.send("the port is 8080", chat=GROUP, user=BOB)
+    edited = telegram.send("the host is old", chat=GROUP, user=BOB)
+    telegram.edit("the host is new", edited["message_id"], chat=GROUP)
+    telegram.send("@fawn_bot use that port " + ask(text="port it is"), chat=GROUP)
+    await telegram.wait(GROUP, "port it is")
+    await service.quiet()
+    seen = str(model.requests()[-1].messages)
+    assert "the port is 8080" in seen
+    assert "the host is new" in seen
+    assert not [text for text in ("nobody uses", "this is not kept", "the host is old") if text in seen]
+    telegram.send("/privacy@fawn_bot", chat=GROUP)
+    await telegram.wait(GROUP, "without addressing me for 24 h")
+    assert [text for text in said(telegram, GROUP) if "I keep what is written" in text] == [told.text]
+
+
+async def test_the_talk_of_a_group_is_not_kept_where_the_operator_says_so(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(limits={"talk_hours": 0})
+    for words in ("one", "two"):
+        telegram.send(f"@fawn_bot {words} " + ask(text=f"done {words}"), chat=GROUP)
+        await telegram.wait(GROUP, f"done {words}")
+        telegram.send("we agreed on blue", chat=GROUP, user=BOB)
+    await service.quiet()
+    assert "blue" not in str(model.requests()[-1].messages)
+    assert service.rows("SELECT 1 FROM overheard UNION SELECT 1 FROM listening") == []

@@ -19,6 +19,7 @@ EXEMPT = {
     "conversations.owner": "the process that works in it",
     "jobs.owner": "the process that runs it",
     "heard.chat": "a chat, with a time and nothing said there",
+    "listening.chat": "the same",
     "permission_grants.subject": "the call that was allowed, with its grant",
     "questions.grant_subject": "the same",
     "calls.subject": "the call, which goes with its person",

@@ -96,8 +96,8 @@ class Exposure:
         for item in inputs:
             message, quotes = item.message, item.message.quotes
             files = any(not each.refused for each in item.uploads)
-            private = files or any(each.kind not in ("page", "unread") for each in quotes)
-            untrusted = any(each.kind != "unread" for each in quotes) or message.author.bot
+            private = files or any(each.kind not in ("page", "unread", "view") for each in quotes)
+            untrusted = any(each.kind not in ("unread", "view") for each in quotes) or message.author.bot
             if message.origin is Origin.TOOL:  # it may quote the end of a command's output
                 untrusted = untrusted or self.files or self.network()
             named = [

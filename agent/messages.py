@@ -124,12 +124,16 @@ class Quote:
 
     `author` is a name; `author_id` is the platform's user id, "" where the platform does not say it. `id` is the
     platform's id of an earlier message. A quote of kind "unread" stands for what the platform did not show. One
-    of kind "posted" is what the service posted beside the conversation, and its author the task or schedule.
+    of kind "posted" is what the service posted beside the conversation, and its author the task or schedule. One of
+    kind "view" names the chat that the author of the message was looking at, as the platform says (`id`), and "viewed"
+    are the latest messages there.
     """
 
     author: str
     text: str
-    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt", "unread", "posted"] = "reply"
+    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt", "unread", "posted", "view", "viewed"] = (
+        "reply"
+    )
     author_id: str = ""
     id: str = ""
 

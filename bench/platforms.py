@@ -260,6 +260,7 @@ class DingTalk(dingtalk.FakeDingTalk, Crowd):
         return bool(self.sockets)
 
     def write(self, person: int, text: str) -> None:
+        self.names[f"u{person}"] = f"u{person}"  # a member of the organization
         self.message("text", {"content": text}, sender=f"u{person}")
 
     def read(self, person: int) -> Sequence[str]:

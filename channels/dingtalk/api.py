@@ -14,8 +14,10 @@ import orjson
 
 from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.dingtalk import DingTalkSettings
+from channels.dingtalk.limits import DingTalkLimits
 from channels.shared.access_token import AccessToken
 from channels.shared.http_client import HttpClient, RateLimited, mapped_network_errors, retry_after_seconds
+from channels.shared.rate_limit import Priority, RateLimiter
 
 TOKEN_MARGIN_SECONDS = 300.0  # a token is replaced so long before it expires
 HEARTBEAT_SECONDS = 8.0  # between two pings, as the platform's own client sends them
@@ -56,10 +58,12 @@ class DingTalkApi(HttpClient):
         super().__init__("DingTalk", settings.proxy, settings.ca_file)
         self._settings = settings
         self._token = AccessToken(self._fetch_token, TOKEN_MARGIN_SECONDS)
+        self._limiter = RateLimiter(DingTalkLimits())
         self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
 
     async def __call__(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make one call, and repeat it with a new token if the token has expired."""
+        """Make one call, and repeat it with a new token if the token has expired. Waits for the limit of its API."""
+        await self._limiter.acquire("", Priority.FINAL, method=f"{method} {path}")
         token = await self._token.get()
         try:
             return await self._call(method, path, body, token)

@@ -13,8 +13,10 @@ import orjson
 
 from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.feishu import FeishuSettings
+from channels.feishu.limits import FeishuLimits, name_api
 from channels.shared.access_token import AccessToken
 from channels.shared.http_client import HttpClient, RateLimited
+from channels.shared.rate_limit import Priority, RateLimiter
 
 TOKEN_MARGIN_SECONDS = 600.0  # a token is replaced so long before it expires: both are valid meanwhile
 
@@ -49,6 +51,7 @@ class FeishuApi(HttpClient):
         super().__init__("Feishu", settings.proxy, settings.ca_file)
         self._settings = settings
         self._token = AccessToken(self._fetch_token, TOKEN_MARGIN_SECONDS)
+        self._limiter = RateLimiter(FeishuLimits())
         self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
 
     async def __call__(
@@ -66,6 +69,7 @@ class FeishuApi(HttpClient):
         The call is repeated with a new token if the token has expired. A `repeatable` one raises no OutcomeUnknown.
         """
         raw = orjson.dumps(body) if body is not None else form
+        await self._limiter.acquire("", Priority.FINAL, method=name_api(method, path))
         token = await self._token.get()
         try:
             answer = await self._request(method, path, raw, query, token, repeatable)

@@ -35,7 +35,7 @@ from channels.slack import SlackSettings
 from channels.slack.api import SlackApi, session_address
 from channels.slack.blocks import MAX_TEXT_CHARS, notification_text
 from channels.slack.events import NAME, Json
-from channels.slack.history import earlier_messages
+from channels.slack.history import earlier_messages, viewed_messages
 from channels.slack.manifest import SLASH_COMMAND
 from channels.slack.reply import SlackRenderer, SlackReplyLimit
 from channels.slack.response_url import EphemeralRenderer, ResponseUrl
@@ -106,7 +106,8 @@ class SlackChannel(PlatformChannel):
         workspace = await self._find_workspace(message.thread.workspace)
         quotes = [await workspace.with_quote_names(quote) for quote in message.quotes]
         before = await earlier_messages(workspace, message, earlier, since)
-        return replace(message, text=await workspace.with_names(message.text), quotes=(*before, *quotes))
+        viewed = await viewed_messages(workspace, message)
+        return replace(message, text=await workspace.with_names(message.text), quotes=(*before, *viewed, *quotes))
 
     def spell_command(self, thread: Thread, command: str) -> str:
         """Slack's client takes "/stop" for itself. Outside of threads, the bot reads only its slash command."""

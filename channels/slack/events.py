@@ -22,6 +22,7 @@ from channels.slack.visible_text import attachment_lines, block_lines, blocks_of
 
 Json = dict[str, Any]  # a payload: its shape is Slack's
 
+CHANNEL_ENTITY = "slack#/types/channel_id"
 NAME = "slack"
 QUESTION_PREFIX = "ask:"  # of the id of a block with buttons; the question's id follows
 SHORTCUT_QUESTION = "What about this?"
@@ -134,7 +135,7 @@ def _parse_message(raw: Json, account: SlackAccount) -> Message | None:
     root = raw.get("thread_ts") or (ts if private and (account.direct_threads or "app_context" in raw) else "")
     text, mentioned, others = readable_text(visible_text(raw) if author.bot else raw.get("text") or "", account)
     files, links = _attachments_of(raw, account)
-    quotes = (*_quotes_of(raw, account), *([] if author.bot else _looked_at(raw, account)))
+    quotes = (*_views_of(raw, account), *_quotes_of(raw, account), *([] if author.bot else _looked_at(raw, account)))
     text = "\n".join([*([text] if text else []), *links])
     kind, noun = Kind.CHAT, ""
     if (command := parse_command_text(text, account.name)) is not None:
@@ -393,6 +394,14 @@ def _quotes_of(raw: Json, account: SlackAccount) -> tuple[Quote, ...]:
                 author = str(shared.get("author_id") or "")
                 quotes.append(Quote(shared.get("author_name") or "somebody", text, "forward", author))
     return tuple(quotes)
+
+
+def _views_of(raw: Json, account: SlackAccount) -> Iterator[Quote]:
+    """Yield the channels that the author had open (docs.slack.dev/reference/events/app_context_changed)."""
+    for entity in (raw.get("app_context") or {}).get("entities") or ():
+        id = str(entity.get("value") or "")
+        if entity.get("type") == CHANNEL_ENTITY and entity.get("team_id") in (None, account.team_id) and id:
+            yield Quote("", f"<#{id}>", "view", id=id)
 
 
 def _looked_at(raw: Json, account: SlackAccount) -> Iterator[Quote]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agent.messages import Kind, Message, Quote
@@ -21,6 +22,7 @@ SLACK_RETRY_SECONDS = (
     300.0  # Slack repeats an event that no socket took after 1 and 5 minutes (docs.slack.dev/apis/events-api)
 )
 IN_USE_SECONDS = 3600.0  # since its last event: after a shorter gap only such conversations and threads are read
+MAX_VIEWS, MAX_VIEWED, VIEW_SECONDS = 2, 15, 5.0  # open channels, and the messages that are read in each
 MAX_THREAD_MESSAGES = 1000  # that are read to find the last ones
 _SAID = ("", "bot_message", "file_share", "me_message", "thread_broadcast")  # subtypes of what somebody said
 
@@ -113,6 +115,27 @@ async def earlier_messages(workspace: Workspace, message: Message, limit: int, s
             entries += _of_others(page, message, account)
         entries = entries[limit - 1 :: -1] if len(entries) > limit else entries[::-1]
     return [quote for entry in entries if (quote := await _make_quote(workspace, entry, account))]
+
+
+async def viewed_messages(workspace: Workspace, message: Message) -> list[Quote]:
+    """Return the latest messages of the channels that the author of a first message had open, where Slack shows them.
+
+    They see these channels themselves. A follow-up brings none: the conversation has them, or could ask.
+    """
+    if message.thread.topic not in ("", message.id) or message.kind is not Kind.CHAT:
+        return []
+    account, found = await workspace.identify(), list[Quote]()
+    for view in [quote for quote in message.quotes if quote.kind == "view"][:MAX_VIEWS]:
+        try:
+            async with asyncio.timeout(VIEW_SECONDS):
+                query: Json = {"channel": view.id, "limit": MAX_VIEWED, "latest": message.id}
+                page = (await workspace.api("conversations.history", **query)).get("messages") or ()
+                quotes = [await _make_quote(workspace, each, account) for each in _of_others(page, message, account)]
+        except (ChannelError, TimeoutError) as error:
+            log.info("slack.no_view channel=%s reason=%s", view.id, error or "no answer in time")
+            continue
+        found += [replace(quote, kind="viewed") for quote in reversed(quotes) if quote]
+    return found
 
 
 def _is_time(id: str) -> bool:

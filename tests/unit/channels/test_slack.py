@@ -157,6 +157,25 @@ async def test_a_message_in_agent_view_is_answered_in_its_thread(agent_rig: Slac
     assert (await rig.box.next(2)).thread == message.thread
 
 
+async def test_the_model_gets_the_channel_that_the_person_is_looking_at(agent_rig: SlackRig) -> None:
+    rig = agent_rig
+    rig.server.send("the deploy failed", OPS, silent=True)
+    rig.server.shares_context = True
+    root = rig.server.send("summarize this", DIRECT)
+    message = await rig.channel.enrich(await rig.box.next(), 0)
+    assert [(quote.kind, quote.text) for quote in message.quotes] == [
+        ("viewed", "the deploy failed"),
+        ("view", f"#{rig.server.conversation(OPS).name or OPS}"),
+    ]
+    rig.server.send("and shorter", DIRECT, thread=root)
+    follow_up = await rig.channel.enrich(await rig.box.next(2), 0)
+    assert [quote.kind for quote in follow_up.quotes] == ["view"], "the conversation has the messages"
+    rig.server.scopes -= {"channels:history"}
+    rig.server.send("again", DIRECT)
+    refused = await rig.channel.enrich(await rig.box.next(3), 0)
+    assert [quote.kind for quote in refused.quotes] == ["view"]
+
+
 async def test_eyes_are_taken_back_when_the_answer_is_there(rig: SlackRig) -> None:
     posts = rig.server.conversation(DIRECT).posts
     first, second = await rig.say("hello"), await rig.say("and more")

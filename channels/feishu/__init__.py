@@ -29,6 +29,9 @@ class FeishuSettings:
     ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
     per_reply: float = setting(5.0, "updates per second of one reply's card", ge=0.1)
     overall: float = setting(50.0, "updates per second of all cards together", ge=1)
+    shared_check_seconds: float = setting(
+        60.0, "a message of the app that is not Fawn's, so long after its start, is of another program", ge=0
+    )
 
     @property
     def base_url(self) -> str:

@@ -14,6 +14,7 @@ import orjson
 from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.feishu import FeishuSettings
 from channels.feishu.limits import FeishuLimits, name_api
+from channels.feishu.own_posts import OwnPosts
 from channels.shared.access_token import AccessToken
 from channels.shared.http_client import HttpClient, RateLimited
 from channels.shared.rate_limit import Priority, RateLimiter
@@ -51,6 +52,7 @@ class FeishuApi(HttpClient):
         super().__init__("Feishu", settings.proxy, settings.ca_file)
         self._settings = settings
         self._token = AccessToken(self._fetch_token, TOKEN_MARGIN_SECONDS)
+        self.own_posts = OwnPosts(settings.shared_check_seconds)
         self._limiter = RateLimiter(FeishuLimits())
         self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
 

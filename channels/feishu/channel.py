@@ -16,6 +16,7 @@ import orjson
 
 from agent.blocks import Final
 from agent.messages import Attachment, Message, Thread, Unreadable
+from catalogue import N_
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -58,6 +59,10 @@ log = logging.getLogger(__name__)
 # open.feishu.cn/document/server-docs/im-v1/message-reaction/emojis-introduce
 WORKING_EMOJI, DONE_EMOJI = "OnIt", "DONE"
 CALL_BURST = 3
+APP_SHARED = N_(
+    "Another program answers with the same Feishu app, and Feishu gives each of them a part of the messages. Stop one"
+    " of the two, or give it an app of its own."
+)
 REDELIVERY_SECONDS = 60.0  # after a shorter absence the platform redelivers all events
 MAX_BACKOFF_SECONDS = 30.0
 MAX_WORKING = 1_000  # messages with the sign of work
@@ -189,6 +194,7 @@ class FeishuChannel(PlatformChannel):
         body = {"receive_id": person, "msg_type": "text", "content": dump_json({"text": f"/{menu.text}"})}
         body["uuid"] = hashlib.blake2b(menu.key.encode(), digest_size=20).hexdigest()
         answer = await self._api("POST", "im/v1/messages", body, query={"receive_id_type": "open_id"})
+        self._api.own_posts.note_post(str(answer["message_id"]))
         return str(answer["chat_id"])
 
     def _answer_press(self, press: Message, receipt: Receipt) -> object:
@@ -232,7 +238,8 @@ class FeishuChannel(PlatformChannel):
             await self._react(message_id, DONE_EMOJI)
 
     def readiness(self) -> Readiness:
-        return self._connection.readiness().with_fault(self._api.credentials_error)
+        shared = APP_SHARED if self._api.own_posts.is_shared else ""
+        return self._connection.readiness().with_fault(self._api.credentials_error or shared)
 
     # ------------------------------------------------------------ replies
 

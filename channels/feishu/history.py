@@ -86,6 +86,8 @@ class FeishuHistory:
             moment = int(item["create_time"]) / 1000
             if moment <= since or len(found) >= limit:
                 break
+            if _author_of(item) == me.app_id:
+                self._api.own_posts.check(str(item["message_id"]), moment)
             if moment < message.time and _author_of(item) != me.app_id and item["message_id"] != message.id:
                 found.append(item)
         return [await self._make_quote(item, me, "earlier") for item in reversed(found)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,8 +50,7 @@ class MessageSender:
         targets = [self._to, topic] if topic else [self._to] if quote else []
         for target in dict.fromkeys(filter(None, targets)):
             try:
-                answer = await self._api("POST", f"im/v1/messages/{target}/reply", body)
-                return str(answer["message_id"])
+                return await self._post(f"im/v1/messages/{target}/reply", body)
             except ApiRefusal as error:
                 if error.code not in _TARGET_MISSING_CODES:
                     raise
@@ -58,8 +58,17 @@ class MessageSender:
             raise ChatGone("the message to answer is not there any more")
         body["receive_id"] = self._thread.chat
         kind = "open_id" if self._thread.chat.startswith(_PERSON) else "chat_id"
-        answer = await self._api("POST", "im/v1/messages", body, query={"receive_id_type": kind})
-        return str(answer["message_id"])
+        return await self._post("im/v1/messages", body, {"receive_id_type": kind})
+
+    async def _post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> str:
+        own = self._api.own_posts
+        try:
+            id = str((await self._api("POST", path, body, query=query))["message_id"])
+        except (OutcomeUnknown, asyncio.CancelledError):
+            own.note_unknown()
+            raise
+        own.note_post(id)
+        return id
 
 
 class FeishuRenderer(MessageRenderer[FeishuMessage]):

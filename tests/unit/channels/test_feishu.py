@@ -14,16 +14,16 @@ import pytest
 
 from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
 from agent.messages import Kind
-from channels.base import ChatGone, OutcomeUnknown, OutgoingFile, Refused, TryLater
+from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Refused, TryLater
 from channels.feishu.card_api import SEQUENCE_EPOCH
 from channels.feishu.card_renderer import MAX_CARD_BYTES, render_final_cards
 from channels.feishu.history import EDIT_SECONDS
-from tests.fakes.feishu import DIRECT, GROUP, JANE, KIM
+from tests.fakes.feishu import APP, DIRECT, GROUP, JANE, KIM
 from tests.fakes.feishu_world import CARD_BYTES, Card
 from tests.fakes.server import until
 from tests.support.recording_inbox import Memory
 from tests.support.rigs.feishu import FeishuRig
-from tests.support.rigs.registry import deliver, ready
+from tests.support.rigs.registry import deliver, heard, ready
 
 
 @pytest.fixture
@@ -323,6 +323,19 @@ async def test_a_first_post_answered_with_5xx_keeps_growing_in_the_message_peopl
     await first.finish(Final("The whole."))
     assert rig.visible() == ["The whole."]
     assert len(rig.server.cards) == 1
+
+
+async def test_another_program_that_answers_with_the_same_app_is_noticed(tmp_path: Path) -> None:
+    async with FeishuRig.start(tmp_path, shared_check_seconds=0.0) as rig:
+        asked = await rig.say("what is it?", 7)
+        await rig.channel.reply(asked.thread, Memory()).finish(Final("Mine."))
+        await rig.channel.enrich(await heard(rig, "and more?", 7), 10)
+        assert rig.channel.readiness().health is Health.READY
+        root = rig.server.messages[rig.root(7)]
+        rig.server.add(GROUP, APP, "text", {"text": "Not mine."}, **rig.server.reply_to(root, True))
+        await rig.channel.enrich(await heard(rig, "who was that?", 7), 10)
+        state = rig.channel.readiness()
+        assert (state.health, "Another program" in state.detail) == (Health.DOWN, True)
 
 
 @pytest.mark.parametrize("restarts", [1, 2, 3])

@@ -255,13 +255,20 @@ class FeishuChannel(PlatformChannel):
         return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=show_finished))
 
     def _file_rules(self, thread: Thread) -> FileRules:
-        return FileRules(feishu_files.MAX_UPLOAD_BYTES)
+        return FileRules(
+            feishu_files.MAX_UPLOAD_BYTES, feishu_files.MAX_PICTURES_PER_MESSAGE, feishu_files.kind_of_group
+        )
 
     async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, dict[str, str]]:
         return await feishu_files.upload_file(self._api, file)
 
     async def _post_files(self, thread: Thread, post: FilePost) -> str:
-        """Post a file, and its caption as text, because no message takes both."""
+        """Post pictures as one message; a file, and its caption as text, because no message takes both."""
+        if len(post.files) > 1:
+            content = feishu_files.pictures_content(post.files, post.uploads)
+            return await MessageSender(self._api, thread, post.key).send_message(
+                "post", content, f"file{post.index or ''}"
+            )
         [file], [(kind, content)], number = post.files, post.uploads, post.index or ""
         sender = MessageSender(self._api, thread, post.key)
         message_id = await sender.send_message(kind, content, f"file{number}")

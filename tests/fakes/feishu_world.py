@@ -256,7 +256,8 @@ class World:
             case "text":
                 lines = [str(said.content["text"])]
             case "post":
-                lines = [str(part.get("text", "")) for line in said.content["zh_cn"]["content"] for part in line]
+                parts = [part for line in said.content["zh_cn"]["content"] for part in line]
+                lines = [self.files[part["image_key"]][0] if part["tag"] == "img" else part["text"] for part in parts]
             case _:
                 key = str(said.content.get("file_key") or said.content.get("image_key"))
                 lines = [self.files[key][0]]

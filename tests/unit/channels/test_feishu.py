@@ -338,6 +338,19 @@ async def test_another_program_that_answers_with_the_same_app_is_noticed(tmp_pat
         assert (state.health, "Another program" in state.detail) == (Health.DOWN, True)
 
 
+async def test_pictures_are_one_message_and_other_files_one_each(rig: FeishuRig, tmp_path: Path) -> None:
+    files = []
+    for name in ("a.png", "b.png", "c.jpg", "d.csv", "e.csv"):
+        (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n")
+        files.append(OutgoingFile(tmp_path / name, name, 8, "the last" if name == "c.jpg" else ""))
+    posts = Memory()
+    for _ in range(2):  # the second call finds nothing left to send
+        await rig.channel.send_files(rig.thread(), files, Memory(rows=posts.rows))
+    assert [said.kind for said in rig.server.bot_messages(DIRECT, "")] == ["post", "file", "file"]
+    assert len(rig.visible()) == 3
+    assert "the last" in rig.visible()[0]
+
+
 @pytest.mark.parametrize("restarts", [1, 2, 3])
 async def test_restarts_while_a_post_is_unconfirmed_keep_its_card(rig: FeishuRig, restarts: int) -> None:
     posts = Memory()

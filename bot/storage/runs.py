@@ -15,7 +15,7 @@ _NEXT_FIRE = (
     "(SELECT y.id FROM runs y WHERE y.conversation=i.conversation AND y.id>i.run AND EXISTS"
     " (SELECT 1 FROM inbox j WHERE j.run=y.id AND j.key LIKE 'sched:%') ORDER BY y.id LIMIT 1)"
 )
-_IN_PROGRESS = f"state='{RunState.RUNNING}' AND c.owner IS NOT NULL"
+_IN_PROGRESS = f"{OPEN_RUN} AND r.state='{RunState.RUNNING}' AND c.owner IS NOT NULL"  # the first is for the index
 LATEST_RUN = (
     "(SELECT max(x.id) FROM runs x WHERE x.conversation=i.conversation AND x.id>=i.run"
     f" AND (x.id<{_NEXT_FIRE} OR {_NEXT_FIRE} IS NULL))"

@@ -13,9 +13,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
 from bot.config.schema import ServiceLimits
@@ -61,11 +61,22 @@ NOT_ADDRESSED = "not_addressed"  # why an event was ignored
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """What one transaction has stored, with the conversations, and what it stopped."""
+class Accepted:
+    """A message that was stored to be answered, with its conversation."""
 
-    accepted: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
-    stopped: list[Stopped] = field(default_factory=list[Stopped])
+    conversation: str
+    message: Message
+
+
+Outcome: TypeAlias = Receipt | Accepted | Stopped
+"""What a transaction did with an event. Of two kinds, there is more to do after the commit."""
+
+
+def receipt_of(outcome: Outcome) -> Receipt:
+    """Return what the channel is told."""
+    if isinstance(outcome, Accepted):
+        return Receipt.ACCEPTED
+    return Receipt.IGNORED if isinstance(outcome, Stopped) else outcome
 
 
 class Turns(Protocol):
@@ -120,15 +131,17 @@ class Inbox:
         chats = sum(isinstance(event, Message) and event.kind is Kind.CHAT for event in events)
         with self._turns.reserve_places(chats) as places:
             try:
-                receipts, arrived, claimed = await self._store.run(
+                outcomes, claimed = await self._store.run(
                     lambda execute: self._store_events(execute, events, now, places)
                 )
             except StorageError as error:
                 log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
                 raise NotStored(str(error)) from error
-            self._turns.arrived([each for each in arrived.accepted if each[1].kind in TURN_KINDS], claimed)
-            for stopped in arrived.stopped:
-                self._turns.stop_run(stopped.run, stopped.by)
+            self._turns.arrived(_for_turns(outcomes), claimed)
+            for stopped in outcomes:
+                if isinstance(stopped, Stopped):
+                    self._turns.stop_run(stopped.run, stopped.by)
+        receipts = [receipt_of(outcome) for outcome in outcomes]
         for event, receipt in zip(events, receipts, strict=True):
             reason = self._reasons.pop(event.key, "")
             log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))
@@ -140,10 +153,9 @@ class Inbox:
 
     def _store_events(
         self, execute: Execute, events: Sequence[Message | Unreadable], now: float, places: int
-    ) -> tuple[list[Receipt], Arrived, list[ClaimedRun]]:
-        arrived = Arrived()
-        receipts = [self._store_event_safely(execute, event, now, arrived) for event in events]
-        return receipts, arrived, self._claim_accepted(execute, arrived.accepted, now, places)
+    ) -> tuple[list[Outcome], list[ClaimedRun]]:
+        outcomes = [self._store_event_safely(execute, event, now) for event in events]
+        return outcomes, self._claim_accepted(execute, _for_turns(outcomes), now, places)
 
     def _claim_accepted(
         self, execute: Execute, accepted: Sequence[tuple[str, Message]], now: float, places: int
@@ -151,19 +163,17 @@ class Inbox:
         """Claim conversations with new messages, up to `places`. What is pending in the others wakes the scheduler."""
         claimed: list[ClaimedRun] = []
         chats = {conversation for conversation, message in accepted if message.kind is Kind.CHAT}
-        for conversation in dict.fromkeys(each for each, message in accepted if message.kind in TURN_KINDS):
+        for conversation in dict.fromkeys(each for each, _message in accepted):
             if conversation not in chats or len(claimed) >= places:
                 conversations.refresh_pending(execute, conversation)
             elif job := self._turns.claim_at_once(execute, conversation, now):
                 claimed.append(job)
         return claimed
 
-    def _store_event_safely(
-        self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived
-    ) -> Receipt:
+    def _store_event_safely(self, execute: Execute, event: Message | Unreadable, now: float) -> Outcome:
         """Store an event. One that cannot be stored as it is does not block the others."""
         try:
-            return self._store_event(execute, event, now, arrived)
+            return self._store_event(execute, event, now)
         except sqlite3.OperationalError:
             raise  # a fault of the database: the channel offers all of them again
         except Exception as error:  # the boundary of one event; it becomes a dead letter
@@ -172,16 +182,14 @@ class Inbox:
             raw = repr(event).encode("utf-8", "backslashreplace")
             return _store_unreadable(execute, Unreadable(channel, event.key, raw, repr(error)), now)
 
-    def _store_event(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
+    def _store_event(self, execute: Execute, event: Message | Unreadable, now: float) -> Outcome:
         if isinstance(event, Unreadable):
             return _store_unreadable(execute, event, now)
         watermarks.advance_watermark(execute, event)
         if event.kind in (Kind.EDIT, Kind.DELETE):
             change = apply_change(execute, event)
-            if isinstance(change, Stopped):
-                arrived.stopped.append(change)
             if not isinstance(change, Message):
-                return Receipt.IGNORED
+                return change or Receipt.IGNORED
             event = change
         if ANYWHERE in (event.thread.chat, event.thread.topic):
             if (located := _resolve_thread(execute, event)) is None:
@@ -221,9 +229,9 @@ class Inbox:
         if receipt is Receipt.ACCEPTED and where.choices:
             hold(execute, event, where.choices, now)
         elif receipt is Receipt.ACCEPTED:
-            arrived.accepted.append((conversation, event))
             if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
                 questions.record_answers(execute, access, conversation, [event], now)
+            return Accepted(conversation, event)
         return receipt
 
     def _turn_away(self, execute: Execute, event: Message, now: float) -> Receipt | None:
@@ -336,6 +344,12 @@ class Inbox:
             notice = partial(_, FLOOD, count=allowed, seconds=f"{window:g}")
             _notify_author(execute, message, notice, f"{key}{row}", now)
         inbox.delay_row(execute, row, until)
+
+
+def _for_turns(outcomes: Sequence[Outcome]) -> list[tuple[str, Message]]:
+    """Return the messages that a turn takes, with their conversations."""
+    accepted = [each for each in outcomes if isinstance(each, Accepted)]
+    return [(each.conversation, each.message) for each in accepted if each.message.kind in TURN_KINDS]
 
 
 def _addresses_of_move(event: Message) -> tuple[Thread, Thread]:

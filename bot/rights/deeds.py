@@ -44,7 +44,21 @@ class Deed:
 
 SHOW = Deed(
     "show what goes on here, and who one is",
-    ("/help", "/start", "/models", "/search", "/status", "/usage", "/permissions", "/skills", "/tasks", "/whoami"),
+    (
+        *(
+            "/help",
+            "/start",
+            "/models",
+            "/search",
+            "/status",
+            "/usage",
+            "/permissions",
+            "/privacy",
+            "/skills",
+            "/tasks",
+        ),
+        "/whoami",
+    ),
     None,
     Extent.CHAT,
 )

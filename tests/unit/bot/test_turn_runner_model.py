@@ -273,7 +273,7 @@ async def test_steering_in_a_failing_model_call_is_remembered(enter: Open, model
 
 
 # Case 65 of docs/cases.md
-@pytest.mark.parametrize("fate", ["attempt=9", "stop_by='42'"])
+@pytest.mark.parametrize("fate", ["attempt=4, deaths_alone=3", "stop_by='42'"])
 async def test_steering_is_remembered_when_the_turn_is_given_up_or_stopped(
     enter: Open, model: FakeModel, fate: str
 ) -> None:

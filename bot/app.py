@@ -22,7 +22,7 @@ from bot.config.source import ConfigSource
 from bot.console.host import ServiceConsoleHost
 from bot.current import Current
 from bot.engine import Engine
-from bot.features import gather_commands, gather_meetings, gather_presses
+from bot.features import gather_checks, gather_commands, gather_meetings, gather_presses
 from bot.journey.inbox import Inbox
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
@@ -98,7 +98,9 @@ class App:
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
-            self._reloader = ConfigReloader(store, self._current, self._source, partial(answer_reload, store))
+            self._reloader = ConfigReloader(
+                store, self._current, self._source, partial(answer_reload, store), gather_checks
+            )
             service = CommandService(
                 self._current,
                 self._status.describe,

@@ -5,7 +5,7 @@ Each feature has a folder, whose `feature.py` is its only door; `bot/features.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from bot.current import Current
 from bot.journey.turn_part import MakeTurnPart
 from bot.rights.access import AccessPolicy
 from bot.rights.reservations import Budgets
+from bot.service.findings import Check
 from bot.service.jobs import JobKind
 from bot.storage.database import Database, Execute
 from bot.storage.personal import Tables
@@ -62,14 +63,18 @@ def _no_parts(_service: Service) -> Parts:
     return Parts()
 
 
+def _no_checks(_config: Config) -> Iterable[Check]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Feature:
     """A feature.
 
     `presses` are by the begin of a question's id. `named` are commands that exist only at times. `meet` answers who
     may not enter; its last argument is whether somebody reads the console. `recover` runs in the first transaction of a
-    start. `personal` are its tables, with what they have of people and when that ends. `start` makes the parts of the
-    running service.
+    start. `personal` are its tables, with what they have of people and when that ends. `checks` are those of a
+    configuration, for `fawn check`, a start and a reload. `start` makes the parts of the running service.
     """
 
     name: str
@@ -79,4 +84,5 @@ class Feature:
     meet: Callable[[Execute, AccessPolicy, Message, float, bool], None] | None = None
     recover: Callable[[Execute, Config, float], None] | None = None
     personal: Tables = ()
+    checks: Callable[[Config], Iterable[Check]] = _no_checks
     start: Callable[[Service], Parts] = _no_parts

@@ -9,6 +9,7 @@ from bot.budgets.feature import FEATURE as BUDGETS
 from bot.commands.core import CORE_COMMANDS
 from bot.commands.presses import PressTable
 from bot.commands.table import Commands
+from bot.config.schema import Config
 from bot.current import Current
 from bot.feature import Feature
 from bot.memory.feature import FEATURE as MEMORY
@@ -17,6 +18,7 @@ from bot.outcomes.feature import FEATURE as OUTCOMES
 from bot.privacy.feature import FEATURE as PRIVACY
 from bot.prompts.feature import FEATURE as PROMPTS
 from bot.schedules.feature import FEATURE as SCHEDULES
+from bot.service.findings import Check
 from bot.skills.feature import FEATURE as SKILLS
 from bot.storage.database import Execute
 from bot.storage.personal import CORE, PersonalTable, Tables
@@ -44,6 +46,11 @@ def gather_personal(features: Sequence[Feature] = FEATURES) -> Tables:
 def table_of(name: str) -> PersonalTable:
     """Return what is declared of a table."""
     return next(table for table in gather_personal() if table.table == name)
+
+
+def gather_checks(config: Config, features: Sequence[Feature] = FEATURES) -> list[Check]:
+    """Return what the features check of a configuration."""
+    return [check for feature in features for check in feature.checks(config)]
 
 
 def gather_presses(current: Current, features: Sequence[Feature] = FEATURES) -> PressTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from bot.current import Current
 from bot.service.agent_builder import AgentBuilder
 from bot.service.audit_upkeep import record_config
 from bot.service.background import run_forever
+from bot.service.findings import Check
 from bot.service.log import set_up_logging
 from bot.service.model_discovery import name_models
 from bot.service.skill_library import skill_folders
@@ -64,11 +65,13 @@ class ConfigReloader:
         current: Current,
         source: ConfigSource,
         answer: Callable[[Message, ReloadOutcome | None], Any],
+        checks: Callable[[Config], Iterable[Check]],
     ) -> None:
         self._store = store
         self._current = current
         self._source = source
         self._answer = answer
+        self._checks = checks
         self._builder: AgentBuilder
         self._secrets: set[str] = set()  # of every configuration so far: running turns and channels keep theirs
         self._begun = asyncio.Event()
@@ -76,8 +79,9 @@ class ConfigReloader:
         self._requests: asyncio.Queue[Message | None] = asyncio.Queue()
 
     async def begin(self, builder: AgentBuilder) -> None:
-        """Build the first agent. Raises AgentConfigError."""
+        """Build the first agent. Raises AgentConfigError, also for a fault that a check of a feature finds."""
         self._builder = builder
+        await self._check(self._current.config)
         await self._current.replace(self._current.config, *await builder.build(self._current.config))
         self._begun.set()
 
@@ -128,6 +132,7 @@ class ConfigReloader:
         config, not_applied = merge_configs(old, replace(read, models=await name_models(read.models)))
         self._use_log(old.log, old, read)
         try:
+            await self._check(config)
             agent, fetcher = await self._builder.build(config)
         except AgentConfigError as error:
             return ReloadOutcome(faults=read.faults_of(error))
@@ -144,6 +149,16 @@ class ConfigReloader:
         self._use_log(config.log, config)
         await self._current.replace(config, agent, fetcher)
         return ReloadOutcome(changed, not_applied)
+
+    async def _check(self, config: Config) -> None:
+        """Run the checks of the features for a start; log their notes. Raises AgentConfigError for faults."""
+        checks = [check for check in self._checks(config) if check.at_start]
+        found = [finding for each in await asyncio.gather(*(check.findings() for check in checks)) for finding in each]
+        for finding in found:
+            if finding.state == "note":
+                log.warning("config.note subject=%s what=%s fix=%s", finding.subject, finding.text, finding.fix)
+        if faults := [AgentConfigError((each.subject,), each.text, each.fix) for each in found if not each.ok]:
+            raise AgentConfigError(faults[0].place, faults[0].wrong, faults[0].fix, faults[1:])
 
     def _use_log(self, settings: LogConfig, *configs: Config) -> None:
         """Log with these settings, without the secrets of these configurations and of those before."""

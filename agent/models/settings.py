@@ -102,7 +102,7 @@ class AgentConfigError(Exception):
     def __init__(
         self,
         place: tuple[str | int, ...],
-        wrong: LazyText,
+        wrong: LazyText | str,
         fix: LazyText | str = "",
         others: Sequence[AgentConfigError] = (),
     ) -> None:

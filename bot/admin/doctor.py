@@ -6,11 +6,11 @@ import asyncio
 import importlib
 import platform
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
@@ -18,24 +18,22 @@ from agent.foreign_text import printable_text
 from agent.imports import import_in_thread
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
-from bot.admin.local_checks import Finding, check_data_dir, check_machine, check_parsers, guarded, is_served
+from bot.admin.local_checks import check_data_dir, check_machine, check_parsers, guarded, is_served
 from bot.admin.service_checks import (
     MCP_SERVER,
-    PUSH_TARGET,
     WEB_SEARCH,
-    check_embeddings,
     check_external_agents,
     check_mcp_server,
-    check_prices,
-    check_push_target,
     check_search,
     check_voice,
 )
 from bot.config.library_switches import SWITCHES
 from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
+from bot.features import gather_checks
 from bot.rights.access import LOCAL_CHANNEL
 from bot.service.agent_builder import try_agent
+from bot.service.findings import Check, Finding
 from bot.service.log import Redactor
 from bot.service.model_discovery import name_models
 from bot.service.sandbox_setup import folders, sandbox_settings
@@ -63,19 +61,12 @@ async def run_checks(config: Config, report: Callable[[Finding], None] = lambda 
     redact = Redactor(secret_texts(config))
     findings = []
     checks = _list_checks(replace(config, models=await name_models(config.models)))
-    tasks = [asyncio.create_task(check, name=f"check {subject}") for subject, check in checks]
-    for (subject, _check), task in zip(checks, tasks, strict=True):
-        for found in await _findings_of(subject, task):
+    tasks = [asyncio.create_task(check.findings(), name=f"check {check.subject}") for check in checks]
+    for task in tasks:
+        for found in await task:
             findings.append(replace(found, text=redact(found.text), fix=redact(found.fix)))
             report(findings[-1])
     return findings
-
-
-async def _findings_of(subject: str, task: asyncio.Task[list[Finding]]) -> list[Finding]:
-    try:
-        return await task
-    except Exception as error:  # noqa: BLE001 — the boundary of one check
-        return [Finding("fault", subject, _("the check failed: {error}", error=f"{type(error).__name__}: {error}"))]
 
 
 def render_finding(finding: Finding) -> str:
@@ -85,32 +76,26 @@ def render_finding(finding: Finding) -> str:
     return printable_text(f"{_(_MARKS[finding.state]):5} {text}{fix}")  # it may quote a stranger's server
 
 
-def _list_checks(config: Config) -> list[tuple[str, Coroutine[Any, Any, list[Finding]]]]:
-    """Return subject → check, in the order of the report."""
+def _list_checks(config: Config) -> list[Check]:
+    """Return the checks of the core and of the features, in the order of the report."""
     return [
-        (_("this machine"), _check_base(config)),
-        *((_(MODEL, name=each.name), _one(_check_model(config, each))) for each in config.models),
+        Check(_("this machine"), partial(_check_base, config)),
+        *(Check(_(MODEL, name=each.name), partial(_check_model, config, each)) for each in config.models),
         *(
-            (_(MCP_SERVER, name=each.name), _one(check_mcp_server(each, config.data_dir)))
+            Check(_(MCP_SERVER, name=each.name), partial(check_mcp_server, each, config.data_dir))
             for each in config.mcp.servers
         ),
         *(
-            (_(WEB_SEARCH, provider=each.provider), _one(check_search(each, config.web.proxy)))
+            Check(_(WEB_SEARCH, provider=each.provider), partial(check_search, each, config.web.proxy))
             for each in config.web.search
         ),
-        (_("voice"), check_voice(config.voice)),
-        (_("embeddings"), check_embeddings(config.memory.embeddings)),
-        *((_(PUSH_TARGET, name=each.name), _one(check_push_target(each, config.push))) for each in config.push.targets),
-        (_("external agents"), check_external_agents(config)),
-        (_("budgets"), asyncio.to_thread(check_prices, config)),
-        (_("agent"), _check_agent(config)),
-        (_("permissions"), asyncio.to_thread(_check_rules, config)),
-        *((_(CHANNEL, name=each.name), _one(check_channel(each))) for each in config.channels),
+        Check(_("voice"), partial(check_voice, config.voice)),
+        Check(_("external agents"), partial(check_external_agents, config)),
+        *gather_checks(config),
+        Check(_("agent"), partial(_check_agent, config)),
+        Check(_("permissions"), partial(asyncio.to_thread, _check_rules, config)),
+        *(Check(_(CHANNEL, name=each.name), partial(check_channel, each)) for each in config.channels),
     ]
-
-
-async def _one(check: Coroutine[Any, Any, Finding]) -> list[Finding]:
-    return [await check]
 
 
 async def _check_base(config: Config) -> list[Finding]:

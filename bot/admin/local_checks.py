@@ -12,15 +12,14 @@ import socket
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from agent.brief import read_prompt
 from agent.models.settings import AgentConfigError
 from agent.parsing.child import is_confined
 from bot.config.schema import Config
 from bot.service.data_dir import open_to_others
+from bot.service.findings import Finding
 from bot.storage.database import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, check_revisions
 from catalogue import _, join_sentences, localized
@@ -28,20 +27,6 @@ from catalogue import _, join_sentences, localized
 log = logging.getLogger(__name__)
 
 MIN_FREE_BYTES = 200_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. The service works with a note, but not with a fault."""
-
-    state: Literal["ok", "note", "fault"]
-    subject: str
-    text: str
-    fix: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return self.state != "fault"
 
 
 def describe_system_error(error: Exception) -> tuple[str, str]:

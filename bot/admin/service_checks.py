@@ -1,4 +1,4 @@
-"""Checks of `fawn check` that ask other services: MCP servers, search, voice, embeddings and external agents."""
+"""Checks of `fawn check` that ask other services: MCP servers, search, voice and external agents."""
 
 from __future__ import annotations
 
@@ -14,20 +14,13 @@ from agent.acp.settings import ExternalAgentSettings
 from agent.context import Meter
 from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
-from agent.memory.embeddings import EmbeddingsFailed, embed_texts
-from agent.models.prices import Priced, price_call
-from agent.models.settings import ModelSettings
-from agent.sections import EmbeddingsConfig, VoiceConfig
-from agent.spending import EMBEDDING, LEAD, VOICE, ModelCall
+from agent.sections import VoiceConfig
 from agent.transcription import NotTranscribed, transcribe
-from agent.web.addresses import AddressGuard, WebError
+from agent.web.addresses import WebError
 from agent.web.search import make_provider
 from agent.web.settings import SearchSettings
-from bot.admin.local_checks import Finding
-from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
-from bot.notifications.push import PushFailed, PushRefused, probe_target
-from bot.rights.budget_texts import unknown_price
+from bot.service.findings import Finding
 from bot.service.sandbox_setup import folders, sandbox_settings
 from catalogue import N_, _, list_items, localized
 from sandbox.base import Sandbox, SandboxError
@@ -37,7 +30,7 @@ if TYPE_CHECKING:  # it imports the agent stack
     from agent.mcp.servers import McpServer
 
 SERVICE_TIMEOUT_SECONDS = 30.0
-MCP_SERVER, WEB_SEARCH, PUSH_TARGET = N_("MCP server {name}"), N_("web search {provider}"), N_("push target {name}")
+MCP_SERVER, WEB_SEARCH = N_("MCP server {name}"), N_("web search {provider}")
 SILENCE_SECONDS, SAMPLE_RATE_HERTZ = 1, 16_000
 
 
@@ -98,59 +91,6 @@ async def check_voice(config: VoiceConfig) -> list[Finding]:
         fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `voice:`")
         return [Finding("fault", _("voice"), f"{config.base_url}: {why}", fix)]
     return [Finding("ok", _("voice"), _("{model} transcribes", model=config.model))]
-
-
-async def check_embeddings(config: EmbeddingsConfig) -> list[Finding]:
-    """Embed one text, if embeddings are configured."""
-    if not config.base_url:
-        return []
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    try:
-        [vector] = await embed_texts(config, ["Fawn"], SERVICE_TIMEOUT_SECONDS, Meter())
-    except EmbeddingsFailed as error:
-        fix = _("check `base_url`, which usually ends in /v1, `model` and `api_key` below `memory: {embeddings: …}`")
-        return [Finding("fault", _("embeddings"), f"{config.base_url}: {localized(error)}", fix)]
-    took = loop.time() - began
-    values = {"model": config.model, "n": len(vector), "took": took, "limit": config.seconds}
-    if took > config.seconds:
-        text = _("{model} answers with {n} dimensions in {took:.2f} s; a turn waits {limit:g} s", **values)
-        fix = _("raise `seconds`, or choose a faster server: a slower answer is not used")
-        return [Finding("note", _("embeddings"), text, fix)]
-    return [Finding("ok", _("embeddings"), _("{model} answers with {n} dimensions in {took:.2f} s", **values))]
-
-
-def check_prices(config: Config) -> list[Finding]:
-    """Name what a budget in money refuses, because its price is not known. Reads the prices: call in a thread."""
-    if all(each.money is None for each in config.budgets):
-        return []
-    paid: list[tuple[str, Priced]] = [("turn", each) for each in config.models]
-    paid += [(VOICE, config.voice)] if config.voice.base_url else []
-    paid += [(EMBEDDING, config.memory.embeddings)] if config.memory.embeddings.base_url else []
-    findings = []
-    for kind, settings in paid:
-        name = settings.name if isinstance(settings, ModelSettings) else settings.model
-        call = ModelCall(LEAD, name, kind, 1000, 1000, 0, 0, 1.0, 0.0, audio_seconds=60.0 * (kind == VOICE))
-        if price_call(settings, call)[0] is None:
-            refusal = unknown_price(kind, name)
-            findings.append(Finding("note", _("budgets"), refusal.what, refusal.what_to_do))
-    return findings
-
-
-async def check_push_target(target: PushTarget, config: PushConfig) -> Finding:
-    """Ask a target whether it is there, in a way that notifies nobody, under the rules of a push."""
-    subject = _(PUSH_TARGET, name=target.name)
-    guard = None if config.private_addresses else AddressGuard()
-    fix = _("correct its `url`; a server in your own network needs `push: {private_addresses: true}`")
-    try:
-        status = await probe_target(target.kind, target.url.reveal(), guard)
-    except (PushRefused, PushFailed, WebError, ValueError) as error:
-        return Finding("fault", subject, localized(error), fix)
-    if status >= 500 or (target.kind == "bark" and status != 200):
-        return Finding("fault", subject, _("it answers with status {status}", status=status), fix)
-    if target.kind == "bark":
-        return Finding("ok", subject, _("the Bark server answers; whether the key is right shows with the first push"))
-    return Finding("ok", subject, _("it answers (status {status} to HEAD); nothing was pushed", status=status))
 
 
 async def check_external_agents(config: Config) -> list[Finding]:

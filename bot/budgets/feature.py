@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.context import TurnContext
+from bot.budgets.checks import list_checks
 from bot.budgets.command import CHART_JOB, ChartJobs, usage_command
 from bot.budgets.expected_cost import RequestCosts
 from bot.commands.call import Command
@@ -38,5 +39,6 @@ FEATURE = Feature(
     "budgets",
     personal=personal.BUDGETS,
     commands=(Command("usage", N_("what my models have cost"), usage_command, "chat | team", rank=180),),
+    checks=list_checks,
     start=_start,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bot.commands.call import Command
 from bot.feature import Feature, Parts, Service
+from bot.memory.checks import list_checks
 from bot.memory.command import memory_command
 from bot.memory.service import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
 from bot.service.jobs import JobKind
@@ -27,5 +28,6 @@ FEATURE = Feature(
     "memory",
     personal=personal.MEMORY,
     commands=(Command("memory", N_("what I remember of you"), memory_command, MEMORY_WORDS, rank=120),),
+    checks=list_checks,
     start=_start,
 )

@@ -7,6 +7,7 @@ from bot.feature import Feature, Parts, Service
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import TurnPart
+from bot.notifications.checks import list_checks
 from bot.notifications.command import NOTIFY_WORDS, notify_command
 from bot.notifications.digests import DigestJobs
 from bot.notifications.push import PushJobs
@@ -32,5 +33,6 @@ FEATURE = Feature(
     "notifications",
     personal=personal.NOTIFICATIONS,
     commands=(Command("notify", N_("get a ping when long work is done"), notify_command, NOTIFY_WORDS, rank=190),),
+    checks=list_checks,
     start=_start,
 )

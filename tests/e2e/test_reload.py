@@ -249,3 +249,16 @@ async def test_an_operator_reloads_in_the_chat(telegram: FakeTelegram, model: Fa
     service.configure({})
     [row] = await rows_of(service, "--kind", "config.changed")
     assert (row["who"], row["what"]["changed"]) == (f"telegram:{JANE}", "agents")
+
+
+async def test_a_start_and_a_reload_name_what_a_budget_would_refuse(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    budget = {"budgets": [{"scope": "everything", "money": "5 USD"}]}
+    service = await start(**budget)
+    note = "config.note subject=budgets"
+    await until(lambda: note in service.log(), what="the note of the start")
+    assert await reload(service)
+    assert service.log().count(note) == 1, "without a budget nothing is checked"
+    await reload(service, **budget)
+    assert service.log().count(note) == 2

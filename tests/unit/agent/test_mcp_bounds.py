@@ -21,8 +21,8 @@ from agent.mcp.sign_in import SignInFailed, sign_in
 from agent.mcp.tokens import TokenFile
 from agent.setting import Secret
 from bot.admin.doctor import render_finding
-from bot.admin.local_checks import Finding
 from bot.cli.exit_codes import fail
+from bot.service.findings import Finding
 from tests.fakes.mcp_oauth import OAuthMcpServer
 from tests.support.mcp_login import redirect_of
 

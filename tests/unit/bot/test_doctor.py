@@ -18,10 +18,11 @@ from agent.permissions.rules import RuleText
 from agent.sections import PermissionConfig, PromptConfig
 from agent.setting import Secret
 from bot.admin.doctor import render_finding, run_checks
-from bot.admin.local_checks import Finding, check_machine
+from bot.admin.local_checks import check_machine
 from bot.config.http import HttpConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, RoleConfig, TeamConfig
+from bot.service.findings import Finding
 from bot.service.model_discovery import name_models
 from bot.storage.database import DataLock
 from bot.storage.migrate import prepare_databases

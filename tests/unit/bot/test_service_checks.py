@@ -17,9 +17,9 @@ from agent.sections import EmbeddingsConfig, ModelRoles, VoiceConfig
 from agent.setting import Secret
 from agent.web.settings import SearchSettings, WebConfig
 from bot.admin.doctor import run_checks
-from bot.admin.local_checks import Finding
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config, MemoryConfig, SandboxConfig
+from bot.service.findings import Finding
 from tests.fakes.model import FakeModel
 from tests.fakes.push import serve_push
 from tests.support.engines import need_bubblewrap

@@ -1,0 +1,53 @@
+"""What `.ci/run` says about tests that it repeats: which, and when a repetition does not count."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.repeated_tests import LIST, MOST, ROOT, judge, read_list
+
+ONE, OTHER = "tests/unit/test_a.py::test_it", "tests/unit/test_b.py::test_it[x y]"
+
+
+def test_a_first_repetition_is_named_and_may_pass() -> None:
+    text, passes = judge([ONE], [OTHER])
+    assert passes
+    assert f"run again alone: {ONE}" in text
+    assert "add those that pass now to tests/support/repeated_tests.txt" in text
+
+
+def test_a_second_one_fails_the_run() -> None:
+    text, passes = judge([ONE, OTHER], read_list(f"# names\n2026-11-25 {OTHER}\n"))
+    assert not passes
+    assert f"needs it for the second time, mend it: {OTHER}" in text
+    assert f"needs it for the second time, mend it: {ONE}" not in text
+
+
+def test_many_at_once_fail_the_run() -> None:
+    names = [f"tests/test_{n}.py::test_it" for n in range(MOST + 1)]
+    assert judge(names[:-1], [])[1]
+    text, passes = judge(names, [])
+    assert not passes
+    assert "look for a common cause" in text
+
+
+def test_the_list_names_tests_that_exist() -> None:
+    for name in read_list(LIST.read_text("utf-8")):
+        path, _colons, test = name.partition("::")
+        assert f"def {test.partition('[')[0]}(" in (ROOT / path).read_text("utf-8"), f"remove {name}"
+
+
+def test_the_run_judges_what_pytest_says_has_failed(tmp_path: Path) -> None:
+    """With pytest's own file of a real failed run: its name and form are pytest's."""
+    (tmp_path / "test_x.py").write_text("def test_a(): assert 0\ndef test_b(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, capture_output=True, check=False)
+    assert run.returncode == 1
+    code = (
+        "import pathlib, sys; import tests.support.repeated_tests as r;"
+        f"r.FAILED = pathlib.Path({str(tmp_path)!r}) / r.FAILED.relative_to(r.ROOT); sys.exit(r.main())"
+    )
+    judged = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (judged.returncode, judged.stdout.splitlines()[0]) == (0, "run again alone: test_x.py::test_a")

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
+from agent.context import NO_ANSWER
 from agent.memory.words import STOP_WORDS
 
+ASKING_TOOL = "ask_clarification"  # its result is what a person answered
 SAID_KEY = "said"  # of a summary: what it keeps of people
 SAID_HEADER = "Said by people in the omitted messages, word for word:"
 NAMED_HEADER = "Named by people before that:"
@@ -42,7 +44,7 @@ class SaidWords:
 
 
 def collect_said(old: Iterable[BaseMessage], stay: Iterable[BaseMessage], room: float = 1.0) -> SaidWords:
-    """Return what people said in old messages, those of earlier summaries included, but not in those that `stay`.
+    """Return what people said and answered in old messages and earlier summaries, but not in those that `stay`.
 
     `room` is the share of the usual bounds that there is.
     """
@@ -50,6 +52,8 @@ def collect_said(old: Iterable[BaseMessage], stay: Iterable[BaseMessage], room: 
     texts: list[str] = []
     named: list[str] = []
     for message in old:
+        if isinstance(message, ToolMessage) and (answer := _answer_in(message)):
+            texts.append(_without_paste(answer))
         if not isinstance(message, HumanMessage) or id(message) in staying:
             continue
         before = message.additional_kwargs.get(SAID_KEY)
@@ -64,6 +68,12 @@ def collect_said(old: Iterable[BaseMessage], stay: Iterable[BaseMessage], room: 
         size -= len(text)
         named += named_values(text)
     return SaidWords(tuple(texts), _within(list(dict.fromkeys(named)), int(MAX_NAMED_CHARS * room)))
+
+
+def _answer_in(result: ToolMessage) -> str:
+    """Return what a person answered to a question of the agent; "" for the result of another tool."""
+    answered = result.name == ASKING_TOOL and result.status != "error" and result.text != NO_ANSWER
+    return result.text.strip() if answered else ""
 
 
 def _strings(value: Any) -> list[str]:

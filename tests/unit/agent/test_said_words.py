@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from agent.blocks import Notice
+from agent.context import NO_ANSWER
+from agent.context import Answer as Reply
 from agent.exact_values import lost_values
 from agent.said_words import MAX_NAMED_CHARS, MAX_TEXT_CHARS, SAID_KEY, SaidWords, collect_said, named_values
 from agent.sections import ContextConfig
+from agent.tools.ask_clarification import ask_clarification
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.support.agent_tools import tool_with
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Workshop
+from tests.unit.agent.test_resume import ASKING, asks
 
 SAID = {
     "Our customer is Maria Schneider (number KD-20417), ticket OPS-881.": ["Maria Schneider", "KD-20417", "OPS-881"],
@@ -78,6 +82,18 @@ def test_names_without_digits_go_before_numbers_when_there_is_no_room() -> None:
 def test_messages_of_this_turn_and_answers_are_not_doubled() -> None:
     now = HumanMessage("Now do A-1")
     assert collect_said([HumanMessage("Before B-2"), AIMessage("C-3"), now], [now]).texts == ("Before B-2",)
+
+
+async def test_answers_to_questions_are_what_people_said(make: Workshop) -> None:
+    """The results of other tools, a question that failed and one without an answer are not."""
+    bench = await make()
+    [ask] = asks(await bench.run(say(ASKING)))
+    await bench.run(say("KD-20417, please", "m2"), answers=(Reply(ask.id, "KD-20417, please", "m2"),))
+    assert collect_said(await bench.state(), []).texts[-1] == "KD-20417, please"
+    name = ask_clarification.name
+    failed = ToolMessage("too long", tool_call_id="2", name=name, status="error")
+    expired = ToolMessage(NO_ANSWER, tool_call_id="3", name=name)
+    assert collect_said([HumanMessage("Find it"), failed, expired], []).texts == ("Find it",)
 
 
 @pytest.mark.parametrize("text", SAID)

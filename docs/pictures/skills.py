@@ -1,0 +1,92 @@
+"""Draw what skills return whose results are text: python -m docs.pictures.skills (needs Chromium and bubblewrap).
+
+The scripts run in the sandbox. A review and minutes, which a model writes, are examples that the skill's check passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from docs.pictures.platforms import FAWN, FOLDER, PERSON, Bubble, as_page, draw, markdown
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.settings import SandboxSettings
+from tests.unit.skills.conftest import ROOT, SkillRunner
+from tests.unit.skills.test_code_review import CART, CHANGE, REPORT, SETUP
+from tests.unit.skills.test_sql import JOIN, ORDERS, PEOPLE
+from tests.unit.skills.test_text_skills import MINUTES, TRANSCRIPT
+
+STYLE = """h1, h2, h3 { font-size: 1.05em; margin-top: 8px } td, th { padding: 2px 16px 2px 0; text-align: left }
+ul { padding-left: 20px; list-style: disc }"""  # a chat shows a heading as a bold line
+
+
+async def review(runner: SkillRunner) -> tuple[str, str]:
+    """Review the change of a small repository."""
+    await runner.write(cart_py=CART, setup_sh=SETUP, change_sh=CHANGE)
+    await runner.bash("bash setup.sh && bash change.sh")
+    index = await runner.json("code-review", "split_diff.py --root repo --out pieces")
+    report = REPORT.replace("PIECES", ", ".join(piece["piece"] for piece in index["pieces"]))
+    await runner.write(review_md=report)
+    found = await runner.json("code-review", "check_review.py review.md --root repo --pieces pieces")
+    return "Review my change in repo", f"{report}\n\n{_checked('Places and quotes', found)}"
+
+
+async def query(runner: SkillRunner) -> tuple[str, str]:
+    """Join two uploaded files."""
+    await runner.write(orders_csv=ORDERS, people_json=PEOPLE, query_sql=JOIN)
+    found = await runner.json("sql", "query_tables.py orders.csv people.json --query @query.sql")
+    table = "\n".join(found["table"])
+    answer = f"```sql\n{JOIN}\n```\n\n{table}\n\n{found['rows']} rows, by {found['engine']}."
+    return "Orders and revenue per city, from orders.csv and people.json", answer
+
+
+async def minutes(runner: SkillRunner) -> tuple[str, str]:
+    """Turn a thread into minutes."""
+    await runner.write(thread_txt=TRANSCRIPT, minutes_md=MINUTES)
+    found = await runner.json("meeting-notes", "check_minutes.py minutes.md thread.txt")
+    return (
+        f"Minutes, please:\n\n```\n{TRANSCRIPT.strip()}\n```",
+        f"{MINUTES}\n\n{_checked('Sources, owners and dates', found)}",
+    )
+
+
+def _checked(what: str, found: Any) -> str:
+    if not found["ok"]:
+        raise RuntimeError(found["problems"])
+    return f"*{what} are checked: no problems.*"
+
+
+RESULTS: dict[str, Callable[[SkillRunner], Awaitable[tuple[str, str]]]] = {
+    "code-review": review,
+    "sql": query,
+    "meeting-notes": minutes,
+}
+
+
+async def play(folder: Path) -> dict[str, tuple[str, str]]:
+    """Run each skill in a sandbox of its own, and return the request and the answer."""
+    provider = BubblewrapProvider(SandboxSettings(ROOT / "skills/public"))
+    results = {}
+    for name, work in RESULTS.items():
+        async with provider.acquire(name, folder / name) as sandbox:
+            results[name] = await work(SkillRunner(sandbox))
+    await provider.close()
+    return results
+
+
+def main() -> None:
+    """Write a picture for each skill."""
+    with tempfile.TemporaryDirectory(prefix="fawn-pictures-") as name:
+        folder = Path(name)
+        for skill, (request, answer) in asyncio.run(play(folder)).items():
+            page = folder / f"{skill}.html"
+            bubbles = [Bubble(PERSON, markdown(request)), Bubble(FAWN, markdown(answer))]
+            page.write_text(f"{as_page('slack', bubbles)}<style>{STYLE}</style>", "utf-8")
+            draw(page, FOLDER / f"{skill}.png")
+
+
+if __name__ == "__main__":
+    main()

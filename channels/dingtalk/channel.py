@@ -29,7 +29,7 @@ from channels.dingtalk.api import CARD_TOPIC, DingTalkApi, DingTalkRefusal
 from channels.dingtalk.connection import StreamConnection
 from channels.dingtalk.events import NAME, DingTalkAccount, is_group, parse_event
 from channels.dingtalk.reply import (
-    MAX_CARD_BYTES,
+    MAX_CARD_CHARS,
     MAX_TEXT_BYTES,
     DingTalkRenderer,
     RobotMessenger,
@@ -62,7 +62,7 @@ class DingTalkChannel(PlatformChannel):
     name = NAME
 
     def __init__(self, settings: DingTalkSettings) -> None:
-        text_limit = MAX_CARD_BYTES if settings.card_template_id else MAX_TEXT_BYTES
+        text_limit = MAX_CARD_CHARS if settings.card_template_id else MAX_TEXT_BYTES
         self.limits = ChannelLimits(text_limit=text_limit, upload=MAX_UPLOAD_BYTES, download=MAX_DOWNLOAD_BYTES)
         self._settings = settings
         self._api = DingTalkApi(settings)

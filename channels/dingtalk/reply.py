@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,11 +28,15 @@ from channels.shared import buttons, progress, texts
 from channels.shared.markdown_split import split_markdown
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
 
-MAX_CARD_BYTES = 3_000  # of a card's text: DingTalk recommends at most 3 K; above about 9 K a card stays blank
+# Of a card's text: 3 K in ASCII, as DingTalk recommends, or 2,500 Chinese characters. From about 3,000 on, clients show
+# a blank card, and the call still succeeds (soimy/openclaw-channel-dingtalk#615; its mend, #624, stays at 2,500, too).
+MAX_CARD_CHARS = 3_000
+CARD_UNITS = 5  # of a character of ASCII; each byte of others counts as 2
 MAX_TEXT_BYTES = 14_000  # of a message of the robot: 15,000 with its title
 MAX_HEAD_BYTES = 1_200  # of plan and steps above the text
 MAX_VALUE_BYTES = 1_000  # of a variable of a card
 MAX_SHOWN_STEPS = 8
+NOT_ASCII = bytes(range(0x80, 0x100))
 MAX_LABEL_CHARS = 60  # of a button
 NO_BUTTONS = {"buttons": "[]", "ask": "", "choice": ""}
 _STARTS_BLOCK = re.compile(r"\s*(?:[-*+] |\d+[.)] |#{1,6} |>|\||[-*_]{3}|```|$)| {4}|\t")
@@ -118,7 +122,7 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
             return []
         head = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_BYTES, _text_bytes)
         text = "\n\n".join(filter(None, (head, view.text, progress.notice_line(view))))
-        return [DingTalkMessage(chunk) for chunk in _split(text, MAX_CARD_BYTES)]
+        return [DingTalkMessage(chunk) for chunk in _split_cards(text)]
 
     def render_final(self, final: Final) -> list[DingTalkMessage]:
         """Render the answer and a line about its steps.
@@ -133,7 +137,7 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
             options = ask.options if ask and fits else ()
             hint = texts.question_hint(ask, has_buttons=bool(options), max_label_chars=MAX_LABEL_CHARS) if ask else ""
             text = "\n\n".join(filter(None, (text, hint, summary)))
-            chunks, summary = _split(text, MAX_CARD_BYTES if has_cards else MAX_TEXT_BYTES), ""
+            chunks, summary = _split_cards(text) if has_cards else _split(text, MAX_TEXT_BYTES, _text_bytes), ""
             parts += [DingTalkMessage(chunk, final=True, plain=not has_cards) for chunk in chunks]
             if ask and options:
                 parts[-1] = replace(parts[-1], ask_id=ask.id, options=options)
@@ -288,8 +292,19 @@ def _text_bytes(text: str) -> int:
     return len(orjson.dumps(text)) + 3 * (text.count("\n") + 1)
 
 
-def _split(text: str, limit: int) -> list[str]:
-    return split_markdown(text.encode("utf-8", "replace").decode(), limit, _text_bytes)  # no lone surrogates
+def _card_units(text: str) -> int:
+    """Return the size of a text for a card, with its line breaks as <br>."""
+    payload = orjson.dumps(text)
+    ascii_chars = len(payload.translate(None, NOT_ASCII))
+    return CARD_UNITS * (ascii_chars + 3 * (text.count("\n") + 1)) + 2 * (len(payload) - ascii_chars)
+
+
+def _split_cards(text: str) -> list[str]:
+    return _split(text, CARD_UNITS * MAX_CARD_CHARS, _card_units)
+
+
+def _split(text: str, limit: int, size: Callable[[str], int]) -> list[str]:
+    return split_markdown(text.encode("utf-8", "replace").decode(), limit, size)  # no lone surrogates
 
 
 def _buttons_json(options: tuple[str, ...], command: str = "") -> str:

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from tests.fakes.dingtalk import CLIENT, JANE, SECRET, TEMPLATE, FakeDingTalk, group
-from tests.fakes.dingtalk_methods import CARD_BYTES, MESSAGE_BYTES, QPS, RECALL_SECONDS, VALUE_BYTES
+from tests.fakes.dingtalk_methods import CARD_BYTES, CARD_CHARS, MESSAGE_BYTES, QPS, RECALL_SECONDS, VALUE_BYTES
 from tests.fakes.server import Json, until
 
 
@@ -110,14 +110,23 @@ async def test_a_wrong_card_is_refused(client: Client, wrong: Json, code: str) -
 
 
 async def test_streaming_needs_a_card_and_whole_markdown(client: Client) -> None:
-    """…/api-streamingupdate: the card must exist, Markdown needs isFull, and nothing is empty or larger than 3 K."""
+    """…/api-streamingupdate: the card must exist, Markdown needs isFull, and nothing is empty."""
     assert await client.stream() == "param.stream.outTrackId"
     await client.create()
     assert await client.stream(isFull=False) == "param.stream.isFull"
     assert await client.stream("") == "param.stream.contentEmpty"
     assert await client.stream(guid="") == "param.stream.guidEmpty"
-    assert await client.stream("x" * (CARD_BYTES + 1)) == "param.stream.content"
-    assert await client.stream("x" * CARD_BYTES) == ""
+
+
+@pytest.mark.parametrize("text", ["x" * (CARD_CHARS + 1), "中" * (CARD_BYTES // 3 + 1), "🙂" * (CARD_BYTES // 4 + 1)])
+async def test_a_long_card_is_taken_and_stays_blank(client: Client, text: str) -> None:
+    """github.com/soimy/openclaw-channel-dingtalk/issues/615: the call succeeds, and clients show an empty card."""
+    fake = client.server
+    await client.create()
+    assert await client.stream(text[:-1]) == ""
+    assert [fake.text_of(shown) for shown in fake.shown] == [text[:-1]]
+    assert await client.stream(text, guid="g2") == ""
+    assert [fake.text_of(shown) for shown in fake.shown] == [""]
 
 
 async def test_a_guid_takes_effect_once(client: Client) -> None:

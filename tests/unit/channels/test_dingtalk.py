@@ -18,7 +18,7 @@ from channels import dingtalk
 from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Receipt, Refused, TryLater
 from channels.dingtalk.api import MESSAGE_TOPIC
 from channels.dingtalk.events import DingTalkAccount, parse_event
-from channels.dingtalk.reply import MAX_CARD_BYTES, card_markdown
+from channels.dingtalk.reply import card_markdown
 from channels.shared.buttons import LABELS
 from channels.shared.texts import REPEAT_MARK
 from tests.fakes.dingtalk import CLIENT, JANE, KIM, SECRET, TEMPLATE, FakeDingTalk
@@ -165,8 +165,21 @@ async def test_a_long_answer_of_lines_fits_its_cards(rig: DingTalkRig) -> None:
     lines = [f"第{number}行" for number in range(900)]
     await deliver(rig, Final("\n".join(lines)), Memory())
     assert "\n".join(rig.visible()).split() == lines
-    assert max(len(card.variables["content"].encode()) for card in rig.server.cards.values()) <= MAX_CARD_BYTES
     assert rig.server.calls_of("message.send") == []
+
+
+@pytest.mark.parametrize(
+    ("letter", "cards"),
+    [("x", 2), ("中", 2), ("🙂", 3), ("中x", 2)],
+    ids=["ASCII", "Chinese", "astral", "mixed"],
+)
+async def test_an_answer_of_4000_characters_takes_few_cards_and_none_is_blank(
+    rig: DingTalkRig, letter: str, cards: int
+) -> None:
+    text = letter * (4000 // len(letter))
+    await deliver(rig, Final(text), Memory())
+    assert "".join(rig.visible()) == text
+    assert len(rig.server.cards) == cards
 
 
 async def test_a_last_frame_without_an_answer_keeps_the_card(rig: DingTalkRig) -> None:

@@ -123,9 +123,12 @@ class App:
             await stack.enter_async_context(
                 operations.serve_control_socket(config.data_dir, {**table, **more}, self._attach_console)
             )
-            await open_http(config, self._status, stack)
+            inbox = Inbox(store, self._current, self._scheduler, reception)
+            self._door = await open_http(
+                *(stack, store, self._current, inbox.receive, channels.get),
+                *(self._commands, self._status, self._scheduler, self._folders),
+            )
             try:
-                inbox = Inbox(store, self._current, self._scheduler, reception)
                 await self._run_tasks(inbox, runner)
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
@@ -135,7 +138,7 @@ class App:
         return Engine(
             *(self.config, self._store, self._current, self._skills, self._commands),
             *(self._rates, self._folders, self._outbox, self._scheduler, self._supervisor),
-            *(self._status, self._reloader, self._systemd),
+            *(self._status, self._reloader, self._systemd, self._door),
         )
 
     async def _run_tasks(self, inbox: Inbox, runner: CommandRunner) -> None:

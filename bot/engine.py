@@ -14,7 +14,7 @@ from bot.admin.status import ServiceStatus
 from bot.commands.table import Commands
 from bot.config.schema import Config
 from bot.current import Current
-from bot.feature import Service
+from bot.feature import Door, Service
 from bot.features import FEATURES, gather_personal
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
@@ -62,6 +62,7 @@ class Engine:
     status: ServiceStatus
     reloader: ConfigReloader
     systemd: SystemdNotifier
+    door: Door
 
     async def run(self) -> None:
         """Build the agent (its import takes 1.5 s, while the channels already listen), then run turns."""
@@ -97,7 +98,7 @@ class Engine:
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             for part in parts:
                 jobs.register_kinds(part.jobs)
-            self.status.is_ready = True
+            self.status.is_ready, self.door.service = True, service
             self.systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.scheduler.serve(turns), name="scheduler")

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.messages import Message
+from bot.admin.status import ServiceStatus
 from bot.commands.call import Command
 from bot.commands.presses import Press
 from bot.commands.table import Commands, NamedCommands
 from bot.config.schema import Config
 from bot.current import Current
+from bot.http.route import Route, still_starting
+from bot.journey.scheduler import Scheduler
 from bot.journey.turn_part import MakeTurnPart
 from bot.rights.access import AccessPolicy
 from bot.rights.reservations import Budgets
@@ -22,7 +25,7 @@ from bot.service.findings import Check
 from bot.service.jobs import JobKind
 from bot.storage.database import Database, Execute
 from bot.storage.personal import Tables
-from channels.base import Channel
+from channels.base import Channel, Receive
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 
@@ -50,6 +53,27 @@ class Service:
         await self.current.agent.forget(conversation)
 
 
+@dataclass(slots=True)
+class Door:
+    """The service as routes of HTTP use it, from the moment that it listens (`bot/http/route.py`)."""
+
+    store: Database
+    current: Current
+    receive: Receive  # the inbox
+    channel: Callable[[str], Channel | None]
+    commands: Commands
+    status: ServiceStatus
+    scheduler: Scheduler  # the turns in progress, with their feeds
+    folders: ConversationFolders
+    service: Service | None = None  # once turns can run
+
+    def running(self) -> Service:
+        """Return the running service. Raises HttpProblem until turns can run."""
+        if self.service is None:
+            raise still_starting()
+        return self.service
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a feature does while the service runs: jobs by kind, loops by name, and its part in each turn."""
@@ -74,7 +98,8 @@ class Feature:
     `presses` are by the begin of a question's id. `named` are commands that exist only at times. `meet` answers who
     may not enter; its last argument is whether somebody reads the console. `recover` runs in the first transaction of a
     start. `personal` are its tables, with what they have of people and when that ends. `checks` are those of a
-    configuration, for `fawn check`, a start and a reload. `start` makes the parts of the running service.
+    configuration, for `fawn check`, a start and a reload. `routes` makes what it answers over HTTP, where the service
+    listens (`bot/http/route.py`). `start` makes the parts of the running service.
     """
 
     name: str
@@ -85,4 +110,5 @@ class Feature:
     recover: Callable[[Execute, Config, float], None] | None = None
     personal: Tables = ()
     checks: Callable[[Config], Iterable[Check]] = _no_checks
+    routes: Callable[[Door], Sequence[Route]] | None = None
     start: Callable[[Service], Parts] = _no_parts

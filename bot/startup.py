@@ -6,15 +6,19 @@ import asyncio
 import logging
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
 from bot.admin.status import ServiceStatus
+from bot.commands.table import Commands
 from bot.config.schema import Config
 from bot.current import Current
+from bot.feature import Door
 from bot.features import FEATURES
 from bot.journey import claims
 from bot.journey.inbox import extend_bundle_wait
+from bot.journey.scheduler import Scheduler
 from bot.service.audit_upkeep import record_config
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
@@ -22,7 +26,9 @@ from bot.storage.disk_reserve import set_aside
 from bot.storage.languages import read_chosen
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.plan_holds import restore_holds
+from channels.base import Channel, Receive
 from channels.shared.texts import use_chosen_languages
+from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +67,25 @@ async def keep_reserve(config: Config, store: Database) -> None:
     await set_aside({config.data_dir / "fawn.db": store})
 
 
-async def open_http(config: Config, status: ServiceStatus, stack: AsyncExitStack) -> None:
+async def open_http(
+    stack: AsyncExitStack,
+    store: Database,
+    current: Current,
+    receive: Receive,
+    channel: Callable[[str], Channel | None],
+    commands: Commands,
+    status: ServiceStatus,
+    scheduler: Scheduler,
+    folders: ConversationFolders,
+) -> Door:
     """Listen for HTTP, where an address is configured. Raises AgentConfigError where it cannot."""
-    if not config.http.listen:
-        return
-    from bot.http.health import HealthProbes
-    from bot.http.listener import listening
+    door = Door(store, current, receive, channel, commands, status, scheduler, folders)
+    if current.config.http.listen:
+        from bot.http.health import HealthProbes
+        from bot.http.listener import listening
 
-    await stack.enter_async_context(listening(config.http, HealthProbes(status.troubles).routes()))
+        routes = [*HealthProbes(status.troubles).routes()]
+        for feature in FEATURES:
+            routes += feature.routes(door) if feature.routes else ()
+        await stack.enter_async_context(listening(current.config.http, routes))
+    return door

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from bot.admin.trouble import Trouble
+from bot.http.route import Route, json_response
 
 Look = Callable[[], Awaitable[Sequence[Trouble]]]
 FRESH_SECONDS = 1.0  # for so long all probes get one answer: asking often costs the service nothing
@@ -25,13 +25,13 @@ class HealthProbes:
     _looked: float = float("-inf")
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def routes(self) -> Sequence[web.AbstractRouteDef]:
+    def routes(self) -> Sequence[Route]:
         """Return the routes of both probes."""
-        return [web.get("/healthz", self._live), web.get("/readyz", self._ready)]
+        return [Route("GET", "/healthz", self._live), Route("GET", "/readyz", self._ready)]
 
     async def _live(self, _request: web.Request) -> web.Response:
         """Say that the event loop works: an answer says it."""
-        return _json(200, {"alive": True})
+        return json_response(200, {"alive": True})
 
     async def _ready(self, _request: web.Request) -> web.Response:
         """Say whether messages are answered, otherwise what is broken, since when and why."""
@@ -39,13 +39,4 @@ class HealthProbes:
             if time.monotonic() - self._looked > FRESH_SECONDS:
                 self._found, self._looked = await self.look(), time.monotonic()
         troubles = [each.as_json() for each in self._found]
-        return _json(503 if troubles else 200, {"ready": not troubles, "troubles": troubles})
-
-
-def _json(status: int, content: object) -> web.Response:
-    return web.Response(
-        status=status,
-        text=json.dumps(content, ensure_ascii=False) + "\n",
-        content_type="application/json",
-        headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"},
-    )
+        return json_response(503 if troubles else 200, {"ready": not troubles, "troubles": troubles})

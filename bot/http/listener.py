@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from agent.models.settings import AgentConfigError
 from bot.config.http import HttpConfig
+from bot.http.exchange import WRITE_SECONDS, Exchange, Next, add_headers
+from bot.http.route import BODY_BYTES, Route, route_var
 from catalogue import N_, LazyText
 
 if TYPE_CHECKING:
@@ -25,9 +27,9 @@ MAX_CONNECTIONS = 512
 HEAD_SECONDS = 10.0  # in which a connection sends its first request whole
 IDLE_SECONDS = 30.0  # between two requests of one connection
 STOP_SECONDS = 1.0  # for answers under way at the end
-MAX_BODY_BYTES = 64 * 1024
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+UNREAD_SECONDS = 2.0  # for the rest of a body that nobody reads, before the connection closes
+MAX_HEADERS = 64  # of a request
+HEADER_BYTES = 8 * 1024  # of a request's line, and of each header
 
 
 @dataclass(slots=True)
@@ -62,24 +64,37 @@ class _Connections:
 
 @asynccontextmanager
 async def listening(
-    config: HttpConfig, routes: Sequence[web.AbstractRouteDef], *, head_seconds: float = HEAD_SECONDS
+    config: HttpConfig,
+    routes: Sequence[Route],
+    *,
+    head_seconds: float = HEAD_SECONDS,
+    write_seconds: float = WRITE_SECONDS,
 ) -> AsyncIterator[str]:
-    """Serve the routes; yields the address. Raises ConfigError where it cannot listen there."""
+    """Serve the routes; yields the address. Raises AgentConfigError where it cannot listen there."""
     connections: _Connections
+    exchange = Exchange(config, write_seconds)
 
     @web.middleware
-    async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def answer(request: web.Request, handler: Next) -> web.StreamResponse:
         connections.heard(request.protocol)
-        refuse_strangers(config, request)
-        return await handler(request)
+        return await exchange.answer(request, handler)
 
-    app = web.Application(middlewares=[bound], client_max_size=MAX_BODY_BYTES)
-    app.add_routes(routes)
+    app = web.Application(middlewares=[answer], client_max_size=BODY_BYTES)
+    app.on_response_prepare.append(add_headers)
+    for route in routes:
+        app.router.add_route(route.method, route.path, partial(_serve, route))
+        if route.method == "GET":
+            app.router.add_route("HEAD", route.path, partial(_serve, route))
     runner = web.AppRunner(
         app,
         handler_cancellation=True,  # a handler ends with its client
         access_log=None,
+        logger=_protocol_log(),
         keepalive_timeout=IDLE_SECONDS,
+        lingering_time=UNREAD_SECONDS,
+        max_headers=MAX_HEADERS,
+        max_line_size=HEADER_BYTES,
+        max_field_size=HEADER_BYTES,
         shutdown_timeout=STOP_SECONDS,
     )
     await runner.setup()
@@ -103,28 +118,13 @@ async def listening(
         await runner.cleanup()
 
 
-def refuse_strangers(config: HttpConfig, request: web.Request) -> None:
-    """Raise the refusal of a peer that may not connect, and of a foreign name: a page in a browser can use one."""
-    if not may_connect(config, str(request.remote)):
-        raise web.HTTPForbidden(text="This address may not connect. The operator names addresses in http.peers.\n")
-    if not is_own_name(config, request.url.host or ""):
-        raise web.HTTPMisdirectedRequest(text="This name is not served here. The operator names names in http.hosts.\n")
+async def _serve(route: Route, request: web.Request) -> web.StreamResponse:
+    route_var.set(route)
+    return await route.handle(request)
 
 
-def may_connect(config: HttpConfig, address: str) -> bool:
-    """Return whether the other end of a connection, by its address, is this machine or a peer."""
-    peer = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
-    if isinstance(peer, ipaddress.IPv6Address) and peer.ipv4_mapped:
-        peer = peer.ipv4_mapped
-    return peer.is_loopback or any(peer in network for network in config.networks)
-
-
-def is_own_name(config: HttpConfig, name: str) -> bool:
-    """Return whether a request may name its server so. No page can make a browser believe an address is its own."""
-    if name in ("localhost", *config.hosts):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+def _protocol_log() -> logging.Logger:
+    """Return the log of aiohttp's protocol, which would show a stack for each request that is no HTTP: off."""
+    protocol = logging.getLogger(f"{__name__}.protocol")
+    protocol.setLevel(logging.CRITICAL)
+    return protocol

@@ -27,6 +27,8 @@ thread_var: ContextVar[str] = ContextVar("thread", default="")
 """The address of the current thread; each task sets its own."""
 run_var: ContextVar[str] = ContextVar("run", default="")
 """The id of the current run."""
+request_var: ContextVar[str] = ContextVar("request", default="")
+"""The id of the current request over HTTP."""
 
 MAX_FILE_BYTES = 10_000_000  # of one log file; three older files are kept
 _QUIET_LOGGERS = (
@@ -91,6 +93,7 @@ class LogFormatter(logging.Formatter):
             **(self._named_arguments(record) if self.json else {}),
             "thread": self.redact(getattr(record, "thread_address", "") or thread_var.get()),
             "run": getattr(record, "run", "") or run_var.get(),
+            "request": request_var.get(),
         }
         for name in sorted(record.__dict__.keys() - _OWN - fields.keys()):  # the `extra` fields
             value = record.__dict__[name]

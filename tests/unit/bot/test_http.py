@@ -13,7 +13,8 @@ from agent.models.settings import AgentConfigError
 from bot.admin.trouble import Trouble, TroubleTimes
 from bot.config.http import HttpConfig
 from bot.http.health import HealthProbes
-from bot.http.listener import MAX_CONNECTIONS, listening, may_connect
+from bot.http.listener import MAX_CONNECTIONS, listening
+from bot.http.visitors import may_connect
 
 
 class Service:

@@ -1,0 +1,138 @@
+"""The seam of the HTTP door: what a part of the service gives to be served.
+
+A feature names `routes` in its `FEATURE` (`bot/feature.py`): a function that gets the `Door`, returns `Route`s, and is
+called once, when the listener opens and only if `http.listen` is set. Import what needs aiohttp inside of it, so that a
+service without a listener loads nothing:
+
+    def routes(door: Door) -> Sequence[Route]:
+        from bot.hooks.endpoint import HookEndpoint
+
+        return HookEndpoint(door).routes()
+
+    class HookEndpoint:
+        def routes(self) -> Sequence[Route]:
+            return [Route("POST", "/hooks/{name}", self._take, body_bytes=1 << 20)]
+
+        async def _take(self, request: web.Request) -> web.StreamResponse:
+            body = await read_body(request)  # raw, within the bounds of the route; or `await read_json(request)`
+            if not self._is_signed(body):
+                raise HttpProblem(401, "bad_signature", "The signature does not fit.", "Compare the hook's secret.")
+            [receipt] = await self._door.receive([message])  # committed when it returns
+            return json_response(202, {"stored": True})
+
+Before the handler runs, the listener has checked: the peer may connect, `Host` is an own name, no foreign page asks
+(`Origin`, `Sec-Fetch-Site`), and the head is small and came in time. Who calls, and whether they may, is the handler's
+question: it asks that first, and reads the body then. The names in `request.match_info` are decoded, foreign text.
+It raises `HttpProblem` for whatever is wrong, with what to do. A `StorageError` or `NotStored` becomes a 503, and any
+other exception a 500 that the log explains. Each answer has `X-Request-Id`, which the log lines of the request repeat
+as `request=`, and a whole answer must be taken within WRITE_SECONDS. Each answer says `no-store` and `nosniff` unless
+the handler sets those headers. A handler is cancelled when its client leaves: `Inbox.receive` is shielded, and other
+work that must end needs a shield of its own. Who writes in pieces (`web.StreamResponse`) bounds a slow reader itself.
+
+The listener opens before the agent is built: `door.running()` raises a 503 until turns can run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+BODY_BYTES = 64 * 1024
+BODY_SECONDS = 20.0
+JSON_TYPE = "application/json"
+
+Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path, such as `/v1/threads/{thread}`, with its bounds. GET also answers HEAD.
+
+    `body_bytes` and `body_seconds` bound what `read_body` and `read_json` return; a handler that reads
+    `request.content` bounds itself. `quiet`: good answers are not in the log.
+    """
+
+    method: str
+    path: str
+    handle: Handler
+    body_bytes: int = BODY_BYTES
+    body_seconds: float = BODY_SECONDS
+    quiet: bool = False
+
+
+route_var: ContextVar[Route] = ContextVar("route")
+"""The route of the current request; each request has a task of its own."""
+
+
+class HttpProblem(Exception):
+    """A request that is refused: a status, a code for programs, what is wrong, and what to do (RFC 9457)."""
+
+    def __init__(
+        self, status: int, code: str, what: str, fix: str = "", *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(f"{status} {code}: {what}")
+        self.status, self.code, self.what, self.fix = status, code, what, fix
+        self.headers = dict(headers or {})
+
+
+def still_starting() -> HttpProblem:
+    """Return the refusal of what needs turns, before they can run."""
+    fix = "Send it again in a few seconds."
+    return HttpProblem(503, "starting", "Fawn is starting.", fix, headers={"Retry-After": "2"})
+
+
+async def read_body(request: web.Request) -> bytes:
+    """Return the body as it came. Raises HttpProblem where it is larger or slower than its route allows, or broken."""
+    from aiohttp import http_exceptions, web
+
+    route = route_var.get()
+    too_large = HttpProblem(
+        413, "too_large", f"The body has more than {route.body_bytes} bytes.", "Send less, or in several requests."
+    )
+    if (request.content_length or 0) > route.body_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(route.body_seconds):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > route.body_bytes:
+                    raise too_large
+    except TimeoutError:
+        what = f"The body did not come within {route.body_seconds:g} seconds."
+        raise HttpProblem(408, "too_slow", what, "Send it again.") from None
+    except (web.RequestPayloadError, http_exceptions.HttpProcessingError) as error:
+        raise HttpProblem(400, "broken_body", "The body is broken.", "Check its length and its encoding.") from error
+    return bytes(body)
+
+
+async def read_json(request: web.Request) -> Any:
+    """Return the JSON value of the body. Raises HttpProblem; the parser bounds the depth."""
+    kind = request.content_type
+    if kind != JSON_TYPE and not kind.endswith("+json"):
+        raise HttpProblem(
+            415, "not_json", "The body is not JSON.", f"Send JSON with the header Content-Type: {JSON_TYPE}."
+        )
+    body = await read_body(request)
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        what = f"The body is no JSON: {error.msg} at character {error.pos}."
+        raise HttpProblem(400, "bad_json", what, "Send one JSON value in UTF-8.") from None
+
+
+def json_response(status: int, content: object, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Return an answer in JSON."""
+    from aiohttp import web
+
+    return web.Response(
+        status=status, body=orjson.dumps(content) + b"\n", content_type=JSON_TYPE, charset="utf-8", headers=headers
+    )

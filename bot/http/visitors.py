@@ -1,0 +1,58 @@
+"""Who may ask: the other end of the connection, the name it uses, and the page that sent a browser here."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from aiohttp import web
+
+from bot.config.http import HttpConfig
+from bot.http.route import HttpProblem
+
+NAME_ADDRESSES = "The operator names addresses in http.peers."
+NAME_NAMES = "The operator names names in http.hosts."
+OWN_PAGES = ("same-origin", "none")  # of Sec-Fetch-Site: a page of this address, or a person's own hand
+
+
+def refuse_strangers(config: HttpConfig, request: web.Request) -> None:
+    """Raise the refusal of a peer that may not connect, and of a foreign name: a page in a browser can use one."""
+    if not may_connect(config, str(request.remote)):
+        raise HttpProblem(403, "foreign_peer", "This address may not connect.", NAME_ADDRESSES)
+    if not is_own_name(config, request.url.host or ""):
+        raise HttpProblem(421, "foreign_host", "This name is not served here.", NAME_NAMES)
+
+
+def refuse_foreign_pages(request: web.Request) -> None:
+    """Raise the refusal of what a page of another address sends through its reader's browser.
+
+    A browser names the page in `Origin`, and its relation in `Sec-Fetch-Site` (https://www.w3.org/TR/fetch-metadata/).
+    A link of another page may be followed: that page cannot read what it opens.
+    """
+    headers = request.headers
+    own = {f"{scheme}://{request.host}" for scheme in ("http", "https")}
+    followed = (request.method, headers.get("Sec-Fetch-Mode"), headers.get("Sec-Fetch-Dest")) == (
+        *("GET", "navigate", "document"),
+    )
+    from_own_page = all(site in OWN_PAGES for site in headers.getall("Sec-Fetch-Site", ()))
+    if not own.issuperset(headers.getall("Origin", ())) or not (from_own_page or followed):
+        fix = "Ask from a program, or from a page that this address serves."
+        raise HttpProblem(403, "foreign_page", "A page of another address sent this.", fix)
+
+
+def may_connect(config: HttpConfig, address: str) -> bool:
+    """Return whether the other end of a connection, by its address, is this machine or a peer."""
+    peer = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
+    if isinstance(peer, ipaddress.IPv6Address) and peer.ipv4_mapped:
+        peer = peer.ipv4_mapped
+    return peer.is_loopback or any(peer in network for network in config.networks)
+
+
+def is_own_name(config: HttpConfig, name: str) -> bool:
+    """Return whether a request may name its server so. No page can make a browser believe an address is its own."""
+    if name in ("localhost", *config.hosts):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

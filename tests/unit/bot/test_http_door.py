@@ -1,0 +1,255 @@
+"""The seam of the HTTP door: what routes may rely on, whoever asks and whatever they send."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from io import BytesIO
+
+import orjson
+import pytest
+from aiohttp import ClientSession, TCPConnector, web
+
+from bot.config.http import HttpConfig
+from bot.feature import Door
+from bot.features import FEATURES
+from bot.http.listener import listening
+from bot.http.route import HttpProblem, Route, json_response, read_body, read_json
+from bot.storage.database import StorageError
+from channels.base import NotStored
+
+LARGE = 32 << 20  # more than all buffers of a connection hold
+
+
+class Handlers:
+    """Routes as a feature gives them."""
+
+    def __init__(self) -> None:
+        self.taken: list[object] = []
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("POST", "/json", self._json, body_bytes=1000, body_seconds=0.3),
+            Route("POST", "/raw", self._raw, body_bytes=1000, body_seconds=0.3),
+            Route("GET", "/names/{name}", self._name),
+            Route("GET", "/fails/{how}", self._fail),
+            Route("GET", "/large", self._large),
+        ]
+
+    async def _json(self, request: web.Request) -> web.StreamResponse:
+        self.taken.append(await read_json(request))
+        return json_response(202, {"taken": self.taken[-1]})
+
+    async def _raw(self, request: web.Request) -> web.StreamResponse:
+        self.taken.append(await read_body(request))
+        return json_response(202, {})
+
+    async def _name(self, request: web.Request) -> web.StreamResponse:
+        return json_response(200, {"name": request.match_info["name"]})
+
+    async def _fail(self, request: web.Request) -> web.StreamResponse:
+        failures = {
+            "problem": HttpProblem(409, "busy", "It is busy.", "Wait.", headers={"Retry-After": "7"}),
+            "storage": StorageError("disk full"),
+            "inbox": NotStored("disk full"),
+            "bug": ValueError("the secret reason"),
+            "aiohttp": web.HTTPUnauthorized(text="the secret reason"),
+        }
+        raise failures[request.match_info["how"]]
+
+    async def _large(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(body=bytes(LARGE))
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@asynccontextmanager
+async def served(handlers: Handlers, write_seconds: float = 30.0) -> AsyncIterator[ClientSession]:
+    config = HttpConfig(listen="127.0.0.1:0", hosts=("fawn.example",))
+    async with (
+        listening(config, handlers.routes(), write_seconds=write_seconds) as address,
+        ClientSession(base_url=address, connector=TCPConnector(force_close=True)) as client,
+    ):
+        yield client
+
+
+async def send_raw(client: ClientSession, text: bytes) -> bytes:
+    base = client._base_url
+    assert base
+    reader, writer = await asyncio.open_connection(base.host, base.port)
+    writer.write(text)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_a_route_gets_its_body_and_the_names_of_its_path(handlers: Handlers) -> None:
+    async with served(handlers) as client:
+        async with client.post("/json", json={"a": [1, None, "é"]}) as answer:
+            assert (answer.status, await answer.json()) == (202, {"taken": {"a": [1, None, "é"]}})
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Cache-Control"] == "no-store"
+            assert answer.headers["Server"] == "Fawn"
+        async with client.get("/names/..%2F..%2Fetc") as answer:
+            assert await answer.json() == {"name": "../../etc"}
+        async with client.head("/names/a") as answer:
+            assert (answer.status, await answer.read()) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/fails/problem", 409, "busy"), ("/fails/storage", 503, "not_stored"), ("/fails/inbox", 503, "not_stored"),
+        ("/fails/bug", 500, "fault"), ("/fails/aiohttp", 401, "refused"), ("/nothing", 404, "not_found"),
+        ("/json", 405, "method_not_allowed"),
+    ],
+)  # fmt: skip
+async def test_each_failure_is_a_problem_with_an_id_that_the_log_repeats(
+    handlers: Handlers, caplog: pytest.LogCaptureFixture, path: str, status: int, code: str
+) -> None:
+    caplog.set_level(logging.INFO, "bot.http")
+    async with served(handlers) as client, client.get(path) as answer:
+        problem = orjson.loads(await answer.read())
+    assert (answer.status, problem["status"], problem["code"]) == (status, status, code)
+    assert answer.content_type == "application/problem+json"
+    assert problem["request"] == answer.headers["X-Request-Id"]
+    assert len(problem["request"]) == 16
+    assert "secret reason" not in str(problem)
+    route = "/fails/{how}" if path.startswith("/fails") else ""
+    assert f"http.answered method=GET path={route} status={status} " in caplog.text
+    assert ("the secret reason" in caplog.text) is (path == "/fails/bug")
+
+
+async def test_a_problem_keeps_its_headers(handlers: Handlers) -> None:
+    async with served(handlers) as client:
+        async with client.get("/fails/problem") as answer:
+            assert answer.headers["Retry-After"] == "7"
+        async with client.get("/json") as answer:
+            assert answer.headers["Allow"] == "POST"
+
+
+BAD_BODIES: dict[str, tuple[bytes, dict[str, str], int, str]] = {
+    "no JSON": (b"{", {}, 400, "bad_json"),
+    "nothing": (b"", {}, 400, "bad_json"),
+    "no UTF-8": (b'"\xff"', {}, 400, "bad_json"),
+    "half a character": (b'"\\ud800"', {}, 400, "bad_json"),
+    "deep": (b"[" * 900 + b"\0", {}, 400, "bad_json"),
+    "no number": (b"NaN", {}, 400, "bad_json"),
+    "two values": (b"1 2", {}, 400, "bad_json"),
+    "too large": (b"1" * 1001, {}, 413, "too_large"),
+    "much too large": (b"1" * (10 << 20), {}, 413, "too_large"),
+    "a form": (b"a=1", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "not_json"),
+    "a text, as a page may send it": (b"{}", {"Content-Type": "text/plain"}, 415, "not_json"),
+    "no gzip": (b"{}", {"Content-Encoding": "gzip"}, 400, "broken_body"),
+}
+
+
+@pytest.mark.parametrize(("body", "headers", "status", "code"), BAD_BODIES.values(), ids=BAD_BODIES)
+async def test_a_bad_body_is_refused_before_the_handler_has_it(
+    handlers: Handlers, body: bytes, headers: dict[str, str], status: int, code: str
+) -> None:
+    async with served(handlers) as client:
+        async with client.post(
+            "/json", data=BytesIO(body), headers={"Content-Type": "application/json"} | headers
+        ) as answer:
+            problem = orjson.loads(await answer.read())
+            assert (answer.status, problem["code"]) == (status, code)
+            assert problem["detail"]
+        async with client.post("/json", json=1) as answer:
+            assert answer.status == 202
+    assert handlers.taken == [1]
+
+
+async def test_a_body_in_pieces_is_bounded_too(handlers: Handlers) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(2000):
+            yield b"x" * 10
+
+    async with served(handlers) as client, client.post("/raw", data=pieces()) as answer:
+        assert answer.status == 413
+    assert handlers.taken == []
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(handlers: Handlers) -> None:
+    head = b"POST /raw HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab"
+    async with served(handlers) as client:
+        answer = await send_raw(client, head)  # ends, because the connection is closed
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert handlers.taken == []
+
+
+async def test_too_many_headers_are_refused(handlers: Handlers) -> None:
+    many = b"".join(b"X-%d: a\r\n" % n for n in range(100))
+    async with served(handlers) as client:
+        answer = await send_raw(client, b"GET /names/a HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n")
+    assert answer.split()[1] == b"400"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://evil.example"}, 403), ({"Origin": "null"}, 403), ({"Origin": "http://localhost:1"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403), ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200), ({"Sec-Fetch-Site": "same-origin", "Origin": "OWN"}, 200), ({}, 200),
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, 421),
+        ({"Host": "fawn.example", "Origin": "https://fawn.example"}, 200),
+    ],
+)  # fmt: skip
+async def test_a_page_of_another_address_reads_and_changes_nothing(
+    handlers: Handlers, headers: dict[str, str], status: int
+) -> None:
+    async with served(handlers) as client:
+        own = str(client._base_url).rstrip("/")
+        sent = {name: own if value == "OWN" else value for name, value in headers.items()}
+        async with client.get("/names/a", headers=sent) as answer:
+            assert answer.status == status
+            assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+
+
+async def test_a_followed_link_writes_nothing(handlers: Handlers) -> None:
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    async with served(handlers) as client, client.post("/json", json=1, headers=headers) as answer:
+        assert answer.status == 403
+    assert handlers.taken == []
+
+
+async def test_a_client_that_does_not_take_its_answer_is_cut_off(
+    handlers: Handlers, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bot.http")
+    async with served(handlers, write_seconds=0.3) as client:
+        base = client._base_url
+        assert base
+        reader, writer = await asyncio.open_connection(base.host, base.port, limit=1024)
+        writer.write(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(30):
+            while "http.slow_reader" not in caplog.text:
+                await asyncio.sleep(0.01)
+        taken = 0
+        with suppress(ConnectionResetError):
+            while piece := await reader.read(1 << 20):
+                taken += len(piece)
+        writer.close()
+        assert taken < LARGE
+        async with client.get("/names/a") as answer:
+            assert answer.status == 200
+
+
+def test_no_two_features_serve_the_same_path() -> None:
+    door = Door(*[None] * 8)  # type: ignore[arg-type]  # routes are made without the service
+    served = [(route.method, route.path) for each in FEATURES if each.routes for route in each.routes(door)]
+    assert len(served) == len(set(served))
+
+
+def test_routes_may_ask_for_the_running_service_only_when_turns_can_run() -> None:
+    with pytest.raises(HttpProblem) as raised:
+        Door(*[None] * 8).running()  # type: ignore[arg-type]  # as before the engine has begun
+    assert (raised.value.status, raised.value.headers) == (503, {"Retry-After": "2"})

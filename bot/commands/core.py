@@ -51,7 +51,11 @@ def _new_command(call: CommandCall) -> str:
     waiting = describe_waiting(call)
     closed = _may_end(call) and questions.close_open_questions(call.execute, call.conversation, call.now)
     withdraw_follow_ups(call)
-    conversations.begin_conversation(call.execute, call.thread, call.now)
+    begun = conversations.begin_conversation(call.execute, call.thread, call.now)
+    if closed:  # what waited for the answer is a request of its own
+        inbox.release_kept(call.execute, call.conversation, call.now, to=begun)
+        conversations.refresh_pending(call.execute, call.conversation)
+        conversations.refresh_pending(call.execute, begun)
     drop_side_posts(call.execute, call.thread)
     if working:
         titles = dict.fromkeys(_describe_run(call, run) for run in working)

@@ -206,7 +206,10 @@ def _take_messages(
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
     pending = _readable(execute, inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN), now)
     if row.state == ConversationState.WAITING and questions.has_open_question(execute, row.key):
-        pending = hold_back(execute, pending, now + longest)
+        for each in pending:
+            if each.error == inbox.KEPT:
+                inbox.keep_row(execute, each.id, now + longest)
+        pending = _answerable(hold_back(execute, pending, now + longest))
     readable = drop_unpermitted(execute, access, row.key, pending, now)
     ready = _ready_rows(readable, now, longest)
     ready = affordable_rows(execute, access.budgets, ready[0].message.payer, ready, now) if ready else []
@@ -218,17 +221,26 @@ def _take_messages(
         key = f"refused:{message.key}"
         with languages.speak_to(execute, message.thread, message.author):
             outbox.enqueue_notice(execute, message.thread, refusal(), key=key, now=now, reply_to=message.id)
+    if bound.answering:
+        inbox.release_kept(execute, row.key, now)
     keys = bound.answering or {*bound.rest}
     taken = []
     for each in ready:
         key = messages[bundle_key(each)].key
         if key in keys:
             taken.append(each)
+        elif key in bound.kept:
+            inbox.keep_row(execute, each.id, now + longest)
         elif key not in bound.rest and key not in bound.aside:
             inbox.set_state(execute, each.id, InboxState.DONE, "answers nothing")
     if not taken:
         return None
     return replace(start_run(execute, access, row, taken, state, now), resumed=bool(bound.answering))
+
+
+def _answerable(rows: Sequence[InboxRow]) -> list[InboxRow]:
+    """Return the rows that may answer a question: not those that are kept until none is open."""
+    return [row for row in rows if row.error != inbox.KEPT]
 
 
 def _set_aside(execute: Execute, row: ConversationRow, rows: Sequence[InboxRow], now: float) -> None:
@@ -338,7 +350,7 @@ def refuse_click(
     execute: Execute, access: AccessPolicy, conversation: str, click: Message, now: float
 ) -> Receipt | None:
     """Return why a click has no effect; None if it answers an open question."""
-    rows = inbox.pending_rows(execute, conversation, MAX_MESSAGES_PER_RUN)
+    rows = _answerable(inbox.pending_rows(execute, conversation, MAX_MESSAGES_PER_RUN))
     pending = merge_bundles(_readable(execute, rows, now)).values()
     allowed = questions.can_click(execute, access, conversation, click, pending)
     return {True: None, False: Receipt.IGNORED, None: Receipt.DUPLICATE}[allowed]
@@ -367,7 +379,8 @@ def take_answers(
     """
     open_ = [each for each in stored_questions.unresolved_questions(execute, job.conversation) if each.id in asked]
     since = min((question.asked for question in open_), default=now) - TEXT_TIME_SECONDS
-    pending = _readable(execute, inbox.pending_rows(execute, job.conversation, MAX_MESSAGES_PER_RUN), now)
+    rows = inbox.pending_rows(execute, job.conversation, MAX_MESSAGES_PER_RUN)
+    pending = _readable(execute, _answerable(rows), now)
     later = [row for row in pending if row.kind == Kind.CLICK or row.received >= since]  # earlier texts are no answers
     ready = _ready_rows(later, now, longest)
     messages = merge_bundles(ready)

@@ -24,17 +24,21 @@ from catalogue import N_, _, every_translation, list_items
 from channels.shared.texts import shorten
 
 EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
-REFUSED = N_(
-    "This question can only be answered with one of: {options}. Press a button, or send me one of these words."
-    " I have not read your message; send it again after that."
+KEPT = N_(
+    "I've kept your message and will read it once my open question is answered. Only one of these answers it: {options}."
+    " Press a button, or send me one of these words."
+)
+KEPT_BESIDE_SEVERAL = N_(
+    "I've kept your message and will read it once my open questions are answered. Press a button under each, or reply to"
+    " its message with one of its options."
+)
+KEPT_FOR_CLOSED = N_(
+    "That question is closed, and another one is open: please answer that one. I've kept your message and will read it"
+    " after that."
 )
 AMBIGUOUS = N_(
-    "Press a button under the question that you mean, or reply to its message with one of its options."
-    " I have not read your message; send it again after that."
-)
-CLOSED = N_(
-    "That question is closed, and another one is open: please answer that one."
-    " I have not read your message; send it again after that."
+    "Which question do you mean? Press a button under it, or reply to its message with one of its options. Nothing is"
+    " answered yet."
 )
 CHOSEN = N_("{name} chose **{option}**: {question}")
 MAX_CALL_CHARS = 300  # of the call in it
@@ -43,12 +47,14 @@ _NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2})[ \t]*[:.)]")
 
 @dataclass(slots=True)
 class Bound:
-    """New answers; keys of all messages that answer; messages that are refused, with the notice; keys of messages
-    of others, who are not asked; keys of messages without an open question. Clicks on closed questions are dropped."""
+    """New answers; keys of all messages that answer; messages that answer none of the open questions, with the notice;
+    the keys of those that are read once the questions are answered; keys of messages of others, who are not asked; keys
+    of messages without an open question. Clicks on closed questions are dropped."""
 
     answers: list[tuple[QuestionRow, str, Message]] = field(default_factory=list)
     answering: set[str] = field(default_factory=set)
     refused: list[tuple[Message, Callable[[], str]]] = field(default_factory=list)
+    kept: set[str] = field(default_factory=set)
     aside: set[str] = field(default_factory=set)
     rest: list[str] = field(default_factory=list)
 
@@ -86,7 +92,9 @@ def bind(
                 bound.aside.add(message.key)
                 continue
             if callable(given):
-                bound.refused += [] if click else [(message, given)]
+                if not click:
+                    bound.refused.append((message, given))
+                    bound.kept |= set() if _names_option(allowed, message) else {message.key}
                 continue
             bound.answering.add(message.key)
             for question, text in given:
@@ -105,15 +113,15 @@ def _match_message(
     if target or not allowed:
         meant = [(question, message.text) for question in allowed if question.id == target]
         if not meant:
-            return partial(_, CLOSED)
+            return partial(_, KEPT_FOR_CLOSED)
     else:
         meant = numbered_answers(allowed, message.text) or _match_text(allowed, message.text)
         if not meant:
-            return partial(_, AMBIGUOUS)
+            return partial(_, AMBIGUOUS if _names_option(allowed, message) else KEPT_BESIDE_SEVERAL)
     given = [(question, answer) for question, text in meant if (answer := question.accept(text)) is not None]
     if len(given) < len(meant):
         refusing = next(question for question, text in meant if question.accept(text) is None)
-        return lambda: _(REFUSED, options=list_items(f"**{option}**" for option in refusing.options))
+        return lambda: _(KEPT, options=list_items(f"**{option}**" for option in refusing.options))
     return given
 
 
@@ -127,6 +135,11 @@ def _match_text(allowed: list[QuestionRow], text: str) -> list[tuple[QuestionRow
     if not all(each.free_text for each in named):
         return []
     return [(each, text) for each in (named or open_to_text)[:1]]
+
+
+def _names_option(allowed: Sequence[QuestionRow], message: Message) -> bool:
+    """Return whether a text is an option of some question, or its number: an answer, though of which one is unclear."""
+    return any(each.options and Ask("", "", each.options).match_option(message.text) for each in allowed)
 
 
 def has_option(question: QuestionRow, text: str) -> bool:

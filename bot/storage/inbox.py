@@ -14,6 +14,7 @@ from bot.storage.states import InboxState, RunState
 from bot.storage.uses import FORGOTTEN, forgotten_name
 
 IGNORED_KIND, UNREADABLE_KIND = "passed", "unreadable"  # of rows that are no message for the bot
+KEPT = "kept"  # the error of a row that is read once no question is open
 OPEN = f"state={InboxState.NEW} AND kind IN ('{Kind.CHAT}', '{Kind.CLICK}')"  # a turn must still answer them
 
 
@@ -230,6 +231,20 @@ def release_row(execute: Execute, row: int, conversation: str, now: float) -> No
     """Let a conversation read a row that was held."""
     sql = f"UPDATE inbox SET conversation=:conversation, state={InboxState.NEW}, error='', ready=:now WHERE id=:id"
     execute(sql, {"id": row, "conversation": conversation, "now": now})
+
+
+def keep_row(execute: Execute, row: int, until: float) -> None:
+    """Keep a row for when no question is open. It answers none; it is looked at again at `until`."""
+    execute(f"UPDATE inbox SET ready=:until, error='{KEPT}' WHERE id=:id", {"id": row, "until": until})
+
+
+def release_kept(execute: Execute, conversation: str, now: float, to: str = "") -> None:
+    """Let the rows that were kept be read now, by another conversation if `to` names one."""
+    sql = (
+        "UPDATE inbox SET ready=:now, conversation=:to, error=CASE :to WHEN :conversation THEN error ELSE '' END"
+        f" WHERE conversation=:conversation AND {OPEN} AND run IS NULL AND error='{KEPT}'"
+    )
+    execute(sql, {"conversation": conversation, "now": now, "to": to or conversation})
 
 
 def set_state(execute: Execute, row: int, state: InboxState, error: str = "") -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.server import until
 from tests.support.service_process import ask
 from tests.support.thread_talk import PLATFORMS, ThreadTalk, calls, delegate, question, tool
 
@@ -122,3 +123,39 @@ async def test_one_persons_approval_is_ended_by_nobody_else(tmp_path: Path, name
         talk.say("and now?")
         await talk.shows("and now?")
         assert "what is this?" in talk.last_words("and now?")
+
+
+async def test_what_a_person_writes_while_their_approval_is_open_is_kept_and_read_after_it(
+    tmp_path: Path, name: str
+) -> None:
+    """It is neither the answer nor refused, also across a kill; `/new` takes it into the new conversation."""
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+        talk.say(ask(steps=[calls(tool("bash", command="echo deployed"))], text="it is done"))
+        await talk.shows("echo deployed")
+        await talk.service.quiet()
+        talk.say("is the lamp on?")
+        await talk.shows("I've kept your message")
+        await until(lambda: not talk.service.rows("SELECT 1 FROM outbox WHERE state<2"), 20, "an empty outbox")
+        assert not talk.count("it is done")
+        kept = "SELECT ready FROM inbox WHERE error='kept'"
+        [(ready,)] = talk.service.rows(kept)
+        await until(lambda: talk.service.rows(kept)[0][0] > ready, 60, "the next look, which keeps it on")
+        await talk.service.restart()
+        talk.press("Approve")
+        await talk.shows("is the lamp on?")  # the model answers it with its words
+        requests = talk.model.requests
+        await talk.service.quiet()
+        assert "deployed" in str([each for each in requests()[-1].messages if each["role"] == "tool"])
+        assert str(requests()[-1].messages).count("is the lamp on?") == 1
+
+        talk.say(ask(steps=[calls(tool("bash", command="echo again"))], text="done again"))
+        await talk.shows("echo again")
+        await talk.service.quiet()
+        talk.say("is the door shut?")
+        await talk.shows("I've kept your message", 2)
+        talk.say("!new")
+        await talk.shows("my open question is closed")
+        await until(lambda: any("is the door shut?" in str(each.messages) for each in requests()), 30, "the question")
+        await talk.service.quiet()
+        assert "is the lamp on?" not in str(requests()[-1].messages), "it is read in the new conversation"
+        assert not talk.count("done again")

@@ -25,12 +25,12 @@ from channels.shared.texts import shorten
 
 EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
 KEPT = N_(
-    "I've kept your message and will read it once my open question is answered. Only one of these answers it: {options}."
-    " Press a button, or send me one of these words."
+    "I've kept your message and will read it once my open question is answered. Only one of these answers it:"
+    " {options}. Press a button, or send me one of these words."
 )
 KEPT_BESIDE_SEVERAL = N_(
-    "I've kept your message and will read it once my open questions are answered. Press a button under each, or reply to"
-    " its message with one of its options."
+    "I've kept your message and will read it once my open questions are answered. Press a button under each, or reply"
+    " to its message with one of its options."
 )
 KEPT_FOR_CLOSED = N_(
     "That question is closed, and another one is open: please answer that one. I've kept your message and will read it"

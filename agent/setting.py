@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+NAME = {"shape": r"[\w.:/@+-]{1,64}", "looks": "my-name"}  # of entries that people and rules name, without blanks
+TOOL_PART = {"shape": r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*", "looks": "my-server"}  # of a name that is a part of a tool's
+
 
 class Secret:
     """A token or key that hides itself in repr, logs and errors; `reveal()` is the only way to its text."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.setting import Secret, setting
+from agent.setting import TOOL_PART, Secret, setting
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalAgentSettings:
     """One entry of `external_agents:`: a program that speaks the Agent Client Protocol (docs/external-agents.md)."""
 
-    name: str = field(metadata={"help": "the name by which the agent calls it"})
+    name: str = field(metadata={"help": "the name by which the agent calls it", **TOOL_PART})
     command: str = field(metadata={"help": "the command that starts it in the conversation's sandbox"})
     description: str = setting("", "when the agent should give work to it")
     env: Mapping[str, Secret] = field(

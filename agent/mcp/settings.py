@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.setting import Secret, setting
+from agent.setting import TOOL_PART, Secret, setting
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,7 +26,7 @@ class McpOAuthSettings:
 class McpServerSettings:
     """One entry of `mcp.servers`, or of `mcpServers`, where the name is the key."""
 
-    name: str = field(metadata={"help": "the name in `mcp__NAME__TOOL`"})
+    name: str = field(metadata={"help": "the name in `mcp__NAME__TOOL`", **TOOL_PART})
     type: Literal["", "stdio", "http", "streamable-http"] = setting("", "only for `mcpServers` of other programs")
     command: str = setting("", "the program of a server that runs on this machine (stdio)")
     args: tuple[str, ...] = setting((), "its arguments")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agent.setting import Secret, setting
+from agent.setting import NAME, Secret, setting
 from catalogue import N_, LazyText
 
 DEMO_CLASS_PATH = "agent.demo.model:DemoModel"
@@ -43,7 +43,7 @@ class ModelPrice:
 class ModelSettings:
     """One entry of `models:`."""
 
-    name: str = field(metadata={"help": "the name that `roles:` and `/model` use"})
+    name: str = field(metadata={"help": "the name that `roles:` and `/model` use", **NAME})
     use: str = setting("langchain_openai:ChatOpenAI", "class of a LangChain chat model, `package.module:Class`")
     model: str = setting(
         "", "the provider's name of the model; empty: the first one that the server at `base_url` lists"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agent.setting import setting
+from agent.setting import NAME, setting
 
 FILE_TOOLS = ("bash", "read_file", "write_file", "str_replace", "ls", "glob", "grep", "present_files")
 
@@ -15,7 +15,9 @@ FILE_TOOLS = ("bash", "read_file", "write_file", "str_replace", "ls", "glob", "g
 class KindSettings:
     """One entry of `subagents.kinds`: a kind of sub-agent."""
 
-    name: str = field(metadata={"help": "the name that the agent chooses; one of a built-in kind replaces that kind"})
+    name: str = field(
+        metadata={"help": "the name that the agent chooses; one of a built-in kind replaces that kind", **NAME}
+    )
     description: str = setting("", "when the agent should choose this kind")
     prompt: str = setting("", "what the sub-agent is told about its role, before its task")
     model: str = setting("", "its model; empty: the model that delegates")
@@ -67,7 +69,7 @@ class SubagentSettings:
 class NamedAgentSettings:
     """One entry of `agents:`: an agent that people choose with `/agents`."""
 
-    name: str = field(metadata={"help": "the name that `/agents` uses"})
+    name: str = field(metadata={"help": "the name that `/agents` uses", **NAME})
     description: str = setting("", "what `/agents` shows about it")
     prompt: str = setting("", "its instructions, after the system prompt")
     model: str = setting("", "its model, unless `/model` chose another one; empty: `roles.lead`")

@@ -26,6 +26,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from agent.near_misses import closest_name, did_you_mean, suggest
 from bot.config.document import Document
 from bot.config.excerpt import Location
+from bot.config.texts import check_texts
 from catalogue import N_, _, join_sentences, list_items
 
 T = TypeVar("T")
@@ -62,6 +63,8 @@ _FOUND = {
 
 def validate(document: Document, kind: type[T], data: Any, at: Location = (), extra: Sequence[str] = ()) -> T | None:
     """Return the section at `at` as `kind`, None when it has a fault. `extra` names keys that the caller reads."""
+    if isinstance(data, dict) and is_dataclass(kind):
+        check_texts(document, kind, data, at)
     while True:
         try:  # as JSON, because pydantic is strict about scalars there and still takes a list for a tuple
             section = _validator(kind).validate_json(json.dumps(data))  # type: ignore[arg-type]  # a class is hashable
@@ -156,12 +159,12 @@ def _explain(
             )
         case why if why in _BOUNDS:
             bound, text = _BOUNDS[why]
-            return _(text, n=f"{error['ctx'][bound]:g}"), ""
+            return _(text, n=f"{error['ctx'][bound]:g}"), _of_default(siblings.get(name))
         case "value_error":  # from a type of ours: what is wrong, a colon, and how to fix it
             wrong, *rest = re.split(": |：", str(error["ctx"]["error"]), maxsplit=1)
             return wrong, "".join(rest)
         case "finite_number":
-            return _("must be a finite number"), ""
+            return _("must be a finite number"), _of_default(siblings.get(name))
         case "json_invalid":
             return _("nested too deeply, or a character that is not valid text"), ""
         case why if why in _EXPECTED:
@@ -177,8 +180,18 @@ def _explain(
                 return _(EXPECTED, expected=_(expected), found=describe(value)), _(
                     "such as `{example}`", example=f"{name}: {default}"
                 )
+            if not fix and why in ("int_type", "float_type", "bool_type"):
+                fix = _of_default(siblings.get(name))
             return _(EXPECTED, expected=_(expected), found=describe(value)), fix and _(fix)
     return _("{value} is not a valid value", value=_("this")), _("see docs/configuration.md")
+
+
+def _of_default(setting: Field[Any] | None) -> str:
+    """Return what a number or a switch is without the line, as a fix."""
+    if setting is None or not isinstance(setting.default, int | float):
+        return _("write a number, without quotes and words")
+    default = str(setting.default).lower() if isinstance(setting.default, bool) else f"{setting.default:g}"
+    return _("the default is {default}", default=default)
 
 
 def _empty_section_of(kind: Any, data: Any, where: Location) -> str:

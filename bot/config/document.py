@@ -24,6 +24,7 @@ URL_FIX = N_("write it with its scheme, such as https://host:port/path")
 MAX_VALUES = 20_000  # aliases of aliases would be read without end
 _HTTP = ("http", "https")
 _SCHEMES = {"gateway_url": ("ws", "wss")}  # by the name of the setting; all others are HTTP
+_URL_NAMES = ("url", "proxy", "issuer")
 _FREE_NAMES = {"options", "env", "headers"}  # sections in which somebody else defines the names
 
 
@@ -228,7 +229,8 @@ class Document:
     def _checked(self, text: str | None, at: Location) -> str | None:
         """Check what the name of a setting promises."""
         name = str(at[-1]) if at and _FREE_NAMES.isdisjoint(at) else ""
-        if text and (name in ("url", "proxy") or name.endswith("_url")) and (found := explain_url(text, name)):
+        is_address = name in _URL_NAMES or name.endswith("_url")
+        if text and is_address and (found := explain_url(text, name)):
             self.fault(at, *found)
         if text and name.endswith("_file") and not (self.folder / Path(text).expanduser()).is_file():
             self.fault(
@@ -265,7 +267,7 @@ def explain_url(text: str, setting: str = "url") -> tuple[str, str] | None:
     schemes = _SCHEMES.get(setting, _HTTP)
     try:
         parts = urlsplit(text)
-        if not parts.hostname or (parts.port is not None and parts.port <= 0):
+        if re.search(r"\s", text) or not parts.hostname or (parts.port is not None and parts.port <= 0):
             return _("not a URL"), _(URL_FIX)
     except ValueError:
         return _("not a URL"), _(URL_FIX)

@@ -39,12 +39,15 @@ from bot.config.section_checks import (
     check_budgets,
     check_docker_host,
     check_effort,
+    check_network_hosts,
+    check_preview,
     check_private_hosts,
     check_rates,
     check_roles,
     check_search,
     check_time_zone,
     describe_bad_key,
+    is_key,
 )
 from catalogue import LANGUAGES, N_, _, current_language, list_items, localized, match_language, use_language
 
@@ -175,6 +178,8 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     check_roles(document, sections)
     check_search(document, sections.get("web"))
     check_docker_host(document, sections.get("sandbox"))
+    check_network_hosts(document, sections.get("sandbox"))
+    check_preview(document, sections.get("sandbox"))
     check_private_hosts(document, sections.get("skills"))
     check_http(document, sections.get("http"))
     check_budgets(document, sections.get("budgets"))
@@ -246,7 +251,7 @@ def _model_of_environment(document: Document) -> list[dict[str, str]]:
         document.faults.append(ConfigFault("environment", 0, "OPENAI_BASE_URL", _("not a URL"), _(URL_FIX)))
     if not url and is_placeholder(key):
         document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *describe_placeholder()))
-    elif not key.isascii():
+    elif not is_key(key):
         document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *describe_bad_key()))
     model = environ.get("OPENAI_MODEL", "") or ("" if url else DEFAULT_MODEL)
     return [{"name": "main", "model": model, "base_url": url, "api_key": key or "none"}]
@@ -275,9 +280,9 @@ def _complete_model(document: Document, model: dict[str, Any], at: Location) -> 
         document.fault((*at, "preset" if preset else "use"), wrong, localized(describe_install(package[1])))
     elif (effort := model.get("effort")) and isinstance(effort, str):
         check_effort(document, effort, effort_names(model["preset"] if preset else "", use), (*at, "effort"))
-    if isinstance(key := model.get("api_key"), str) and not key.isascii():
+    if isinstance(key := model.get("api_key"), str) and not is_key(key):
         document.fault((*at, "api_key"), *describe_bad_key())
-    if (preset or use == OPENAI) and model.get("api_key") is None and (*at, "api_key") not in document.faulty:
+    if (preset or use == OPENAI) and not model.get("api_key") and (*at, "api_key") not in document.faulty:
         variable = preset.key_variable if preset else "OPENAI_API_KEY"
         model["api_key"] = document.environ.get(variable) if variable and not elsewhere else "none"
         if not model["api_key"]:
@@ -372,24 +377,8 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
     access = section.pop("access", None) if isinstance(section, dict) else None
     if access is None:  # a person at this terminal could read everything anyway
         access = {"open": True} if getattr(module, "LOCAL", False) else {}
-    for field in fields(module.Settings) if isinstance(section, dict) else ():
-        text, shape = section.get(field.name), field.metadata.get("shape", "")
-        if isinstance(text, str) and shape and not re.fullmatch(shape, text.strip()):
-            where = (*at, field.name)
-            wrong = _("does not look like one (a $NAME is replaced only where it is the whole value)")
-            if "$" not in text:
-                wrong = _("does not look like one")
-            others = [f for f in fields(module.Settings) if f.metadata.get("shape") and f.name != field.name]
-            other = next((f.name for f in others if re.fullmatch(f.metadata["shape"], text.strip())), "")
-            fix = _("copy it again: {looks}", looks=field.metadata["looks"])
-            if other:
-                wrong, fix = (
-                    _("this is the `{name}`", name=other),
-                    _("write it there, and here {looks}", looks=field.metadata["looks"]),
-                )
-            document.fault(where, wrong, fix)
-    _check_ids(document, module, access, at)
     settings = validate(document, module.Settings, section, at, ("access",))
+    _check_ids(document, module, access, at)
     rights = validate(document, AccessConfig, access, (*at, "access"))
     return ChannelConfig(name, settings, rights) if settings and rights else None
 

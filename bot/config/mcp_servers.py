@@ -12,6 +12,8 @@ from bot.config.excerpt import Location
 from catalogue import _
 
 FOREIGN_SECTION = "mcpServers"
+_OF_PROGRAMS = ("args", "env", "cwd", "sandbox", "read", "network")  # settings of servers with `command`
+_OF_URLS = ("token", "headers", "auth", "oauth")
 
 
 def read_foreign_servers(document: Document, sections: dict[str, Any]) -> tuple[McpServerSettings, ...]:
@@ -67,6 +69,7 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
     elif not url and not entry.get("command") and (*at, "url") not in document.faulty:
         document.fault(at, _("needs either `command` or `url`"), _("a program on this machine, or an HTTP server"))
     _check_program(document, entry.get("command"), (*at, "command"))
+    _check_transport(document, entry, at)
     oauth = entry.get("oauth")
     signs_in = entry.get("auth") == "oauth"
     if signs_in and entry.get("token"):
@@ -74,6 +77,27 @@ def _check_server(document: Document, entry: Mapping[str, Any], at: Location, na
     secret = "client_secret" if signs_in else "client_id"  # what the server must not send elsewhere
     if isinstance(oauth, dict) and oauth.get(secret) and not oauth.get("issuer"):
         document.fault((*at, "oauth", "issuer"), _("is missing"), _("add the URL of the authorization server"))
+
+
+def _check_transport(document: Document, entry: Mapping[str, Any], at: Location) -> None:
+    """Settings of the other transport would have no effect, such as a sandbox that is none."""
+    if bool(entry.get("url")) == bool(entry.get("command")):
+        return
+    has, others, types = (
+        ("url", _OF_PROGRAMS, ("http", "streamable-http"))
+        if entry.get("url")
+        else (
+            "command",
+            _OF_URLS,
+            ("stdio",),
+        )
+    )
+    for name in filter(entry.get, others):
+        wrong = _("has no effect on a server with `{setting}`", setting=has)
+        document.fault((*at, name), wrong, _("remove the line"))
+    if (named := entry.get("type")) and named in ("stdio", "http", "streamable-http") and named not in types:
+        wrong = _("does not fit to `{setting}`", setting=has)
+        document.fault((*at, "type"), wrong, _("remove the line"))
 
 
 def _check_program(document: Document, command: object, at: Location) -> None:

@@ -82,6 +82,9 @@ def _check_people(
     for entry in entries:
         if shape := _shapes([entry.name], modules):
             for i, assignment in enumerate(entry.access.roles):
+                if not assignment.who:
+                    fix = _("add `who: [ID]`")
+                    document.fault(("channels", entry.name, "access", "roles", i), _("names nobody"), fix)
                 for n, who in enumerate(assignment.who):
                     at = ("channels", entry.name, "access", "roles", i, "who", n)
                     check_id(document, at, who.rpartition("/")[2], shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
@@ -12,7 +13,8 @@ from agent.near_misses import suggest
 from bot.config.document import Document
 from bot.config.excerpt import Location
 from catalogue import _, list_items, localized
-from sandbox.network.rules import normalize_host
+from sandbox.base import SandboxUnavailable
+from sandbox.network.rules import EgressPolicy, NetworkRules, normalize_host
 
 _NEEDED = {"searxng": "url", **dict.fromkeys(("tavily", "brave", "exa", "infoquest"), "api_key")}  # by provider
 
@@ -58,6 +60,28 @@ def check_docker_host(document: Document, sandbox: object) -> None:
     if isinstance(host, str) and not host.startswith(("unix://", "tcp://")):
         fix = _("write unix:// before the path of a socket, tcp:// before a name and port")
         document.fault(("sandbox", "docker_host"), _("has no scheme that Fawn can use"), fix)
+
+
+def check_network_hosts(document: Document, sandbox: object) -> None:
+    """Each host that sandboxes reach can be one, as `EgressPolicy` reads it."""
+    network = sandbox.get("network") if isinstance(sandbox, dict) else None
+    entries = network.get("hosts") if isinstance(network, dict) else None
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, str) and entry.strip() and "://" not in entry:
+            try:
+                EgressPolicy(NetworkRules(hosts=(entry,)))
+            except SandboxUnavailable:
+                fix = _("write example.com, *.example.com or an address, with :port where it is not 80 or 443")
+                document.fault(("sandbox", "network", "hosts", i), _("is no host"), fix)
+
+
+def check_preview(document: Document, sandbox: object) -> None:
+    """The address of links has a host and a port."""
+    preview = sandbox.get("preview") if isinstance(sandbox, dict) else None
+    listen = preview.get("listen") if isinstance(preview, dict) else None
+    if isinstance(listen, str) and listen and not re.fullmatch(r"\S+:\d{1,5}", listen):
+        at = ("sandbox", "preview", "listen")
+        document.fault(at, _("is no address with a port"), _("such as 127.0.0.1:8080"))
 
 
 def check_private_hosts(document: Document, skills: object) -> None:
@@ -106,6 +130,11 @@ def check_effort(document: Document, effort: str, known: Collection[str], at: Lo
         document.fault(at, _("this model does not take it"), _("choose one of {names}", names=list_items(known)))
 
 
+def is_key(text: str) -> bool:
+    """Return whether a text can be sent as a key, in a header."""
+    return text.isascii() and not re.search(r"\s", text.strip())
+
+
 def describe_bad_key() -> tuple[str, str]:
     """Return what is wrong with a key that is not ASCII, and the fix."""
-    return _("contains characters that no key has"), _("replace the placeholder by your key")
+    return _("contains characters that no key has"), _("put your key in its place, without `Bearer` and blanks")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agent.permissions.rules import Rule, RuleText, parse_rules
-from agent.setting import setting
+from agent.setting import NAME, setting
 
 DEFAULT_AGENT = "default"
 
@@ -30,7 +30,7 @@ class Right(StrEnum):
 class RoleConfig:
     """One entry of `team.roles`."""
 
-    name: str = field(metadata={"help": "the name; one of a built-in role replaces that role"})
+    name: str = field(metadata={"help": "the name; one of a built-in role replaces that role", **NAME})
     rights: tuple[Right, ...] = setting((), f"what people of this role may do, of: {', '.join(Right)}")
     deny: tuple[RuleText, ...] = setting((), "calls that never run for this role, as in `permissions.deny`")
     ask: tuple[RuleText, ...] = setting((), "calls that need approval for this role")

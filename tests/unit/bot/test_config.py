@@ -31,7 +31,7 @@ channels:
   telegram: {token: $TELEGRAM_BOT_TOKEN, base_url: "http://127.0.0.1:9102", access: {open: true}}   # never a default
 """.replace("$KEY", "$OPENAI_API_KEY")
 TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
-SHAPES = {"TELEGRAM_BOT_TOKEN": "1:", "SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"}  # how these begin
+SHAPES = {"TELEGRAM_BOT_TOKEN": "1234567:", "SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"}  # how these begin
 KEYS = {"OPENAI_API_KEY": "sk-very-secret-key-1", "TELEGRAM_BOT_TOKEN": TOKEN}
 
 
@@ -185,7 +185,10 @@ def test_a_key_or_url_of_the_environment_that_cannot_be_one_is_an_error() -> Non
         load_config(None, {"OPENAI_API_KEY": "sk-…", "OPENAI_BASE_URL": "127.0.0.1:11434"})
     assert [str(fault) for fault in error.value.faults] == [
         "environment: OPENAI_BASE_URL: not a URL → write it with its scheme, such as https://host:port/path",
-        "environment: OPENAI_API_KEY: contains characters that no key has → replace the placeholder by your key",
+        (
+            "environment: OPENAI_API_KEY: contains characters that no key has → put your key in its place"
+            ", without `Bearer` and blanks"
+        ),
     ]
 
 
@@ -243,7 +246,7 @@ import sys
 from bot.config.loader import load_config
 tokens = ("TELEGRAM_BOT_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DISCORD_BOT_TOKEN", "FEISHU_APP_ID",
     "FEISHU_APP_SECRET", "DINGTALK_CLIENT_ID", "DINGTALK_CLIENT_SECRET", "OPENAI_API_KEY")
-slack = {"SLACK_BOT_TOKEN": "xoxb-2", "SLACK_APP_TOKEN": "xapp-2"}
+slack = {"SLACK_BOT_TOKEN": "xoxb-2", "SLACK_APP_TOKEN": "xapp-2", "TELEGRAM_BOT_TOKEN": "123456789:" + "a" * 35}
 print(len(load_config(None, dict.fromkeys(tokens, "1:2") | slack).channels))
 sdks = ("telegram", "slack_sdk", "slack_bolt", "discord", "lark_oapi", "docker", "prompt_toolkit", "langchain_core",
     "openai", "aiohttp")
@@ -432,7 +435,7 @@ docker, local, none
 config.yaml:3: sandbox.memory_mb: expected a whole number, found text → such as 90, or with a unit: 2K, 2M, 2G, 2T
   3 | sandbox: {provider: dokker, memory_mb: much}
     |                                        ^^^^
-config.yaml:5: models[0].retries: must be at least 0
+config.yaml:5: models[0].retries: must be at least 0 → the default is 4
   5 |   - {name: 名, api_key: ***, retries: -1, base_url: ***, options: {x: ***}}
     |                                       ^^
 config.yaml:6: models[1].name: is missing → add `name: …`

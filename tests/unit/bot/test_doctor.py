@@ -256,7 +256,8 @@ def test_the_command_prints_findings_and_sets_the_exit_code(tmp_path: Path, text
     )
     assert done.returncode == code, done.stderr
     if code:
-        assert done.stderr == "config.yaml:2: keep_days: must be at least 1\n  2 | keep_days: 0\n    |            ^\n"
+        wrong = "config.yaml:2: keep_days: must be at least 1 → the default is 90"
+        assert done.stderr == f"{wrong}\n  2 | keep_days: 0\n    |            ^\n"
     else:
         assert "ok    configuration: config.yaml" in done.stdout
 

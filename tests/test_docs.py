@@ -168,7 +168,7 @@ def test_the_sample_config_works_with_every_line_uncommented(monkeypatch: pytest
         setting.sub("", line, count=1) if line.startswith("# ") else line for line in text("config.yaml").splitlines()
     ]
     (tmp_path / "config.yaml").write_text("\n".join(lines))
-    values = {name: "1:x" for name in ENVIRONMENT if name != "OPENAI_BASE_URL"}
+    values = {name: "1234567:made-up-value" for name in ENVIRONMENT if name != "OPENAI_BASE_URL"}
     config = load_config(None, values | {"SLACK_BOT_TOKEN": "xoxb-x", "SLACK_APP_TOKEN": "xapp-x"})
     assert [model.name for model in config.models] == ["main", "local"]
     platforms = channel_modules().keys() - {"console"}

@@ -53,7 +53,7 @@ def _new_command(call: CommandCall) -> str:
     withdraw_follow_ups(call)
     begun = conversations.begin_conversation(call.execute, call.thread, call.now)
     if closed:  # what waited for the answer is a request of its own
-        inbox.release_kept(call.execute, call.conversation, call.now, to=begun)
+        inbox.move_kept(call.execute, call.conversation, begun)
         conversations.refresh_pending(call.execute, call.conversation)
         conversations.refresh_pending(call.execute, begun)
     drop_side_posts(call.execute, call.thread)

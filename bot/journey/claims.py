@@ -206,9 +206,6 @@ def _take_messages(
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
     pending = _readable(execute, inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN), now)
     if row.state == ConversationState.WAITING and questions.has_open_question(execute, row.key):
-        for each in pending:
-            if each.error == inbox.KEPT:
-                inbox.keep_row(execute, each.id, now + longest)
         pending = _answerable(hold_back(execute, pending, now + longest))
     readable = drop_unpermitted(execute, access, row.key, pending, now)
     ready = _ready_rows(readable, now, longest)
@@ -221,8 +218,6 @@ def _take_messages(
         key = f"refused:{message.key}"
         with languages.speak_to(execute, message.thread, message.author):
             outbox.enqueue_notice(execute, message.thread, refusal(), key=key, now=now, reply_to=message.id)
-    if bound.answering:
-        inbox.release_kept(execute, row.key, now)
     keys = bound.answering or {*bound.rest}
     taken = []
     for each in ready:
@@ -230,7 +225,7 @@ def _take_messages(
         if key in keys:
             taken.append(each)
         elif key in bound.kept:
-            inbox.keep_row(execute, each.id, now + longest)
+            inbox.keep_row(execute, each.id)
         elif key not in bound.rest and key not in bound.aside:
             inbox.set_state(execute, each.id, InboxState.DONE, "answers nothing")
     if not taken:

@@ -230,7 +230,6 @@ class Inbox:
             hold(execute, event, where.choices, now)
         elif receipt is Receipt.ACCEPTED:
             if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
-                inbox.release_kept(execute, conversation, now)  # a press waits for nothing that is kept
                 questions.record_answers(execute, access, conversation, [event], now)
             return Accepted(conversation, event)
         return receipt

@@ -364,6 +364,7 @@ def close_open_questions(execute: Execute, conversation: str, now: float) -> boo
     if not conversations.stop_waiting(execute, conversation):
         return False
     stored.close_questions(execute, conversation)
+    conversations.refresh_pending(execute, conversation)  # what was kept is read now
     if run := runs.latest_run(execute, conversation):
         runs.finish_run(execute, run.id, RunState.STOPPED, now)
     return True

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from agent.messages import Thread
 from bot.storage.database import Execute, Row
-from bot.storage.inbox import OPEN
+from bot.storage.inbox import KEPT, OPEN
 from bot.storage.rows import insert_row, read_row, read_rows
-from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState
+from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState, QuestionState
 
 # What is ready later than the longest legal wait was stored before the clock was set back: it waits no longer.
 _CLAIMABLE = "pending>0 AND owner IS NULL AND (ready<=:now OR ready>:latest)"
@@ -27,15 +27,20 @@ _OF_PERSON = (
     f"SELECT key, {_READY} AS since FROM conversations WHERE person=:person AND {_CLAIMABLE}"
     " ORDER BY ready LIMIT :limit"
 )
+# What is kept while a question is open does not delay the answer.
+_UNKEPT = (
+    f"{OPEN} AND (error<>'{KEPT}' OR NOT EXISTS"
+    f" (SELECT 1 FROM questions q WHERE q.conversation=:key AND q.state='{QuestionState.OPEN}'))"
+)
 # The first open row decides, for rows never overtake each other. The continuation of a task comes last: while a
 # question is open it waits, and the answer must not wait with it.
 _FIRST_READY = (
-    f"(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN}"
+    f"(SELECT ready FROM inbox WHERE conversation=:key AND {_UNKEPT}"
     " ORDER BY CASE WHEN key LIKE 'task:%' THEN 1 ELSE 0 END, id LIMIT 1)"
 )
 _WHAT_PENDS = (
-    f"pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN}), ready={_FIRST_READY},"
-    f" person=coalesce((SELECT author FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1), person)"
+    f"pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {_UNKEPT}), ready={_FIRST_READY},"
+    f" person=coalesce((SELECT author FROM inbox WHERE conversation=:key AND {_UNKEPT} ORDER BY id LIMIT 1), person)"
 )
 _INTERRUPT = (
     "UPDATE conversations SET owner=NULL,"

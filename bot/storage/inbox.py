@@ -233,18 +233,18 @@ def release_row(execute: Execute, row: int, conversation: str, now: float) -> No
     execute(sql, {"id": row, "conversation": conversation, "now": now})
 
 
-def keep_row(execute: Execute, row: int, until: float) -> None:
-    """Keep a row for when no question is open. It answers none; it is looked at again at `until`."""
-    execute(f"UPDATE inbox SET ready=:until, error='{KEPT}' WHERE id=:id", {"id": row, "until": until})
+def keep_row(execute: Execute, row: int) -> None:
+    """Keep a row until no question is open: it answers none, and delays no answer."""
+    set_state(execute, row, InboxState.NEW, KEPT)
 
 
-def release_kept(execute: Execute, conversation: str, now: float, to: str = "") -> None:
-    """Let the rows that were kept be read now, by another conversation if `to` names one."""
+def move_kept(execute: Execute, conversation: str, to: str) -> None:
+    """Let another conversation read the rows that were kept."""
     sql = (
-        "UPDATE inbox SET ready=:now, conversation=:to, error=CASE :to WHEN :conversation THEN error ELSE '' END"
+        "UPDATE inbox SET conversation=:to, error=''"
         f" WHERE conversation=:conversation AND {OPEN} AND run IS NULL AND error='{KEPT}'"
     )
-    execute(sql, {"conversation": conversation, "now": now, "to": to or conversation})
+    execute(sql, {"conversation": conversation, "to": to})
 
 
 def set_state(execute: Execute, row: int, state: InboxState, error: str = "") -> None:

@@ -14,18 +14,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from agent.background import BackgroundWork
-from agent.blocks import Approve, Ask, Usage
+from agent.blocks import Approve, Ask
 from agent.expected_cost import CostHistory
 from agent.exposure import Exposure
 from agent.memory.visibility import MemoryKind, MemoryScope
-from agent.messages import Message
-from agent.outcomes import CallOutcome
 from agent.parsing.child import ParserProcess
 from agent.permissions.reach import Reach
 from agent.permissions.rules import GRANTED, Judgement, PermissionGate, RulePermissions, ToolUse
 from agent.schedules import Schedules
 from agent.skills.library import SkillLibrary, TurnSkills
-from agent.spending import ModelCall, SpendingGate
+from agent.spending import Meter
+from agent.user_input import UserInput
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # they import the model classes and an HTTP client
@@ -69,28 +68,6 @@ class TransactionRunner(Protocol):
 
         A power failure may undo what is not `durable`, until the next durable commit.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class UploadedFile:
-    """A file of a message: its path for the agent, or why it was refused."""
-
-    name: str
-    path: str = ""  # in the sandbox, "" if refused
-    size: int = 0  # bytes
-    refused: str = ""  # e.g. "exceeds the 20 MB download limit"
-    about: str = ""  # what it is, such as "PDF, 12 pages"
-    picture: str = ""  # the path of the scaled picture for models that see
-    transcript: str = ""  # the words of a voice message
-    notice: str = ""  # what the chat is told about it
-
-
-@dataclass(frozen=True, slots=True)
-class UserInput:
-    """One message for the agent, with its files."""
-
-    message: Message
-    uploads: tuple[UploadedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,58 +145,6 @@ class ToolLedger(Protocol):
 
     async def end(self, call: str, result: str) -> None:
         """Record the result."""
-
-
-@dataclass(eq=False, slots=True)
-class Meter:
-    """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`.
-
-    `gate` are the budgets that apply; None: no budget is configured. The root knows the `conversation` of its turn, the
-    calls that were `made`, and the `outcomes` of all calls of tools and skills and of the failed ones of models.
-    """
-
-    total: Usage = field(default_factory=Usage)
-    whole: Meter | None = None
-    gate: SpendingGate | None = None
-    conversation: str = ""
-    made: list[ModelCall] = field(default_factory=list)
-    outcomes: list[CallOutcome] = field(default_factory=list)
-    _unrecorded: list[ModelCall] = field(default_factory=list, init=False)
-
-    @property
-    def root(self) -> Meter:
-        """The meter of the whole turn, which identifies it."""
-        return self.whole.root if self.whole else self
-
-    def add(self, call: ModelCall, *, recorded: bool = False) -> None:
-        """Count a call. Unless it is `recorded` already, `take_unrecorded` returns it."""
-        names = ("input", "output", "cached", "reasoning")
-        sums = {name: getattr(self.total, name) + getattr(call, name) for name in names}
-        self.total = Usage(**sums, calls=self.total.calls + 1)
-        if self.whole:
-            self.whole.add(call, recorded=recorded)
-            return
-        self.made.append(call)
-        if not recorded:
-            self._unrecorded.append(call)
-
-    @property
-    def unrecorded(self) -> Sequence[ModelCall]:
-        """The calls that `take_unrecorded` would return."""
-        return tuple(self._unrecorded)
-
-    def note(self, outcome: CallOutcome) -> None:
-        """Keep how a call ended."""
-        self.root.outcomes.append(outcome)
-
-    def take_unrecorded(self) -> list[ModelCall]:
-        """Return the calls since the last call of this method; the caller records them."""
-        taken, self._unrecorded = self._unrecorded, []
-        return taken
-
-    def put_back(self, calls: list[ModelCall]) -> None:
-        """Return calls that could not be recorded."""
-        self._unrecorded = calls + self._unrecorded
 
 
 class SteeringQueue(Protocol):

@@ -19,7 +19,7 @@ from agent.exposed_words import MetWords, digest_words
 from agent.messages import Origin
 
 if TYPE_CHECKING:
-    from agent.context import UserInput
+    from agent.user_input import UserInput
 
 OutwardMode = Literal["allow", "ask-after-untrusted", "ask"]
 WayOut = Literal["none", "address", "query", "arguments", "network"]

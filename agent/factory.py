@@ -18,6 +18,7 @@ from langsmith import set_runtime_overrides
 from agent.brief import read_prompt
 from agent.checkpointer import LatestCheckpointer
 from agent.context import ToolServices, TransactionRunner, TurnContext
+from agent.graphs import Graph
 from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
 from agent.models.loader import LoadedModel, load_model
@@ -30,7 +31,7 @@ from agent.policies.goal import NEXT_ROUND
 from agent.policies.mcp import McpPolicy
 from agent.policies.plan_mode import ASK_TO_GO_ON, SUBMIT_PLAN
 from agent.profiles import AgentProfile, agent_prompt, agent_tools, check_agents, tool_patterns
-from agent.resume import Graph, State
+from agent.resume import State
 from agent.sections import AgentSettings
 from agent.skills.library import SkillLibrary
 from agent.spending import LEAD

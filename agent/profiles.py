@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from langchain_core.tools import BaseTool
 
 from agent.brief import join_parts
+from agent.graphs import Graph
 from agent.models.settings import NO_SUCH_MODEL, AgentConfigError
 from agent.permissions.reach import Reach
-from agent.resume import Graph
 from agent.sections import AgentSettings
 from agent.spending import LEAD
 from agent.subagents.kinds import matching_tools

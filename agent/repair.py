@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import StateSnapshot
 
-if TYPE_CHECKING:
-    from agent.resume import Graph
+from agent.graphs import Graph
 
 CUT_NOTE = "[interrupted here]"
 CUT_KEY = "cut"

@@ -13,12 +13,12 @@ from typing import Annotated, Any, NotRequired
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from agent.blocks import Approve, Block, File, Plan, Step, Text
-from agent.context import Turn, TurnContext
+from agent.context import Turn
 from agent.event_mapper import end_step, interrupt_question, make_step, presented_files
+from agent.graphs import Graph
 from agent.permissions.rules import permission_question_id
 from agent.policies.base import call_key
 from agent.policies.mcp import ToolState
@@ -27,9 +27,6 @@ from agent.subagents.results import TaskResult
 from agent.todos import plan_of
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter, format_body
-
-Graph = CompiledStateGraph[Any, TurnContext, Any, Any]
-
 
 MAX_REMEMBERED_KEYS = 16  # of answers; a turn never has more open questions
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from agent.context import Meter
+from agent.blocks import Usage
+from agent.outcomes import CallOutcome
 
 R = TypeVar("R")
 
@@ -81,6 +81,58 @@ class SpendingGate(Protocol):
 
     def take_warnings(self) -> list[str]:
         """Return the sentences about budgets that are nearly used up, each once."""
+
+
+@dataclass(eq=False, slots=True)
+class Meter:
+    """The model calls of a turn, with those of its sub-agents and summaries. A part's calls count in its `whole`.
+
+    `gate` are the budgets that apply; None: no budget is configured. The root knows the `conversation` of its turn, the
+    calls that were `made`, and the `outcomes` of all calls of tools and skills and of the failed ones of models.
+    """
+
+    total: Usage = field(default_factory=Usage)
+    whole: Meter | None = None
+    gate: SpendingGate | None = None
+    conversation: str = ""
+    made: list[ModelCall] = field(default_factory=list)
+    outcomes: list[CallOutcome] = field(default_factory=list)
+    _unrecorded: list[ModelCall] = field(default_factory=list, init=False)
+
+    @property
+    def root(self) -> Meter:
+        """The meter of the whole turn, which identifies it."""
+        return self.whole.root if self.whole else self
+
+    def add(self, call: ModelCall, *, recorded: bool = False) -> None:
+        """Count a call. Unless it is `recorded` already, `take_unrecorded` returns it."""
+        names = ("input", "output", "cached", "reasoning")
+        sums = {name: getattr(self.total, name) + getattr(call, name) for name in names}
+        self.total = Usage(**sums, calls=self.total.calls + 1)
+        if self.whole:
+            self.whole.add(call, recorded=recorded)
+            return
+        self.made.append(call)
+        if not recorded:
+            self._unrecorded.append(call)
+
+    @property
+    def unrecorded(self) -> Sequence[ModelCall]:
+        """The calls that `take_unrecorded` would return."""
+        return tuple(self._unrecorded)
+
+    def note(self, outcome: CallOutcome) -> None:
+        """Keep how a call ended."""
+        self.root.outcomes.append(outcome)
+
+    def take_unrecorded(self) -> list[ModelCall]:
+        """Return the calls since the last call of this method; the caller records them."""
+        taken, self._unrecorded = self._unrecorded, []
+        return taken
+
+    def put_back(self, calls: list[ModelCall]) -> None:
+        """Return calls that could not be recorded."""
+        self._unrecorded = calls + self._unrecorded
 
 
 def text_tokens(text: str) -> int:

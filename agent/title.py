@@ -7,9 +7,9 @@ import logging
 import re
 from collections.abc import Callable
 
-from agent.context import Meter
 from agent.models.answers import ask_model
 from agent.models.loader import LoadedModel
+from agent.spending import Meter
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ import aiohttp
 import orjson
 
 from agent.audio_length import audio_seconds
-from agent.context import Meter
 from agent.sections import VoiceConfig
 from agent.spending import (
     LEAD,
     VOICE,
+    Meter,
     ModelCall,
     PlannedCall,
     Refusal,

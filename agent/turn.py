@@ -14,8 +14,9 @@ from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, inter
 from agent.brief import join_parts
 from agent.checkpoint_rows import ReadState
 from agent.checkpointer import HeldState, LatestCheckpointer
-from agent.context import Meter, Turn, TurnContext, UserInput
+from agent.context import Turn, TurnContext
 from agent.event_mapper import EventMapper
+from agent.graphs import Graph
 from agent.mcp.prompt_names import PromptError, PromptName
 from agent.mcp.prompts import expand_prompt
 from agent.mcp.servers import McpServers
@@ -26,7 +27,8 @@ from agent.models.openai_stream import MERGE_WINDOW_SECONDS
 from agent.models.traffic import ModelTraffic
 from agent.profiles import AgentProfile
 from agent.repair import repair_state
-from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn, recall_blocks
+from agent.resume import AlreadyFinished, GraphInput, QuestionClosed, enter_turn, recall_blocks
+from agent.spending import Meter
 from agent.subagents.board import TaskBoard
 from agent.subagents.briefs import worker_brief
 from agent.subagents.callee import callee_context
@@ -34,6 +36,7 @@ from agent.subagents.kinds import SubagentKinds
 from agent.subagents.settings import KindSettings
 from agent.title import TitleMaker
 from agent.tools.tool import ToolTraits
+from agent.user_input import UserInput
 from agent.user_message import MessageFormatter
 from catalogue import N_, _
 

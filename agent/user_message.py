@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 from langchain_core.messages import HumanMessage
 
-from agent.context import UploadedFile, UserInput
 from agent.messages import Message, Origin, Quote
 from agent.pictures import PICTURES_KEY
 from agent.schedules import NOTHING_NEW
 from agent.skills.library import SkillLibrary
+from agent.user_input import UploadedFile, UserInput
 
 QUOTE_KINDS = {
     "reply": "Quoted message",

@@ -26,13 +26,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.context import Meter
 from agent.memory.changes import is_update
 from agent.memory.embeddings import MAX_BATCH_TEXTS, EmbeddedRequest, Embedder, vector_key
 from agent.memory.ranking import choose_notes, concerning_memories, fuse_matches, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of
 from agent.messages import Author, Thread
 from agent.sections import EmbeddingsConfig
+from agent.spending import Meter
 from bench.harness import Job, new_chats, world
 from bench.latency import FAST
 from bot.storage import memory as stored

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 import aiohttp
 import orjson
 
-from agent.context import Meter
 from agent.sections import EmbeddingsConfig
 from agent.spending import (
     EMBEDDING,
     LEAD,
+    Meter,
     ModelCall,
     PlannedCall,
     Refusal,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent.context import Meter
 from agent.memory.secrets import looks_secret
 from agent.memory.visibility import HABITS, Memory, MemoryKind, MemoryScope
 from agent.memory.words import is_grounded
+from agent.spending import Meter
 
 if TYPE_CHECKING:  # the bot imports this module before the agent stack is loaded
     from agent.models.loader import LoadedModel

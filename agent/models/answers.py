@@ -13,7 +13,6 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
 from langgraph.constants import TAG_NOSTREAM
 
-from agent.context import Meter
 from agent.models.errors import (
     BudgetExceeded,
     ModelFailure,
@@ -28,7 +27,7 @@ from agent.models.received import ReceivedOutput, count_into
 from agent.models.traffic import model_call
 from agent.models.whole_calls import show_refusal
 from agent.outcomes import CallOutcome, Used
-from agent.spending import LEAD, TURN, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
+from agent.spending import LEAD, TURN, Meter, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
 from agent.text_cleaning import clean_message
 
 log = logging.getLogger(__name__)

@@ -8,18 +8,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from agent.backoff import jitter
 from agent.blocks import Notice
 from agent.fair_slots import FairSlots, SlotGroups
 from agent.models.errors import ErrorVerdict, classify_error
 from agent.models.settings import CallLimits, ModelSettings
+from agent.spending import Meter
 from catalogue import _
-
-if TYPE_CHECKING:  # it imports this module
-    from agent.context import Meter
-    from agent.models.loader import LoadedModel
 
 MAX_PAUSE_SECONDS = 60.0
 NOTICE_SECONDS = 2.0  # a call that waits for longer tells people
@@ -145,9 +142,25 @@ class ModelTraffic:
         return {group: limit for group, limit in limits.items() if limit}
 
 
+class CalledModel(Protocol):
+    """A model, as far as the places for its calls go."""
+
+    @property
+    def traffic(self) -> ModelTraffic:
+        """What its calls share with those of other models."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The server of the model."""
+
+    @property
+    def groups(self) -> SlotGroups:
+        """The limits that its calls count against."""
+
+
 @asynccontextmanager
 async def model_call(
-    entry: LoadedModel,
+    entry: CalledModel,
     meter: Meter,
     *,
     background: bool = False,

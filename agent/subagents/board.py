@@ -6,26 +6,52 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Literal, Protocol
 
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.types import Interrupt
 
-from agent.context import LiveQuestions
+from agent.context import LiveQuestions, TurnContext
 from agent.event_mapper import interrupt_question
+from agent.graphs import Graph
+from agent.models.loader import LoadedModel
 from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
 from agent.subagents.results import TaskResult
+from agent.subagents.settings import KindSettings, SubagentSettings
 from agent.subagents.slots import TaskSlots
 from agent.tools.tool import TASK_TOOL
 from catalogue import _
 
-if TYPE_CHECKING:  # it imports this module
-    from agent.subagents.kinds import SubagentKinds
-
+GraphUse = Literal["task", "check", "background"]
 
 SOON_SECONDS = 1.0  # so long a question waits for the calls beside it
+
+
+class TaskKinds(Protocol):
+    """The kinds of sub-agents, as far as tasks use them. `agent.subagents.kinds` builds them of policies that import
+    this module."""
+
+    @property
+    def settings(self) -> SubagentSettings:
+        """Their settings and limits."""
+
+    @property
+    def slots(self) -> TaskSlots:
+        """The places for tasks."""
+
+    def find(self, name: str) -> KindSettings | None:
+        """Return the kind of this name."""
+
+    def seconds(self, kind: KindSettings) -> float:
+        """Return the timeout of a task."""
+
+    def route(self, kind: KindSettings, context: TurnContext) -> Sequence[LoadedModel]:
+        """Return the models of a task, the first choice first."""
+
+    async def graph(self, kind: KindSettings, use: GraphUse = "task") -> Graph:
+        """Return the graph that works on tasks of a turn, checks their results, or works in the background."""
 
 
 @dataclass(eq=False, slots=True)
@@ -100,7 +126,7 @@ class RunningTask:
 class TaskBoard:
     """The tasks of one turn. `finished` are the results of tasks that ended before a restart, by `call_key`."""
 
-    kinds: SubagentKinds
+    kinds: TaskKinds
     questions: LiveQuestions | None
     finished: Mapping[str, TaskResult]
     calls: int = 0  # of the lead, in progress, without those of tasks

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 from langchain.agents import create_agent
 from langchain_core.tools import BaseTool
-from langgraph.graph.state import CompiledStateGraph
 
 from agent.context import TurnContext
+from agent.graphs import Graph
 from agent.mcp.servers import McpServers
 from agent.models.loader import LoadedModel
 from agent.models.settings import NO_SUCH_MODEL, AgentConfigError
@@ -20,17 +19,12 @@ from agent.policies.base import ModelPolicy, PolicyMiddleware
 from agent.policies.chains import worker_policies
 from agent.policies.mcp import McpPolicy, ToolState
 from agent.sections import AgentSettings
-from agent.subagents.board import RunningCallsPolicy
+from agent.subagents.board import GraphUse, RunningCallsPolicy
 from agent.subagents.settings import KindSettings
 from agent.subagents.slots import TaskSlots
 from agent.subagents.structured import StructuredAnswerPolicy
 from agent.tools.tool import TASK_TOOL
 from catalogue import N_, LazyText
-
-WorkerGraph = CompiledStateGraph[Any, TurnContext, Any, Any]
-
-
-GraphUse = Literal["task", "check", "background"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +47,7 @@ class SubagentKinds:
         models: Mapping[str, LoadedModel],
         summary_model: LoadedModel | None,
         tools: Sequence[BaseTool],
-        make_lead: Callable[[Sequence[BaseTool], LeadPolicies], WorkerGraph],
+        make_lead: Callable[[Sequence[BaseTool], LeadPolicies], Graph],
         mcp: McpServers | None = None,
     ) -> None:
         self._make_lead = make_lead
@@ -65,7 +59,7 @@ class SubagentKinds:
         self._tools = tools
         self._mcp = mcp
         self._kinds = self.settings.all_kinds()
-        self._graphs: dict[tuple[str, GraphUse], asyncio.Task[WorkerGraph]] = {}
+        self._graphs: dict[tuple[str, GraphUse], asyncio.Task[Graph]] = {}
         for number, kind in enumerate(self.settings.kinds):
             at = ("subagents", "kinds", number)
             if kind.model and kind.model not in models:
@@ -89,7 +83,7 @@ class SubagentKinds:
         own = self._models[kind.model]
         return [own, *(entry for entry in context.route if entry.settings.name != kind.model)]
 
-    async def graph(self, kind: KindSettings, use: GraphUse = "task") -> WorkerGraph:
+    async def graph(self, kind: KindSettings, use: GraphUse = "task") -> Graph:
         """Return the graph that works on tasks of a turn, checks their results, or works in the background."""
         key = (kind.name, use)
         if key not in self._graphs:
@@ -97,7 +91,7 @@ class SubagentKinds:
             self._graphs[key] = asyncio.create_task(build, name=f"subagent-graph {kind.name}")
         return await asyncio.shield(self._graphs[key])
 
-    def _build(self, kind: KindSettings, use: GraphUse) -> WorkerGraph:
+    def _build(self, kind: KindSettings, use: GraphUse) -> Graph:
         calls = kind.max_model_calls or self.settings.max_model_calls
         settings = replace(self._agent_settings, max_model_calls=calls)
         mcp = McpPolicy(self._mcp, kind.tools) if self._mcp else None

@@ -13,10 +13,11 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langgraph.errors import GraphRecursionError
 
 from agent.brief import join_parts
-from agent.context import Meter, ToolServices, TurnContext
+from agent.context import ToolServices, TurnContext
 from agent.models.errors import ModelFailure
 from agent.policies.base import call_key, messages_since_human
 from agent.sections import AgentSettings
+from agent.spending import Meter
 from agent.subagents.briefs import CHECKER, worker_brief
 from agent.subagents.callee import callee_context
 from agent.subagents.results import TaskResult
@@ -27,8 +28,8 @@ from catalogue import N_, _, list_items
 from sandbox.base import SandboxError
 
 if TYPE_CHECKING:  # they import the tools
-    from agent.subagents.board import RunningTask, TaskBoard
-    from agent.subagents.kinds import SubagentKinds, WorkerGraph
+    from agent.graphs import Graph
+    from agent.subagents.board import RunningTask, TaskBoard, TaskKinds
 
 MAX_CHECK_CHARS = 20_000  # of a result that is checked
 
@@ -158,7 +159,7 @@ class _Assignment:
 
 
 async def _work(
-    context: TurnContext, kinds: SubagentKinds, kind: KindSettings, task: RunningTask, given: _Assignment
+    context: TurnContext, kinds: TaskKinds, kind: KindSettings, task: RunningTask, given: _Assignment
 ) -> str:
     began, meter, own = time.monotonic(), Meter(whole=context.meter), kind.sandbox == "own"
     route = kinds.route(kind, context)
@@ -186,7 +187,7 @@ async def _work(
     return f"{result}\n\n[{'; '.join(facts)}]"
 
 
-async def _run_graph(graph: WorkerGraph, prompt: str, context: TurnContext, task: RunningTask) -> str:
+async def _run_graph(graph: Graph, prompt: str, context: TurnContext, task: RunningTask) -> str:
     """Run a graph inside the turn's graph, which keeps its checkpoint, and return its last text."""
     task.words = ""
     states = graph.astream({"messages": [HumanMessage(prompt)]}, context=context, stream_mode="values")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from agent.acp.connection import AcpError
 from agent.acp.settings import ExternalAgentSettings
-from agent.context import Meter
 from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
 from agent.sections import VoiceConfig
+from agent.spending import Meter
 from agent.transcription import NotTranscribed, transcribe
 from agent.web.addresses import WebError
 from agent.web.search import make_provider

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median_low
 
-from agent.context import Meter
 from agent.expected_cost import CostBound, ExpectedCost, Unit
+from agent.spending import Meter
 from bot.rights.budget_texts import format_money
 from bot.rights.reservations import Budgets
 from bot.storage.database import Database, Execute

@@ -16,8 +16,8 @@ from typing import BinaryIO, cast
 import orjson
 
 from agent.backoff import backoff_seconds
-from agent.context import UploadedFile, UserInput
 from agent.messages import Attachment, Message, Quote
+from agent.user_input import UploadedFile, UserInput
 from bot.config.schema import ServiceLimits
 from bot.journey.talk_above import NO_TALK, TalkAbove, has_talk_above, talk_above
 from bot.journey.upload_details import UploadInspector

@@ -10,9 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.blocks import NOTED_STEP, Failed, Step, command_hint
-from agent.context import CallNote, JudgedCall, LedgerEntry, Meter, T, Turn, UserInput
+from agent.context import CallNote, JudgedCall, LedgerEntry, T, Turn
 from agent.exposure import Exposure
 from agent.messages import Kind, Message
+from agent.spending import Meter
+from agent.user_input import UserInput
 from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.journey import claims

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from agent.context import Meter, UploadedFile
 from agent.documents import describe_document, is_document
 from agent.parsing.child import ParserFailed, ParserProcess
 from agent.pictures import FOLDER, MAX_BYTES, is_picture, scale_picture
 from agent.sections import VoiceConfig
+from agent.spending import Meter
 from agent.transcription import NotTranscribed, is_audio, transcribe
+from agent.user_input import UploadedFile
 from sandbox.base import WORKSPACE, SandboxError, SandboxHandle
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 
-from agent.context import Meter
 from agent.memory.embeddings import EmbeddingsFailed, embed_texts
 from agent.sections import EmbeddingsConfig
+from agent.spending import Meter
 from bot.config.schema import Config
 from bot.service.findings import Check, Finding
 from catalogue import _, localized

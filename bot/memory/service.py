@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from agent.context import Meter, TurnContext
+from agent.context import TurnContext
 from agent.memory.embeddings import MAX_BATCH_TEXTS, Embedder, EmbeddingsRefused, vector_key
 from agent.memory.extraction import Fact, Statement
 from agent.memory.secrets import looks_secret
 from agent.memory.visibility import Memory, Place
 from agent.memory.words import content_words, own_words
 from agent.messages import Author, Kind, Message, Thread
+from agent.spending import Meter
 from agent.stored_json import Damaged
 from bot.current import Current
 from bot.journey import claims

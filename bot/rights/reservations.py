@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from zoneinfo import ZoneInfo
 
-from agent.context import Meter
 from agent.models.prices import REPORTED_PRICE, Priced, load_prices, price_call
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
-from agent.spending import EMBEDDING, EXTERNAL, LEAD, VOICE, ModelCall, PlannedCall, Refusal
+from agent.spending import EMBEDDING, EXTERNAL, LEAD, VOICE, Meter, ModelCall, PlannedCall, Refusal
 from bot.config.spending import BudgetConfig
 from bot.config.team import RoleConfig
 from bot.current import Current

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
-from agent.context import Meter
 from agent.outcomes import CallOutcome, Used
-from agent.spending import TURN
+from agent.spending import TURN, Meter
 from bot.rights.reservations import Budgets
 from bot.storage import usage
 from bot.storage.database import Execute

@@ -7,18 +7,16 @@ import locale
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 from uuid import uuid4
 
 from agent.blocks import Ask, Block, Final
 from agent.messages import Attachment, Author, Kind, Message, Origin, Thread
 from catalogue import N_, _, set_language
-from channels.base import ChatGone, NotStored, Receipt, parse_command_text
+from channels.base import ChatGone, NotStored, Receipt, Receive, parse_command_text
+from channels.console.host import ConsoleHost
 from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, detail_lines
 from channels.shared.texts import NOT_STORED, expiry_note, language_of
-
-if TYPE_CHECKING:
-    from channels.console.channel import ConsoleChannel
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +40,37 @@ NO_STEPS = N_("There are no steps to show yet.")
 STILL_OPEN = N_("This question is still open:")
 
 
+class ShownReply(Protocol):
+    """A running reply, as far as a console shows it."""
+
+    def show_again(self, session: Session) -> None:
+        """Show what there is of it on a console that was opened during the turn."""
+
+
+class SharedConsole(Protocol):
+    """What a session asks of the channel that it belongs to."""
+
+    host: ConsoleHost
+    receive: Receive | None
+
+    def sessions_at(self, thread: Thread) -> Sequence[Session]:
+        """Return all sessions of a conversation."""
+
+    def running_replies(self, thread: Thread) -> Sequence[ShownReply]:
+        """Return the replies of a conversation that are not final yet."""
+
+    def repeat_elsewhere(self, session: Session, text: str) -> None:
+        """Show what a person typed on the other consoles of the same conversation."""
+
+    def follow_progress(self) -> None:
+        """Show the progress of the turns while a person waits."""
+
+
 class Session:
     """One view on one conversation. The end of the `is_local` one ends the service."""
 
     def __init__(
-        self, console: ConsoleChannel, view: ConsoleView, person: str, topic: str = "", *, is_local: bool
+        self, console: SharedConsole, view: ConsoleView, person: str, topic: str = "", *, is_local: bool
     ) -> None:
         self.view = view
         self.thread = Thread(NAME, "local", person, topic)

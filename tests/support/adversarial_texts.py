@@ -17,11 +17,11 @@ from langchain_core.messages import HumanMessage, ToolMessage
 
 from agent import event_mapper, exact_values, text_cleaning, title, user_message
 from agent.blocks import Final
-from agent.context import UploadedFile, UserInput
 from agent.demo import model
 from agent.messages import Author, Message, Origin, Quote, Thread
 from agent.models import openai_events
 from agent.policies import loop_detection
+from agent.user_input import UploadedFile, UserInput
 from bot.service.log import Redactor
 from channels import base
 from channels.discord import events as discord

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.context import ToolServices, UploadedFile
+from agent.context import ToolServices
 from agent.exposed_words import MAX_NEW_WORDS, MAX_PRIVATE, MAX_QUERY_CHARS
 from agent.exposure import (
     MAX_ADDRESS_CHARS,
@@ -26,6 +26,7 @@ from agent.permissions.rules import GRANTED, Judgement, RulePermissions, Subject
 from agent.sections import AgentSettings
 from agent.tools import make_tools
 from agent.tools.tool import ToolTraits
+from agent.user_input import UploadedFile
 from sandbox.base import WORKSPACE
 from tests.support.turn_context import say
 

@@ -11,12 +11,12 @@ from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
 from agent.brief import read_prompt
-from agent.context import Meter
 from agent.factory import build_agent
 from agent.models.loader import load_model
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.sections import PromptConfig
 from agent.setting import Secret
+from agent.spending import Meter
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
 from tests.support.current_config import SERVICES, agent_settings

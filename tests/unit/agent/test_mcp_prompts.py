@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from agent.context import UserInput
 from agent.exposure import Exposure
 from agent.mcp.prompt_names import PromptError, PromptName, find_prompt
 from agent.mcp.prompts import read_arguments
 from agent.mcp.settings import McpServerSettings
 from agent.messages import Quote
+from agent.user_input import UserInput
 from agent.user_message import MessageFormatter
 from channels.base import parse_command_text
 from tests.fakes.model import FakeModel

@@ -9,9 +9,10 @@ from itertools import pairwise
 import orjson
 import pytest
 
-from agent.context import Answer, UserInput
+from agent.context import Answer
 from agent.memory.visibility import MemoryKind, MemoryScope
 from agent.models.settings import ModelSettings
+from agent.user_input import UserInput
 from tests.fakes.model import FakeModel
 from tests.fakes.server import Json
 from tests.support.chat_templates import TEMPLATES, render_prompt

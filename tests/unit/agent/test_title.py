@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.context import Meter
+from agent.spending import Meter
 from agent.title import TitleMaker, first_words
 from tests.fakes.model import Answer, FakeModel
 from tests.unit.agent.conftest import Workshop

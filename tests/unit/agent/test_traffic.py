@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 
 from agent.blocks import Block, Failed, Notice
-from agent.context import Meter
 from agent.models.answers import ask_model
 from agent.models.settings import CallLimits, ModelSettings, PresetName
+from agent.spending import Meter
 from tests.fakes.model import Answer, FakeModel
 from tests.fakes.server import Json, until
 from tests.support.turn_context import say

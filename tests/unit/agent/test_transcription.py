@@ -10,10 +10,9 @@ import pytest
 from aiohttp import web
 
 from agent.audio_length import audio_seconds
-from agent.context import Meter
 from agent.models.prices import price_call
 from agent.sections import EmbeddingsConfig, VoiceConfig
-from agent.spending import ModelCall
+from agent.spending import Meter, ModelCall
 from agent.transcription import transcribe
 from tests.support.web_server import serve_site
 

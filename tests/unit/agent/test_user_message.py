@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.context import UploadedFile
 from agent.messages import Quote
+from agent.user_input import UploadedFile
 from agent.user_message import MessageFormatter, format_body
 from tests.support.turn_context import say
 

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 from PIL import Image
 
-from agent.context import UploadedFile
 from agent.messages import Author, Message, Origin, Quote, Thread
 from agent.sections import VoiceConfig
 from agent.setting import Secret
+from agent.user_input import UploadedFile
 from agent.user_message import format_body
 from bot.config.schema import ServiceLimits
 from bot.journey.attachments import Attachments, Patience

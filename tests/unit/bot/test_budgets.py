@@ -337,7 +337,7 @@ async def test_a_refused_call_is_not_made(store: Database) -> None:
     from langchain_core.language_models.fake_chat_models import FakeListChatModel
     from langchain_core.messages import AIMessage
 
-    from agent.context import Meter
+    from agent.spending import Meter
 
     budgets = budgets_of(store, BudgetConfig("person", money=Money(0)))
     meter = Meter(whole=budgets.meter(PAYER))

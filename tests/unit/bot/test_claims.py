@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Approve, Ask, Final
-from agent.context import NO_ANSWER, Meter
+from agent.context import NO_ANSWER
 from agent.messages import Author, Kind, Message, Origin, Thread
-from agent.spending import ModelCall
+from agent.spending import Meter, ModelCall
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims, questions
 from bot.journey.claimed_run import ClaimedRun, RunEnding

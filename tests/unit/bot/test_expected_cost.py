@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import Meter
 from agent.messages import Author, Message, Origin, Thread
 from agent.models.settings import ModelPrice, ModelSettings
-from agent.spending import ModelCall
+from agent.spending import Meter, ModelCall
 from bot.budgets.expected_cost import RequestCosts, round_up
 from bot.config.schema import Config
 from bot.current import Current

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from agent.context import Meter
 from agent.memory.embeddings import NEUTRAL_TEXTS, Embedder, EmbeddingsFailed, embed_texts, sign_bits, similarity
 from agent.memory.ranking import MIN_SHARE, fuse_matches
 from agent.memory.visibility import Memory, MemoryKind, Place
@@ -20,6 +19,7 @@ from agent.messages import Author
 from agent.models.settings import ModelSettings
 from agent.sections import EmbeddingsConfig
 from agent.setting import Secret
+from agent.spending import Meter
 from bot.config.schema import Config, MemoryConfig
 from bot.current import Current
 from bot.memory.service import EMBED_JOB, MemoryService

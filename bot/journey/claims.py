@@ -410,7 +410,6 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
     if ending.state is RunState.WAITING:
         state = ConversationState.WAITING
     inbox.finish_rows(execute, job.run)
-    conversations.refresh_pending(execute, job.conversation)  # before the release, which wakes only for what is left
     if not conversations.end_claim(execute, job.conversation, job.fence, state, title=ending.title, now=now):
         raise ClaimLost(job.conversation)
     if ending.asks or ending.asked or job.answers or job.resumed:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from agent.messages import Thread
-from bot.storage.database import Execute
+from bot.storage.database import Execute, Row
 from bot.storage.dialect import BODY_BYTES, HASH_BYTES
 from bot.storage.rows import insert_row
 
@@ -26,6 +26,12 @@ DAY_MS = 86_400_000
 EMPTY = bytes(32)  # the hash before the first row
 ALIAS_BYTES, SALT_BYTES = 16, 16
 NAMED_FIELDS = ("who", "subject", "where")  # of an event: pseudonyms
+_LAST = "(SELECT max(seq) FROM audit)"
+_USE_NAMES = (  # the number of the next row is that after the last one, or after those that retention has deleted
+    f"UPDATE audit_names SET used=coalesce({_LAST}, (SELECT max(seq) FROM audit_anchors), 0)+1"
+    f" WHERE name IN ({{wanted}})"
+    f" RETURNING name, alias, {_LAST} AS seq, (SELECT {HASH_BYTES} FROM audit WHERE seq={_LAST}) AS hash"
+)
 COMMAND_LINE = {"via": "command line"}  # in place of a person
 
 
@@ -114,15 +120,14 @@ def chain_hash(before: bytes, seq: int, body: bytes) -> bytes:
 
 def record(execute: Execute, event: AuditEvent) -> None:
     """Append a row, in the transaction that does the deed."""
-    last, before = read_head(execute)
-    seq, channel = last + 1, event.channel or (event.thread.channel if event.thread else "")
+    channel = event.channel or (event.thread.channel if event.thread else "")
     names = {
         "who": person_name(channel, event.who) if event.who else "",
         "subject": event.subject,
         "where": str(event.thread) if event.thread else "",
     }
     fields = {"run": event.run, "what": event.what, "result": event.result, "cost": event.cost}
-    aliases = _aliases(execute, [*dict.fromkeys(filter(None, names.values()))], seq)
+    (seq, before), aliases = _append_to(execute, [*dict.fromkeys(filter(None, names.values()))])
     fields |= {key: aliases[name] for key, name in names.items() if name}
     body = {"v": 1, "at": time.time_ns() // 1_000_000, "kind": event.kind}
     stored = orjson.dumps(body | {key: value for key, value in fields.items() if value}, option=orjson.OPT_SORT_KEYS)
@@ -137,8 +142,12 @@ def pruned_text(what: Mapping[str, object]) -> str:
 
 def read_head(execute: Execute) -> tuple[int, bytes]:
     """Return number and hash of the last row."""
-    rows = execute(f"SELECT seq, {HASH_BYTES} AS hash FROM audit WHERE seq=(SELECT max(seq) FROM audit)", {})
-    return (int(rows[0]["seq"]), bytes(rows[0]["hash"])) if rows else read_anchor(execute)
+    rows = execute(f"SELECT seq, {HASH_BYTES} AS hash FROM audit WHERE seq={_LAST}", {})
+    return _head_of(rows) or read_anchor(execute)
+
+
+def _head_of(rows: Sequence[Row]) -> tuple[int, bytes] | None:
+    return (int(rows[0]["seq"]), bytes(rows[0]["hash"])) if rows and rows[0]["hash"] is not None else None
 
 
 def read_anchor(execute: Execute) -> tuple[int, bytes]:
@@ -197,18 +206,23 @@ def make_alias(name: str, salt: bytes) -> str:
     return hashlib.sha256(salt + name.encode("utf-8", "surrogatepass")).digest()[:ALIAS_BYTES].hex()
 
 
-def _aliases(execute: Execute, names: Collection[str], seq: int) -> dict[str, str]:
-    """Return the pseudonyms of the names that row `seq` uses."""
+def _append_to(execute: Execute, names: Collection[str]) -> tuple[tuple[int, bytes], dict[str, str]]:
+    """Return the number of the next row, the hash that it continues, and the pseudonyms of the names that it uses.
+
+    One statement does all of it where a name is known, as those of most rows are.
+    """
     numbered = {f"name{number}": name for number, name in enumerate(names)}
     wanted = ", ".join(f":{each}" for each in numbered)
-    sql = f"UPDATE audit_names SET used=:used WHERE name IN ({wanted}) RETURNING name, alias"
-    found = {str(row["name"]): str(row["alias"]) for row in execute(sql, {**numbered, "used": seq})} if names else {}
+    rows = execute(_USE_NAMES.format(wanted=wanted), numbered) if names else ()
+    last, before = _head_of(rows) or read_head(execute)
+    found = {str(row["name"]): str(row["alias"]) for row in rows}
     for name in names:
         if name not in found:
             salt = secrets.token_bytes(SALT_BYTES)
             found[name] = make_alias(name, salt)
-            insert_row(execute, "audit_names", "name", {"name": name, "used": seq, "alias": found[name], "salt": salt})
-    return found
+            values = {"name": name, "used": last + 1, "alias": found[name], "salt": salt}
+            insert_row(execute, "audit_names", "name", values)
+    return (last + 1, before), found
 
 
 def read_names(execute: Execute) -> dict[str, tuple[str, bytes]]:

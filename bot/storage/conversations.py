@@ -233,10 +233,13 @@ def is_claimed(execute: Execute, key: str) -> bool:
 
 
 def end_claim(execute: Execute, key: str, fence: int, state: ConversationState, *, title: str, now: float) -> bool:
-    """Record the end of a turn and release the conversation. False: the claim was lost, and nothing is recorded."""
+    """Record the end of a turn, what is pending now, and release the conversation, which wakes who claims the rest.
+
+    False: the claim was lost, and nothing is recorded.
+    """
     return bool(
         execute(
-            "UPDATE conversations SET owner=NULL, state=:state, used=:now,"
+            f"UPDATE conversations SET {_WHAT_PENDS}, owner=NULL, state=:state, used=:now,"
             " title=CASE title WHEN '' THEN :title ELSE title END WHERE key=:key AND fence=:fence RETURNING key",
             {"key": key, "fence": fence, "state": state, "title": title, "now": now},
         )

@@ -71,6 +71,7 @@ class AuditKind(StrEnum):
     FEEDBACK = "feedback"  # 👍, 👎, or one that was taken back
     PUSH = "push"  # a notification outside of the chats
     BACKUP = "backup"
+    RESTORE = "restore"
     PERSON_OFFBOARDED = "person.offboarded"
     PRUNED = "audit.pruned"  # older rows were deleted, up to `seq` with `hash`
 

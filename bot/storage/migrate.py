@@ -30,6 +30,7 @@ CHECKPOINT_TABLES = {
     "checkpoints": "thread, ns, id, kind, state, meta_kind, meta",
     "checkpoint_writes": "thread, ns, id, task, idx, path, channel, kind, value",
 }
+RESTORING = "restoring"  # the folder of a restore that has not ended
 SCHEMA_FILE = Path(__file__).parent / "schema.sql"
 VERSIONS_DIR = Path(__file__).parent / "migrations" / "versions"
 BACKUP_TIME = "%Y%m%d-%H%M%S"
@@ -62,6 +63,9 @@ class NewerSchema(DatabaseFault):
 
 def prepare_databases(data_dir: Path) -> Path | None:
     """Upgrade the database of a data_dir. Returns the backup, if it made one. Raises DatabaseFault."""
+    if (data_dir / RESTORING).exists() and not (data_dir / "fawn.db").exists():
+        text = N_("a restore into {data_dir} was interrupted: run `fawn restore` with the same file again")
+        raise DatabaseFault(text, data_dir=data_dir)
     try:
         _check_checkpoints(data_dir / CHECKPOINTS_FILE)
         backup = migrate_database(data_dir / "fawn.db")
@@ -96,7 +100,7 @@ def adopt_checkpoints(data_dir: Path) -> None:
     folder.mkdir(exist_ok=True)
     os.replace(old, folder / f"{old.stem}-{CHECKPOINTS_REVISION}-{time.strftime(BACKUP_TIME, time.gmtime())}.db")
     for each in (folder, data_dir):  # before a turn runs: old states must not come back beside newer ones
-        _fsync(each)
+        sync_path(each)
 
 
 def _convert_database(path: Path) -> None:
@@ -192,7 +196,7 @@ def migrate_database(path: Path, versions: Path = VERSIONS_DIR) -> Path | None:
     for each in (copy, path):  # SQLite would apply a log of the old one to the new one
         _merge_log(each)
     os.replace(copy, path)
-    _fsync(path.parent)
+    sync_path(path.parent)
     draft.rmdir()
     return backup
 
@@ -214,9 +218,9 @@ def _make_backup(copy: Path, current: str) -> Path:
     target = folder / f"{copy.stem}-{current}-{time.strftime(BACKUP_TIME, time.gmtime())}.db"
     draft = copy.with_suffix(".backup")
     shutil.copyfile(copy, draft)
-    _fsync(draft)
+    sync_path(draft)
     os.replace(draft, target)
-    _fsync(folder)
+    sync_path(folder)
     return target
 
 
@@ -237,10 +241,11 @@ def _merge_log(path: Path) -> None:
             raise sqlite3.OperationalError(f"{path.name} is used by another process")
     finally:
         connection.close()
-    _fsync(path)
+    sync_path(path)
 
 
-def _fsync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Have a file, or the entries of a folder, survive a power failure. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

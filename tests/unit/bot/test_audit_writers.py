@@ -42,6 +42,7 @@ ROWS = {  # a command that changes something → the kind of its row, and where 
     "pair revoke": (AuditKind.PAIRING_REVOKED, "tests/unit/bot/test_deeds.py"),
     "offboard": (AuditKind.PERSON_OFFBOARDED, "tests/unit/bot/test_deeds.py"),
     "backup": (AuditKind.BACKUP, "tests/unit/bot/test_deeds.py"),
+    "restore": (AuditKind.RESTORE, "tests/unit/bot/test_restore.py"),
     "forget": (AuditKind.PERSON_FORGOTTEN, "tests/unit/bot/test_audit_writers.py"),
     "reload": (AuditKind.CONFIG_CHANGED, "tests/e2e/test_reload.py"),
     "run": (AuditKind.SERVICE_STARTED, "tests/e2e/test_audit.py"),
@@ -87,6 +88,7 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.FEEDBACK: "tests/unit/bot/test_deeds.py",
     AuditKind.PUSH: "tests/e2e/test_push.py",
     AuditKind.BACKUP: "tests/unit/bot/test_deeds.py",
+    AuditKind.RESTORE: "tests/unit/bot/test_restore.py",
     AuditKind.PERSON_OFFBOARDED: "tests/unit/bot/test_deeds.py",
     AuditKind.PRUNED: "tests/unit/bot/test_audit_check.py",
 }

@@ -1,0 +1,52 @@
+"""`fawn restore`: put the data of a backup into an empty data_dir."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from bot.admin.restore import Restored, RestoreRefused, restore_backup
+from bot.cli.command import ConfiguredCommand
+from bot.cli.exit_codes import FAULT, OK, TAKEN, fail
+from bot.config.schema import Config
+from bot.storage.database import DataDirLocked, DataLock
+from bot.storage.migrate import DatabaseFault
+from catalogue import _, ngettext
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help=_("the .tar.gz file that `fawn backup` wrote"))
+
+
+def _run(arguments: argparse.Namespace, config: Config) -> int:
+    try:
+        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with DataLock(config.data_dir):
+            restored = asyncio.run(restore_backup(Path(arguments.file), config.data_dir, Path(config.skills.custom)))
+    except DataDirLocked as error:
+        return fail(error, TAKEN)
+    except (RestoreRefused, DatabaseFault, OSError) as error:
+        return fail(error, FAULT)
+    print(_describe(config, restored))
+    return OK
+
+
+def _describe(config: Config, restored: Restored) -> str:
+    said = ngettext(
+        "Restored {n:,} file into {data_dir}. Start Fawn now: it delivers what was left to deliver.",
+        "Restored {n:,} files into {data_dir}. Start Fawn now: it delivers what was left to deliver.",
+        restored.files,
+        data_dir=config.data_dir,
+    )
+    if restored.skills:
+        stay = _(
+            "Your own skills are in {found}, because {wanted} is in use: move them there yourself.",
+            found=restored.skills,
+            wanted=config.skills.custom,
+        )
+        said = f"{said}\n{stay}"
+    return said
+
+
+COMMAND = ConfiguredCommand(_run, _add_arguments)

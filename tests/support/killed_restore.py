@@ -1,0 +1,43 @@
+"""Restore a backup in a forked process, and kill it before one of its steps: a call that changes a file or a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bot.admin.restore import restore_backup
+
+STEPS = {"rename", "mkdir", "rmdir", "unlink", "fsync", "sync", "utime", "chmod", "write", "execute", "commit"}
+
+
+def restore_until(step: int, archive: Path, data_dir: Path, skills: Path) -> int:
+    """Restore, and die before this step. Returns 0 if it ended before; otherwise -SIGKILL."""
+    if (pid := os.fork()) == 0:
+        numbers = count(1)
+
+        def profile(_frame: FrameType, event: str, called: Any) -> None:
+            if event == "c_call" and called.__name__ in STEPS and next(numbers) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.setprofile(profile)
+        sys.setprofile(profile)
+        asyncio.run(restore_backup(archive, data_dir, skills))
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def main() -> int:
+    """Called as `python -m tests.support.killed_restore STEP ARCHIVE DATA_DIR SKILLS`, in a process of its own."""
+    step, *paths = sys.argv[1:]
+    return -restore_until(int(step), *map(Path, paths))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

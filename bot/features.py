@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agent.messages import Message
+from bot.backups.feature import FEATURE as BACKUPS
 from bot.budgets.feature import FEATURE as BUDGETS
 from bot.commands.core import CORE_COMMANDS
 from bot.commands.presses import PressTable
@@ -28,7 +29,7 @@ from bot.threads.feature import FEATURE as THREADS
 
 FEATURES: tuple[Feature, ...] = (
     *(MEMORY, BUDGETS, SCHEDULES, TASKS, THREADS, SKILLS),
-    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY),
+    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS),
 )
 
 

@@ -24,9 +24,9 @@ import orjson
 
 from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
-from bot.admin.backup import back_up
 from bot.admin.lookups import lookups
 from bot.privacy.command import enqueue_forgetting
+from bot.service.backup import back_up
 from bot.storage import audit, conversations, dead_letters, people, person_roles, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute

@@ -7,33 +7,25 @@ another restore begins again.
 
 from __future__ import annotations
 
-import gzip
 import os
-import shutil
-import sqlite3
-import tarfile
-import zlib
-from collections.abc import Iterator, Set
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from agent.foreign_text import printable_text
-from bot.admin.backup import CUSTOM_SKILLS
+from bot.service.backup import CUSTOM_SKILLS
 from bot.service.spool import SPOOL
 from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database
 from bot.storage.migrate import RESTORING, prepare_databases, sync_path
+from bot.storage.upkeep import find_damage
 from catalogue import N_, LocalizedError
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
+from sandbox.disk.unpacking import DAMAGED, UnpackRefused, unpack_backup
 
 DATABASE = "fawn.db"
 FOLDERS = ("threads", SPOOL, "skills", CUSTOM_SKILLS)
-_MARGIN_BYTES = 64 << 20  # for the upgrade of an older database, and its log
-_DAMAGED = N_("{file} is damaged or no backup: {error}. Nothing was restored; try an older backup")
 
 
 class RestoreRefused(LocalizedError):
@@ -52,12 +44,12 @@ class Restored:
 async def restore_backup(file: Path, data_dir: Path, custom_skills: Path) -> Restored:
     """Restore an archive into a data_dir whose lock the caller holds.
 
-    Raises RestoreRefused, and DatabaseFault for a database that this version cannot use.
+    Raises RestoreRefused, UnpackRefused, and DatabaseFault for a database that this version cannot use.
     """
     await run_file_work(_make_room, data_dir)
     staging = data_dir / RESTORING
     try:
-        files, size = await run_file_work(_unpack, file, staging)
+        files, size = await run_file_work(unpack_backup, file, staging, DATABASE, FOLDERS)
         await run_file_work(_check_database, file, staging / DATABASE)
         await run_file_work(prepare_databases, staging)
         async with Database(staging / DATABASE) as store:
@@ -85,72 +77,10 @@ def _make_room(data_dir: Path) -> None:
     (data_dir / RESTORING).mkdir(mode=0o700)
 
 
-def _unpack(file: Path, staging: Path) -> tuple[int, int]:
-    """Unpack the archive; return how many files and bytes it has."""
-    try:
-        files, size = _check_entries(file)
-        free = shutil.disk_usage(staging).free
-        if size + _MARGIN_BYTES > free:
-            text = N_("the disk is too full: {file} needs {needed} MB, {free} MB are free. Nothing was restored")
-            raise RestoreRefused(text, file=file, needed=(size + _MARGIN_BYTES) >> 20, free=free >> 20)
-        with tarfile.open(file, "r:gz") as archive:
-            if hasattr(tarfile, "fully_trusted_filter"):  # what entries may be is checked already
-                archive.extraction_filter = tarfile.fully_trusted_filter
-            archive.extractall(staging, _entries(archive), numeric_owner=True)  # noqa: S202 — checked above
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RestoreRefused(_DAMAGED, file=file, error=printable_text(str(error))) from error
-    except OSError as error:
-        text = N_("{file} cannot be unpacked: {error}. Nothing was restored")
-        raise RestoreRefused(text, file=file, error=printable_text(str(error))) from error
-    return files, size
-
-
-def _check_entries(file: Path) -> tuple[int, int]:
-    """Return how many files and bytes the archive has. Raises RestoreRefused for what does not belong into a backup."""
-    size, links, files = 0, set[PurePosixPath](), set[str]()
-    with tarfile.open(file, "r:gz") as archive:
-        for entry in _entries(archive):
-            if not files and (entry.name != DATABASE or not entry.isfile()):
-                raise RestoreRefused(N_("{file} is no backup of Fawn: it does not begin with its database"), file=file)
-            if not _belongs(entry, links, files):
-                text = N_("{file} is no backup of Fawn: its entry {name} does not belong there. Nothing was restored")
-                raise RestoreRefused(text, file=file, name=printable_text(entry.name[:200]))
-            if entry.issym():
-                links.add(PurePosixPath(entry.name))
-            elif entry.isfile():
-                files.add(entry.name)
-            size += entry.size
-    if not files:
-        raise RestoreRefused(N_("{file} is no backup of Fawn: it is empty"), file=file)
-    return len(files), size
-
-
-def _belongs(entry: tarfile.TarInfo, links: Set[PurePosixPath], files: Set[str]) -> bool:
-    """Return whether an entry lies in a folder of the backup, below no link, and is a file, a folder or a link."""
-    path = PurePosixPath(entry.name)
-    inside = path.parts[:1] and path.parts[0] in (*FOLDERS, DATABASE) and ".." not in path.parts
-    if entry.islnk():
-        return bool(inside) and entry.linkname in files
-    known = entry.isfile() or entry.isdir() or entry.issym()
-    return bool(inside) and known and not any(parent in links for parent in path.parents)
-
-
-def _entries(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the entries in order, without keeping them: there can be millions."""
-    while entry := archive.next():
-        archive.members = []  # type: ignore[attr-defined]  # not in typeshed; public in tarfile since Python 2
-        yield entry
-
-
 def _check_database(file: Path, path: Path) -> None:
-    """Raise RestoreRefused for a database whose pages do not fit together."""
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            [(said,), *_] = connection.execute("PRAGMA quick_check(1)").fetchall()
-    except sqlite3.Error as error:
-        said = str(error)
-    if said != "ok":
-        raise RestoreRefused(_DAMAGED, file=file, error=said)
+    """Raise UnpackRefused for a database whose pages do not fit together."""
+    if damage := find_damage(path):
+        raise UnpackRefused(DAMAGED, file=file, error=damage)
 
 
 def _put_in_place(data_dir: Path) -> None:

@@ -13,6 +13,7 @@ from bot.config.schema import Config
 from bot.storage.database import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault
 from catalogue import _, ngettext
+from sandbox.disk.unpacking import UnpackRefused
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
             restored = asyncio.run(restore_backup(Path(arguments.file), config.data_dir, Path(config.skills.custom)))
     except DataDirLocked as error:
         return fail(error, TAKEN)
-    except (RestoreRefused, DatabaseFault, OSError) as error:
+    except (RestoreRefused, UnpackRefused, DatabaseFault, OSError) as error:
         return fail(error, FAULT)
     print(_describe(config, restored))
     return OK

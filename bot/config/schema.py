@@ -24,6 +24,7 @@ from agent.sections import (
 from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
+from bot.config.backup import BackupConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
 from bot.config.http import HttpConfig
@@ -312,6 +313,7 @@ class FileConfig:
     tasks: TaskConfig = TaskConfig()
     push: PushConfig = setting(PushConfig(), "notifications outside of the chats")
     goal: GoalConfig = GoalConfig()
+    backup: BackupConfig = setting(BackupConfig(), "backups at set times (docs/operations.md)")
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
     language: Literal["auto", "en", "zh"] = setting(

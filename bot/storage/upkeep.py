@@ -13,6 +13,7 @@ import sqlite3
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,3 +175,13 @@ def overwrite_copy(path: Path, connection: sqlite3.Connection) -> None:
     finally:
         connection.close()  # before the descriptor
         scrubber.close()
+
+
+def find_damage(path: Path) -> str:
+    """Return what is wrong with the pages of the database at `path`, "" for a whole one. It reads all of them."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            [(said,), *_] = connection.execute("PRAGMA quick_check(1)")
+    except sqlite3.Error as error:
+        return str(error)
+    return "" if said == "ok" else str(said)

@@ -22,6 +22,7 @@ from bot.storage.database import Database, DataLock
 from bot.storage.migrate import DatabaseFault, NewerSchema, migrate_database, prepare_databases
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
+from sandbox.disk.unpacking import UnpackRefused
 
 KILLS = 20
 
@@ -145,7 +146,7 @@ async def test_an_entry_that_leaves_the_data_dir_is_refused(
         for each in entries:
             target.addfile(each)
     before = {*tmp_path.iterdir()}
-    with pytest.raises(RestoreRefused, match=said):
+    with pytest.raises(UnpackRefused, match=said):
         await restore_backup(tmp_path / "bad.tar.gz", data, tmp_path / "skills")
     assert [*data.iterdir()] == []
     assert {*tmp_path.iterdir()} == before
@@ -165,7 +166,7 @@ async def test_a_damaged_archive_restores_nothing(
     archive: Path, data: Path, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     archive.write_bytes(damage(archive.read_bytes()))
-    with pytest.raises(RestoreRefused, match=r"saved.tar.gz (is damaged or no backup|cannot be unpacked|is no backup)"):
+    with pytest.raises(UnpackRefused, match=r"saved.tar.gz (is damaged or no backup|cannot be unpacked|is no backup)"):
         await restore_backup(archive, data, tmp_path / "skills")
     assert [*data.iterdir()] == []
 
@@ -175,7 +176,7 @@ async def test_a_damaged_database_restores_nothing(data: Path, tmp_path: Path) -
         made = entry("fawn.db")
         made.size = 8192
         target.addfile(made, io.BytesIO(b"SQLite format 3\0" + b"x" * 8176))
-    with pytest.raises(RestoreRefused, match="is damaged"):
+    with pytest.raises(UnpackRefused, match="is damaged"):
         await restore_backup(tmp_path / "bad.tar.gz", data, tmp_path / "skills")
     assert [*data.iterdir()] == []
 

@@ -1,0 +1,1 @@
+"""Write backups at set times."""

@@ -1,0 +1,83 @@
+"""Unpack a backup: every entry is checked before the first one is written, and none leaves the folder.
+
+An archive may come from anywhere, and what is in it was made by tenants. So an entry must lie in a known folder and below no
+link of the archive; links themselves are kept, and nothing follows them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence, Set
+from pathlib import Path, PurePosixPath
+
+from catalogue import N_, LocalizedError
+from sandbox.disk.safe_files import shown_path
+
+_MARGIN_BYTES = 64 << 20  # for what the caller does with it
+DAMAGED = N_("{file} is damaged or no backup: {error}. Nothing was restored; try an older backup")
+
+
+class UnpackRefused(LocalizedError):
+    """The archive was not unpacked, or not whole; the text says why, and what to do."""
+
+
+def unpack_backup(file: Path, target: Path, first: str, folders: Sequence[str]) -> tuple[int, int]:
+    """Unpack an archive that begins with the file `first` and else has entries in these folders only.
+
+    Returns how many files and bytes it has. Raises UnpackRefused. It blocks.
+    """
+    try:
+        files, size = _check_entries(file, first, folders)
+        free = shutil.disk_usage(target).free
+        if size + _MARGIN_BYTES > free:
+            text = N_("the disk is too full: {file} needs {needed} MB, {free} MB are free. Nothing was restored")
+            raise UnpackRefused(text, file=file, needed=(size + _MARGIN_BYTES) >> 20, free=free >> 20)
+        with tarfile.open(file, "r:gz") as archive:
+            if hasattr(tarfile, "fully_trusted_filter"):  # what entries may be is checked already
+                archive.extraction_filter = tarfile.fully_trusted_filter
+            archive.extractall(target, _entries(archive), numeric_owner=True)  # noqa: S202 — checked above
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UnpackRefused(DAMAGED, file=file, error=shown_path(str(error))) from error
+    except OSError as error:
+        text = N_("{file} cannot be unpacked: {error}. Nothing was restored")
+        raise UnpackRefused(text, file=file, error=shown_path(str(error))) from error
+    return files, size
+
+
+def _check_entries(file: Path, first: str, folders: Sequence[str]) -> tuple[int, int]:
+    size, links, files = 0, set[PurePosixPath](), set[str]()
+    with tarfile.open(file, "r:gz") as archive:
+        for entry in _entries(archive):
+            if not files and (entry.name != first or not entry.isfile()):
+                raise UnpackRefused(N_("{file} is no backup of Fawn: it does not begin with its database"), file=file)
+            if not _belongs(entry, folders, links, files):
+                text = N_("{file} is no backup of Fawn: its entry {name} does not belong there. Nothing was restored")
+                raise UnpackRefused(text, file=file, name=shown_path(entry.name[:200]))
+            if entry.issym():
+                links.add(PurePosixPath(entry.name))
+            elif entry.isfile():
+                files.add(entry.name)
+            size += entry.size
+    if not files:
+        raise UnpackRefused(N_("{file} is no backup of Fawn: it is empty"), file=file)
+    return len(files), size
+
+
+def _belongs(entry: tarfile.TarInfo, folders: Sequence[str], links: Set[PurePosixPath], files: Set[str]) -> bool:
+    """Return whether an entry lies in a folder of the backup, below no link, and is a file, a folder or a link."""
+    path = PurePosixPath(entry.name)
+    inside = path.parts[:1] and path.parts[0] in folders and ".." not in path.parts
+    inside = inside or not files  # the first one is checked by name
+    below_link = any(parent in links for parent in path.parents)
+    known = entry.linkname in files if entry.islnk() else entry.isfile() or entry.isdir() or entry.issym()
+    return bool(inside) and known and not below_link
+
+
+def _entries(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the entries in order, without keeping them: there can be millions."""
+    while entry := archive.next():
+        archive.members = []  # type: ignore[attr-defined]  # not in typeshed; of tarfile since Python 2
+        yield entry

@@ -1,7 +1,7 @@
 """Unpack a backup: every entry is checked before the first one is written, and none leaves the folder.
 
-An archive may come from anywhere, and what is in it was made by tenants. So an entry must lie in a known folder and below no
-link of the archive; links themselves are kept, and nothing follows them.
+An archive may come from anywhere, and what is in it was made by tenants. So an entry must lie in a known folder and
+below no link of the archive; links themselves are kept, and nothing follows them.
 """
 
 from __future__ import annotations

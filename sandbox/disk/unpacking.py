@@ -43,7 +43,7 @@ def unpack_backup(file: Path, target: Path, first: str, folders: Sequence[str]) 
         raise UnpackRefused(DAMAGED, file=file, error=shown_path(str(error))) from error
     except OSError as error:
         text = N_("{file} cannot be unpacked: {error}. Nothing was restored")
-        raise UnpackRefused(text, file=file, error=shown_path(str(error))) from error
+        raise UnpackRefused(text, file=file, error=error.strerror or str(error)) from error
     return files, size
 
 

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from agent.blocks import Usage
 from agent.outcomes import CallOutcome
+from agent.spans import SpanKind, note_event, note_here, open_span
 
 R = TypeVar("R")
 
@@ -56,11 +57,15 @@ class PlannedCall:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a call may not be made, for the person. `other_model`: a call of another model may be allowed."""
+    """Why a call may not be made, for the person. `other_model`: a call of another model may be allowed.
+
+    `scope` is that of the budget that is used up, or `price` where a price is unknown.
+    """
 
     what: str
     what_to_do: str
     other_model: bool = False
+    scope: str = "price"
 
 
 class Reservation(Protocol):
@@ -146,11 +151,15 @@ def text_tokens(text: str) -> int:
 async def reserve_call(meter: Meter, planned: PlannedCall) -> Reservation | Refusal | None:
     """Reserve for a call with the budgets of a turn or job. Returns None if no budget applies."""
     gate = meter.root.gate
-    return await gate.reserve(planned) if gate else None
+    held = await gate.reserve(planned) if gate else None
+    if isinstance(held, Refusal):
+        note_event(SpanKind.REFUSAL, held.scope)
+    return held
 
 
 async def count_call(
     meter: Meter,
+    planned: PlannedCall,
     held: Reservation | None,
     ask: Callable[[], Awaitable[tuple[R, ModelCall]]],
     charge_of: Callable[[BaseException], ModelCall | None],
@@ -159,15 +168,16 @@ async def count_call(
 
     `charge_of` returns what a call that ended with this error cost; None: nothing.
     """
-    try:
-        result, call = await ask()
-    except BaseException as error:
-        if cut_off := charge_of(error):
-            await _count(meter, held, cut_off)
-        elif held:
-            await held.cancel()
-        raise
-    await _count(meter, held, call)
+    with open_span(SpanKind.MODEL, planned.model, sort=planned.kind, agent=planned.agent):
+        try:
+            result, call = await ask()
+        except BaseException as error:
+            if cut_off := charge_of(error):
+                await _count(meter, held, cut_off)
+            elif held:
+                await held.cancel()
+            raise
+        await _count(meter, held, call)
     return result
 
 
@@ -181,5 +191,6 @@ def cut_off_charge(
 
 async def _count(meter: Meter, held: Reservation | None, call: ModelCall) -> None:
     meter.add(call, recorded=held is not None)
+    note_here(call=call)
     if held:
         await held.settle(call)

@@ -71,7 +71,7 @@ async def transcribe(config: VoiceConfig, name: str, data: bytes, meter: Meter) 
         return words, _read_usage(config.model, reply, words, length, time.monotonic() - began)
 
     try:
-        return await count_call(meter, held, ask, cut_off_charge(planned, _is_charged))
+        return await count_call(meter, planned, held, ask, cut_off_charge(planned, _is_charged))
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
         raise NotTranscribed(
             _(

@@ -64,7 +64,8 @@ async def _invoke(runtime: Runtime, settings: ExternalAgentSettings, prompt: str
         write({"type": "progress", "call": call, "text": now})
 
     meter, box = runtime.context.meter, await watched.get()
-    held = await reserve_call(meter, PlannedCall(LEAD, settings.name, EXTERNAL, 0, 0))
+    planned = PlannedCall(LEAD, settings.name, EXTERNAL, 0, 0)
+    held = await reserve_call(meter, planned)
     if isinstance(held, Refusal):
         raise ToolException(f"The agent {settings.name} was not started: {held.what} {held.what_to_do}")
     session = AcpSession(settings, runtime.context, box, show)
@@ -73,7 +74,7 @@ async def _invoke(runtime: Runtime, settings: ExternalAgentSettings, prompt: str
         return await session.run(prompt), session.spent(time.monotonic() - began)
 
     try:
-        answer = await count_call(meter, held, work, lambda error: session.spent(time.monotonic() - began))
+        answer = await count_call(meter, planned, held, work, lambda error: session.spent(time.monotonic() - began))
     except AcpError as error:
         words = session.text or "(none)"
         raise ToolException(f"The agent {settings.name} did not finish: {error}\nIts last words: {words}") from error

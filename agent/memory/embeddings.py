@@ -92,7 +92,7 @@ async def _embed_and_count(config: EmbeddingsConfig, texts: Sequence[str], meter
         took = time.monotonic() - began
         return vectors, ModelCall(LEAD, config.model, EMBEDDING, tokens, 0, 0, 0, took, time.time())
 
-    return await count_call(meter, held, ask, cut_off_charge(planned, _is_charged))
+    return await count_call(meter, planned, held, ask, cut_off_charge(planned, _is_charged))
 
 
 async def _post(config: EmbeddingsConfig, texts: Sequence[str]) -> dict[str, Any]:

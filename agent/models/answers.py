@@ -27,6 +27,7 @@ from agent.models.received import ReceivedOutput, count_into
 from agent.models.traffic import model_call
 from agent.models.whole_calls import show_refusal
 from agent.outcomes import CallOutcome, Used
+from agent.spans import note_here
 from agent.spending import LEAD, TURN, Meter, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
 from agent.text_cleaning import clean_message
 
@@ -63,10 +64,12 @@ async def call_model(
             with count_into(received):
                 result = await _read_answer(ask)
         except Exception as error:  # one that was stopped did not fail
-            seconds, role = time.monotonic() - began, agent if kind == TURN else kind
-            meter.note(CallOutcome(Used.MODEL, planned.model, role, error_class(error), seconds, is_charged(error)))
+            seconds, role, why = time.monotonic() - began, agent if kind == TURN else kind, error_class(error)
+            meter.note(CallOutcome(Used.MODEL, planned.model, role, why, seconds, is_charged(error)))
+            note_here(error=why)
             raise
         message = answer_of(result)
+        note_here(first=received.first and received.first - began)
         call = _record_answer(message, model, began, kind, agent)
         if held and not (call.input or call.output):  # the provider does not count
             call = replace(call, input=planned.input, output=max(received.tokens, text_tokens(message.text)))
@@ -78,7 +81,7 @@ async def call_model(
         cut_off = planned.cut_off(received.tokens, time.monotonic() - began)
         return cut_off if estimate else replace(cut_off, input=input_tokens())
 
-    return await count_call(meter, held, answer, charge_of)
+    return await count_call(meter, planned, held, answer, charge_of)
 
 
 async def _read_answer(ask: Callable[[], Awaitable[R]]) -> R:

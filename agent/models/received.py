@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,16 +18,21 @@ from agent.spending import text_tokens
 
 
 class ReceivedOutput(BaseCallbackHandler):
-    """The estimated tokens of the deltas of one model call: text, reasoning and arguments."""
+    """The estimated tokens of the deltas of one model call: text, reasoning and arguments.
+
+    `first` is the monotonic time of the first delta, 0 before.
+    """
 
     run_inline = True
 
     def __init__(self) -> None:
         self.tokens = 0
+        self.first = 0.0
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, **more: Any) -> None:
         """Count a delta."""
         if isinstance(chunk, ChatGenerationChunk) and isinstance(message := chunk.message, AIMessageChunk):
+            self.first = self.first or time.monotonic()
             texts = [message.text, thinking_of(message)]
             texts += [call["args"] or "" for call in message.tool_call_chunks]
             self.tokens += sum(map(text_tokens, filter(None, texts)))

@@ -11,6 +11,7 @@ from langgraph.errors import GraphBubbleUp
 
 from agent.outcomes import CallError, CallOutcome, Used
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
+from agent.spans import SpanKind, open_span
 from sandbox.base import SKILLS, SandboxError
 
 RUN_SKILL, BASH = "run_skill", "bash"
@@ -26,14 +27,18 @@ class OutcomePolicy:
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the tool. One that asks a person, or is stopped, has not ended."""
         began = time.monotonic()
-        try:
-            result = await handler(request)
-        except GraphBubbleUp:
-            raise
-        except Exception as error:
-            _note(request, _class_of(error), time.monotonic() - began)
-            raise
-        failed = isinstance(result, ToolMessage) and result.status == "error"
+        with open_span(SpanKind.TOOL, request.tool_call["name"][:MAX_NAME_CHARS] if request.tool else "") as span:
+            try:
+                result = await handler(request)
+            except GraphBubbleUp:
+                span.note(outcome="waiting")
+                raise
+            except Exception as error:
+                span.note(error=_class_of(error))
+                _note(request, _class_of(error), time.monotonic() - began)
+                raise
+            failed = isinstance(result, ToolMessage) and result.status == "error"
+            span.note(outcome=CallError.REPORTED if failed else "")
         _note(request, CallError.REPORTED if failed else None, time.monotonic() - began, result)
         return result
 

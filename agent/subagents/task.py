@@ -17,6 +17,7 @@ from agent.context import ToolServices, TurnContext
 from agent.models.errors import ModelFailure
 from agent.policies.base import call_key, messages_since_human
 from agent.sections import AgentSettings
+from agent.spans import SpanKind, open_span
 from agent.spending import Meter
 from agent.subagents.briefs import CHECKER, worker_brief
 from agent.subagents.callee import callee_context
@@ -141,7 +142,8 @@ async def _run_task(runtime: Runtime, description: str, prompt: str, kind_name: 
     try:
         async with task.place(seconds):
             task.show("")
-            return await _work(runtime.context, board.kinds, kind, task, _Assignment(key, description, prompt))
+            with open_span(SpanKind.TASK, kind.name):
+                return await _work(runtime.context, board.kinds, kind, task, _Assignment(key, description, prompt))
     except TimeoutError:
         problem = f"it took longer than {seconds:g} s and was stopped"
     except ModelFailure as error:

@@ -47,6 +47,11 @@ class ClaimedRun:
     state: ReadState | None  # of the conversation, where the turn begins at once
 
     @property
+    def asked(self) -> float:
+        """The unix time of the oldest of its messages."""
+        return min((each.time for each in self.messages if each.time), default=self.started)
+
+    @property
     def author(self) -> Author:
         """The requester, with their name if a message of theirs is known."""
         known = (each.author for each in self.messages if each.author.id == self.requester)

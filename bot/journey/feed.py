@@ -19,6 +19,7 @@ from agent.blocks import Block, Done, View
 log = logging.getLogger(__name__)
 
 RING_BLOCKS = 512
+SUSPENDED = "suspended"  # how a run ends that a later process resumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class RunFeed:
 
     def __init__(self, *readers: Callable[[Block], None]) -> None:
         self.view = View()
+        self.state = ""  # how the run ended in this process
         self._readers = [*readers]
         self._ring: deque[Block | Ended] = deque(maxlen=RING_BLOCKS)
         self._last = 0  # the number of the latest block
@@ -68,7 +70,7 @@ class RunFeed:
 
     def end(self, state: str) -> None:
         """Tell the watchers that the run ended."""
-        self._ended = True
+        self._ended, self.state = True, state
         self._append(Ended(state))
 
     def _append(self, content: Block | Ended) -> None:

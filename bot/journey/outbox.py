@@ -22,6 +22,7 @@ import orjson
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
+from agent.spans import SpanKind, inside_run, note_here, open_span
 from bot.current import Current
 from bot.journey.redirects import open_home, redirect_answer
 from bot.journey.spelled_reply import open_reply
@@ -172,12 +173,20 @@ class Outbox:
 
     async def _try(self, row: Pending) -> bool:
         """Try once. Returns whether the row left the outbox, delivered or not."""
-        with use_language(row.item.language):
+        item = row.item
+        with (
+            use_language(item.language),
+            inside_run(item.run),
+            open_span(SpanKind.DELIVERY, item.thread.channel, sort=item.kind, attempt=row.attempts) as span,
+        ):
             try:
-                return await self._deliver(row)
+                done = await self._deliver(row)
+                span.note(outcome="ended" if done else "later")
+                return done
             except Exception as error:  # the boundary of one row, also of its burial
-                log.exception("outbox.fault row=%d", row.item.id)
-                await self._end_item(row.item, OutboxState.DEAD, repr(error))
+                span.note(outcome="dead")
+                log.exception("outbox.fault row=%d", item.id)
+                await self._end_item(item, OutboxState.DEAD, repr(error))
                 return True
 
     async def _deliver(self, row: Pending) -> bool:
@@ -283,6 +292,7 @@ class Outbox:
         if isinstance(error, OutcomeUnknown):
             wait = max(wait, self.UNKNOWN_SECONDS)
         row.due = now + wait
+        note_here(reason=type(error).__name__)
         level = logging.WARNING if first or not row.unattended else logging.DEBUG
         log.log(level, "outbox.later row=%d attempt=%d wait=%.1f reason=%s", item.id, row.failures, wait, error)
         return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
+from agent.spans import SpanKind, inside_run, note_event
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.null_reply import NullReply
 from bot.journey.spelled_reply import open_reply
@@ -20,8 +22,9 @@ def open_run_reply(store: Database, channel: Channel | None, job: ClaimedRun) ->
     if channel is None or job.is_unattended:  # nobody waits: the result is one new message
         return NullReply()
     posts = StoredSentMessages(store, f"r{job.run}", job.thread, job.conversation, job.posted)
+    posts.on_first = partial(note_event, SpanKind.SIGN, job.thread.channel)
     try:
-        with use_language(job.language):  # the reply's tasks inherit it
+        with use_language(job.language), inside_run(job.run, job.asked):  # the reply's tasks inherit both
             return open_reply(channel, job.thread, posts, to=job.reply_to, asker=job.requester)
     except Exception:  # the run is claimed: the outbox delivers its end
         log.exception("turn.no_reply thread=%s", job.thread)

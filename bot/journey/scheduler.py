@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 
 from agent.blocks import Notice
 from agent.messages import Message, Thread
+from agent.spans import SpanKind, end_run, inside_run, open_span
 from bot.current import Current
 from bot.journey import claims
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.feed import SUSPENDED
 from bot.journey.inbox import longest_wait
 from bot.journey.running_turn import RunningTurn
 from bot.journey.turn_runner import TurnRunner
@@ -192,9 +194,22 @@ class Scheduler:
         reply = queued or self._turns.make_reply(job)
         live = RunningTurn(job, reply, self._turns.feed.begin_run(job.run, reply.show), has_unread=job.resumed)
         self._live[job.conversation] = live
-        live.work = self._tasks.start(self._turns.run_turn(live), name=f"turn {job.run}")
+        live.work = self._tasks.start(self._run_turn(live), name=f"turn {job.run}")
         live.work.add_done_callback(lambda task: self._turn_ended(live))
         return live.work
+
+    async def _run_turn(self, live: RunningTurn) -> None:
+        """Run a turn and report it."""
+        job, channel = live.job, live.job.thread.channel
+        waited = max(0.0, time.time() - job.asked)
+        with (
+            inside_run(job.run, job.asked),
+            open_span(SpanKind.TURN, job.agent or "fawn", channel=channel, attempt=job.attempt, waited=waited) as span,
+        ):
+            await self._turns.run_turn(live)
+            span.note(outcome=live.feed.state)
+        if live.feed.state != SUSPENDED:
+            end_run(job.run, channel, job.asked, outcome=live.feed.state)
 
     def _turn_ended(self, live: RunningTurn) -> None:
         full = len(self._live) >= self._live_limit

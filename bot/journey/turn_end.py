@@ -15,7 +15,7 @@ from bot.journey.addressing import is_own
 from bot.journey.artifacts import Artifacts, is_silent
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claims import ClaimLost
-from bot.journey.feed import Feed
+from bot.journey.feed import SUSPENDED, Feed
 from bot.journey.outbox import Outbox, files_payload
 from bot.journey.running_turn import RunningTurn
 from bot.journey.titles import enqueue_title
@@ -67,7 +67,7 @@ class TurnEnd:
                 await self._repair_state(live, work)
                 await self._record_end(live, work)
         finally:
-            self._feed.end_run(live.job.run, "suspended")  # unless its end was recorded
+            self._feed.end_run(live.job.run, SUSPENDED)  # unless its end was recorded
             if work.account.state:
                 await work.account.state.release()
             await work.sandbox.aclose()

@@ -72,8 +72,9 @@ def refusal_of(config: BudgetConfig, until: float, zone: ZoneInfo | None, money:
     what = _(USED_UP[config.scope], budget=_budget(config, money=of_money))
     raises = _("An operator can raise it: `budgets` in the configuration.")
     if config.scope == "turn":
-        return Refusal(what, join_sentences(_("Send a smaller request."), raises))
-    return Refusal(what, join_sentences(_renewed(until, zone), raises), other_model=config.scope == "model")
+        return Refusal(what, join_sentences(_("Send a smaller request."), raises), scope=config.scope)
+    todo = join_sentences(_renewed(until, zone), raises)
+    return Refusal(what, todo, other_model=config.scope == "model", scope=config.scope)
 
 
 def reserved_for_plan(config: BudgetConfig) -> Refusal:
@@ -83,6 +84,7 @@ def reserved_for_plan(config: BudgetConfig) -> Refusal:
     return Refusal(
         _(RESERVED[config.scope], budget=budget),
         join_sentences(_("Send it again when the work on that plan has ended."), raises),
+        scope=config.scope,
     )
 
 

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
+from agent.messages import Message, Unreadable
+from agent.spans import SpanKind, note_event
 from bot.service.background import run_forever
-from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receive
+from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receipt, Receive
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class ChannelSupervisor:
                 raise ChannelError(
                     f"the channel {name} calls itself {channel.name}: its `name` must be that of its section"
                 )
-            listening = asyncio.create_task(channel.listen(receive, catch_up), name=f"listen {name}")
+            listening = asyncio.create_task(channel.listen(_noting(name, receive), catch_up), name=f"listen {name}")
             announcing = asyncio.create_task(self._announce(channel), name=f"announce {name}")
             self.channels[name], self._listening[name] = channel, listening
             if self._stopped:
@@ -79,3 +81,15 @@ class ChannelSupervisor:
             raise ChannelError("the channel stopped listening")
         listening.result()
         await self._on_console_end()
+
+
+def _noting(channel: str, receive: Receive) -> Receive:
+    """Return `receive`, which also reports each event."""
+
+    async def received(events: Sequence[Message | Unreadable]) -> list[Receipt]:
+        receipts = await receive(events)
+        for receipt in receipts:
+            note_event(SpanKind.EVENT, channel, outcome=receipt)
+        return receipts
+
+    return received

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.backoff import backoff_seconds
+from agent.spans import SpanKind, open_span
 from bot.service.background import run_forever, until_stored
 from bot.storage import jobs
 from bot.storage.database import Database, Execute, StorageError
@@ -116,8 +117,9 @@ class JobWorker:
             raise RuntimeError(job.error)
         if job.kind not in self._kinds:
             raise LookupError(f"this version of Fawn has no jobs of the kind {job.kind!r}")
-        async with asyncio.timeout(MAX_JOB_SECONDS):
-            return await self._kinds[job.kind].handler(job)
+        with open_span(SpanKind.JOB, job.kind):
+            async with asyncio.timeout(MAX_JOB_SECONDS):
+                return await self._kinds[job.kind].handler(job)
 
     def _finish(self, execute: Execute, job: BackgroundJob, effect: Effect | None) -> None:
         if every := self._kinds[job.kind].every_seconds:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,6 +28,7 @@ class LoopWatch:
     """Watches the running event loop, while entered."""
 
     def __init__(self) -> None:
+        self.observe: Callable[[float], object] = abs  # called on its thread with each delay, in seconds
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._answered = threading.Event()
@@ -51,11 +53,13 @@ class LoopWatch:
             except RuntimeError:  # the loop was closed
                 return
             if self._answered.wait(HELD_SECONDS):
+                self.observe(time.monotonic() - asked)
                 continue
             log.warning("loop.held seconds=%.1f at=%s", time.monotonic() - asked, describe_stack(self._watched))
             while not self._answered.wait(ASK_SECONDS):
                 if self._closed.is_set() or self._loop.is_closed():
                     return
+            self.observe(time.monotonic() - asked)
             log.warning("loop.freed seconds=%.1f", time.monotonic() - asked)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from agent.messages import Thread
@@ -26,6 +26,7 @@ class StoredSentMessages:
         self._thread = thread
         self._conversation = conversation
         self._known = {posted.index: posted for posted in known}
+        self.on_first: Callable[[], object] = bool  # called once a message is visible, where none was before
 
     @property
     def known(self) -> Sequence[SentMessage]:
@@ -38,6 +39,8 @@ class StoredSentMessages:
 
     async def sent(self, index: int, message_id: str) -> None:
         """Record the message id as soon as the platform returns it."""
+        if not any(posted.id for posted in self._known.values()):
+            self.on_first()
         await self._write(SentMessage(index, message_id, max(1, self._unknown(index))))
 
     async def adopt(self, index: int, candidates: Sequence[str]) -> str | None:

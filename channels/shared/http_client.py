@@ -11,10 +11,12 @@ from typing import Any, BinaryIO
 
 import aiohttp
 
+from agent.spans import SpanKind, is_read, open_span
 from channels.base import OutcomeUnknown, Refused, TryLater
 from channels.shared.file_limits import CHUNK
 
 CONNECT_TIMEOUT_SECONDS = 10.0
+LONG_POLL = "long poll"  # `trace_request_ctx` of a request that the server answers when something happens
 IDLE_TIMEOUT_SECONDS = 15.0  # shorter than the servers' own, so that they close no connection under a call
 
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
@@ -57,7 +59,10 @@ class HttpClient:
             reason = f"`ca_file` cannot be used ({type(error).__name__}): name a PEM file of certificates"
             raise Refused(reason) from None
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_TIMEOUT_SECONDS, ssl=self.certificates)
-        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=CALL_TIMEOUT)
+        traces = [report_calls(self.platform.lower())] if is_read() else []
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=self._headers, timeout=CALL_TIMEOUT, trace_configs=traces
+        )
 
     async def close(self) -> None:
         if self._session:
@@ -97,6 +102,27 @@ class HttpClient:
                 raise TryLater(reason, retry_after_seconds(answer.headers))
             async for chunk in answer.content.iter_chunked(CHUNK):
                 yield chunk
+
+
+def report_calls(platform: str) -> aiohttp.TraceConfig:
+    """Return what reports each request of a session, also those of an SDK. One with LONG_POLL waits on purpose."""
+    config = aiohttp.TraceConfig()
+
+    async def begin(_session: object, call: Any, request: aiohttp.TraceRequestStartParams) -> None:
+        call.span = open_span(SpanKind.CALL, platform, method=request.method, poll=call.trace_request_ctx == LONG_POLL)
+
+    async def end(_session: object, call: Any, answered: aiohttp.TraceRequestEndParams) -> None:
+        call.span.note(status=answered.response.status)
+        call.span.end()
+
+    async def fail(_session: object, call: Any, failed: aiohttp.TraceRequestExceptionParams) -> None:
+        call.span.note(failed=type(failed.exception).__name__)
+        call.span.end()
+
+    config.on_request_start.append(begin)
+    config.on_request_end.append(end)
+    config.on_request_exception.append(fail)
+    return config
 
 
 @contextmanager

@@ -12,7 +12,14 @@ from telegram.error import NetworkError
 from telegram.request import BaseRequest, RequestData
 
 from channels.base import ChannelError, OutcomeUnknown, TryLater
-from channels.shared.http_client import CALL_TIMEOUT, HttpClient, RateLimited, call_timeout, retry_after_seconds
+from channels.shared.http_client import (
+    CALL_TIMEOUT,
+    LONG_POLL,
+    HttpClient,
+    RateLimited,
+    call_timeout,
+    retry_after_seconds,
+)
 
 
 class TransportError(NetworkError):
@@ -61,7 +68,7 @@ class SdkTransport(BaseRequest):
         """Make one call. Raises TransportError for a lost call, 429 and 5xx; the SDK reads other statuses."""
         options = _request_body(request_data)
         if isinstance(read_timeout, (int, float)):
-            options["timeout"] = call_timeout(read_timeout)
+            options |= {"timeout": call_timeout(read_timeout), "trace_request_ctx": LONG_POLL}
         try:
             async with self._http.request(method, url, **options) as answer:
                 payload = await answer.read()

@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from bench import channels, idle, judgement, latency, load, old, prefix, redteam, rush, subagents, thread, web
+from bench import channels, idle, judgement, latency, load, metrics, old, prefix, redteam, rush, subagents, thread, web
 from bench.harness import Row, World, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
@@ -23,6 +23,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "redteam": redteam.run,
     "judgement": judgement.run,
     "prefix": prefix.run,
+    "metrics": metrics.run,
 }
 
 

@@ -34,7 +34,7 @@ from bot.service.loop_watch import LoopWatch
 from bot.service.sandbox_setup import folders
 from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
-from bot.startup import keep_reserve, open_database, open_http, use_languages
+from bot.startup import keep_reserve, open_database, open_http, open_telemetry, use_languages
 from bot.storage.database import Database
 from bot.storage.watermarks import StoredCatchUp
 from catalogue import configure_language
@@ -89,7 +89,7 @@ class App:
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
-            stack.enter_context(LoopWatch())
+            watch = stack.enter_context(LoopWatch())
             self._store = await open_database(config, stack)
             await use_languages(self._store, self._current)
             await self._skills.refresh()
@@ -97,6 +97,7 @@ class App:
             self._outbox = Outbox(store, channels.get, self._current)
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
+            routes = open_telemetry(store, self._current, self._status, watch, stack)
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
             self._reloader = ConfigReloader(
                 store, self._current, self._source, partial(answer_reload, store), gather_checks
@@ -126,7 +127,7 @@ class App:
             inbox = Inbox(store, self._current, self._scheduler, reception)
             self._door = await open_http(
                 *(stack, store, self._current, inbox.receive, channels.get),
-                *(self._commands, self._status, self._scheduler, self._folders),
+                *(self._commands, self._status, self._scheduler, self._folders, routes),
             )
             try:
                 await self._run_tasks(inbox, runner)

@@ -73,6 +73,7 @@ class Engine:
         )
         log.info("sandbox.chosen description=%s why=%s", self.status.sandbox, why)
         provider = QuotaProvider(engine, self.folders)
+        self.status.sandbox_use = provider.use
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
             preview, runs_commands = await self._start_preview(stack), provider.runs_commands

@@ -33,6 +33,7 @@ BUILT_ONCE = (
     "sandbox",
     "catch_up",
     "http",
+    "metrics",
     "language",
     "library_switches",
     "systemd",

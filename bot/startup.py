@@ -6,9 +6,10 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from bot.admin.status import ServiceStatus
 from bot.commands.table import Commands
@@ -19,7 +20,9 @@ from bot.features import FEATURES
 from bot.journey import claims
 from bot.journey.inbox import extend_bundle_wait
 from bot.journey.scheduler import Scheduler
+from bot.rights.reservations import Budgets
 from bot.service.audit_upkeep import record_config
+from bot.service.loop_watch import LoopWatch
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
@@ -29,6 +32,9 @@ from bot.storage.plan_holds import restore_holds
 from channels.base import Channel, Receive
 from channels.shared.texts import use_chosen_languages
 from sandbox.disk.folders import ConversationFolders
+
+if TYPE_CHECKING:
+    from bot.http.route import Route
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +73,17 @@ async def keep_reserve(config: Config, store: Database) -> None:
     await set_aside({config.data_dir / "fawn.db": store})
 
 
+def open_telemetry(
+    store: Database, current: Current, status: ServiceStatus, watch: LoopWatch, stack: AsyncExitStack
+) -> Sequence[Route]:
+    """Count what the service does, where the configuration asks for it; return the routes that tell it."""
+    if not current.config.metrics.enabled:
+        return ()
+    from bot.telemetry.opening import open_metrics
+
+    return open_metrics(status, Budgets(store, current), watch, stack)
+
+
 async def open_http(
     stack: AsyncExitStack,
     store: Database,
@@ -77,6 +94,7 @@ async def open_http(
     status: ServiceStatus,
     scheduler: Scheduler,
     folders: ConversationFolders,
+    more: Sequence[Route],
 ) -> Door:
     """Listen for HTTP, where an address is configured. Raises AgentConfigError where it cannot."""
     door = Door(store, current, receive, channel, commands, status, scheduler, folders)
@@ -84,7 +102,7 @@ async def open_http(
         from bot.http.health import HealthProbes
         from bot.http.listener import listening
 
-        routes = [*HealthProbes(status.troubles).routes()]
+        routes = [*HealthProbes(status.troubles).routes(), *more]
         for feature in FEATURES:
             routes += feature.routes(door) if feature.routes else ()
         await stack.enter_async_context(listening(current.config.http, routes))

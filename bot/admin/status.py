@@ -23,6 +23,7 @@ from bot.storage.jobs import count_jobs
 from bot.storage.states import OutboxState
 from catalogue import N_, LazyText, _, list_items, ngettext
 from channels.base import Channel, Health
+from sandbox.disk.quota import SandboxUse
 from sandbox.select import SANDBOX
 
 if TYPE_CHECKING:  # it imports the agent stack
@@ -56,6 +57,7 @@ class ServiceStatus:
         self._begun = time.time()
         self._since = TroubleTimes()
         self.is_ready = False
+        self.sandbox_use = SandboxUse()
         self.sandbox = LazyText(N_("being chosen."))
 
     def describe(self) -> str:
@@ -149,6 +151,34 @@ class ServiceStatus:
             for name, state in states.items()
             if state["health"] != Health.READY
         ]
+
+    async def measure(self) -> dict[str, Any]:
+        """Return the numbers that metrics show, as they are at this moment. Raises StorageError."""
+        now = time.time()
+
+        def look(execute: Execute) -> dict[str, Any]:
+            oldest, counts = outbox.oldest_unfinished(execute), outbox.count_unfinished(execute)
+            return {
+                "queue_conversations": conversations.count_unclaimed(execute),
+                "queue_age_seconds": _oldest_seconds(execute),
+                "outbox_rows": counts[OutboxState.NEW] + counts[OutboxState.CLAIMED],
+                "outbox_age_seconds": max(0.0, now - oldest) if oldest else 0.0,
+                "dead_letters": counts[OutboxState.DEAD],
+                "jobs_waiting": count_jobs(execute).waiting,
+            }
+
+        use = self.sandbox_use
+        return {
+            **await self._store.run(look, durable=False),
+            "ready": not await self.troubles(),
+            "channels": {name: self._channel_state(name)["health"] == Health.READY for name in self._configured},
+            "turns_live": len(self._scheduler.running_turns),
+            "sandboxes_in_use": len(use.since),
+            "sandbox_seconds": use.seconds,
+            "sandbox_uses": use.count,
+            "database_commits": self._store.commits,
+            "database_units": self._store.units,
+        }
 
     async def report(self) -> dict[str, Any]:
         """Return everything that `fawn status` shows. `healthy` is measured now, not at the start."""

@@ -30,6 +30,7 @@ from bot.config.files import default_file, read_files
 from bot.config.http import check_http
 from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
+from bot.config.metrics import check_metrics
 from bot.config.names_check import check_id, check_names
 from bot.config.own_code import open_folder, take_own_channels
 from bot.config.placeholders import check_placeholders, describe_placeholder, is_placeholder
@@ -182,6 +183,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     check_preview(document, sections.get("sandbox"))
     check_private_hosts(document, sections.get("skills"))
     check_http(document, sections.get("http"))
+    check_metrics(document, sections)
     check_budgets(document, sections.get("budgets"))
     check_rates(document, sections.get("rate_limits"))
     check_time_zone(document, sections.get("time_zone"))

@@ -28,6 +28,7 @@ from bot.config.backup import BackupConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
 from bot.config.http import HttpConfig
+from bot.config.metrics import MetricsConfig
 from bot.config.push import PushConfig
 from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
@@ -327,6 +328,7 @@ class FileConfig:
         " LANGSMITH_TRACING (docs/security.md); without their names here they are ignored",
     )
     http: HttpConfig = setting(HttpConfig(), "a listener for the probes of containers, clusters and monitors")
+    metrics: MetricsConfig = MetricsConfig()
     audit: AuditConfig = AuditConfig()
     log: LogConfig = LogConfig()
 

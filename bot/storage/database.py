@@ -94,6 +94,7 @@ class Database:
         self._batch = Batch([])  # the one that the connection commits
         self._wake = asyncio.Event()
         self._closing = False
+        self.commits = self.units = 0  # so far: transactions, and the units of work in them
         self._listeners: dict[Written, list[asyncio.Event]] = {}
         self._connection: aiosqlite.Connection | None = None
         self._writer: asyncio.Task[None]
@@ -232,6 +233,8 @@ class Database:
                         waiting, self._waiting = self._waiting, []
                     self._batch = Batch([work for work, _, _ in waiting], any(durable for _, durable, _ in waiting))
                     await self._commit(self._batch)
+                    self.commits += 1
+                    self.units += len(waiting)
                     for (_, _, future), outcome in zip(waiting, self._batch.outcomes, strict=True):
                         _settle(future, outcome)
                     self._wake_listeners(self._batch.written)

@@ -158,6 +158,13 @@ def count_unfinished(execute: Execute) -> Mapping[OutboxState, int]:
     return Counter({OutboxState(row["state"]): row["n"] for row in rows})
 
 
+def oldest_unfinished(execute: Execute) -> float:
+    """Return when the oldest row was enqueued that is not delivered yet; 0 for none."""
+    states = f"{OutboxState.NEW}, {OutboxState.CLAIMED}"
+    [row] = execute(f"SELECT min(created) AS at FROM outbox WHERE state IN ({states})", {})
+    return row["at"] or 0.0
+
+
 def about_stranger(channel: str, person: str) -> str:
     """Return how the keys of questions to operators about a stranger begin."""
     return f"asked:{channel}:{person}:"

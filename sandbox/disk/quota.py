@@ -14,9 +14,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -93,6 +93,33 @@ class _WatchedConversation:
         return (self.measured or DiskUsage()) - (self.usage or DiskUsage())
 
 
+@dataclass(slots=True)
+class SandboxUse:
+    """How much sandboxes are used: `since` are the monotonic times at which uses began that go on."""
+
+    count: int = 0
+    ended_seconds: float = 0.0
+    since: dict[int, float] = field(default_factory=dict)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Count one use."""
+        self.count += 1
+        number, began = self.count, time.monotonic()
+        self.since[number] = began
+        try:
+            yield
+        finally:
+            del self.since[number]
+            self.ended_seconds += time.monotonic() - began
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all uses so far."""
+        now = time.monotonic()
+        return self.ended_seconds + sum(now - began for began in self.since.values())
+
+
 class QuotaProvider:
     """A `SandboxProvider` around another one. `watch` has to run beside it."""
 
@@ -100,6 +127,7 @@ class QuotaProvider:
         self, inner: SandboxProvider, folders: ConversationFolders, files: int = MAX_FILES, tick: float = TICK_SECONDS
     ) -> None:
         self.name, self.runs_commands = inner.name, inner.runs_commands
+        self.use = SandboxUse()
         self._inner, self._folders, self._files, self._tick = inner, folders, files, tick
         self._known: dict[str, _WatchedConversation] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="disk")  # other pools may be busy
@@ -113,6 +141,7 @@ class QuotaProvider:
     @asynccontextmanager
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
         async with AsyncExitStack() as stack:
+            stack.enter_context(self.use.one())
             if not self.runs_commands:  # the model writes few and small files itself
                 yield await stack.enter_async_context(self._inner.acquire(key, folder))
                 return

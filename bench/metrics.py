@@ -1,0 +1,57 @@
+"""Count the spans of a turn: what metrics cost on top of it, in microseconds of CPU; and what a span costs unread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from agent.spans import SpanKind, inside_run, note_event, note_here, open_span, read_spans
+from agent.spending import ModelCall
+from bench.harness import Row, World, show
+
+GOAL_MICROSECONDS = 20
+CALL = ModelCall("lead", "main", "turn", 1200, 80, 1000, 0, 1.5, 0.0)
+
+
+def spans_of_a_turn() -> int:
+    """Report what a turn with one model call reports; return the number of spans."""
+    note_event(SpanKind.EVENT, "telegram", outcome="accepted")
+    with inside_run(1, 1.0), open_span(SpanKind.TURN, "fawn", channel="telegram", attempt=1, waited=0.01) as span:
+        note_event(SpanKind.SIGN, "telegram")
+        with open_span(SpanKind.MODEL, "main", sort="turn", agent="lead"):
+            note_here(first=0.3)
+            note_here(call=CALL)
+        span.note(outcome="done")
+    return 4
+
+
+def microseconds(rounds: int, work: Callable[[], Any]) -> float:
+    """Return the CPU time of one round, the best of five."""
+    times = []
+    for _ in range(5):
+        began = time.thread_time()
+        for _ in range(rounds):
+            work()
+        times.append((time.thread_time() - began) / rounds * 1e6)
+    return min(times)
+
+
+async def run(world: World, full: bool = False) -> list[Row]:
+    """Measure with a reader and without one."""
+    from bot.telemetry.metrics import Metrics
+
+    async def nothing(*_given: object) -> Any:
+        return {}
+
+    rounds = 20_000 if full else 4_000
+    off = microseconds(rounds, spans_of_a_turn)
+    with ExitStack() as stack:
+        stack.enter_context(read_spans(Metrics(nothing, nothing, lambda name: ("openai", name)).read))
+        on = microseconds(rounds, spans_of_a_turn)
+    rows = [
+        Row("metrics of a turn, CPU µs", on, goal=GOAL_MICROSECONDS, unit="µs", note=f"off: {off:.1f} µs"),
+    ]
+    show("Metrics", rows)
+    return rows

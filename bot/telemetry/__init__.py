@@ -1,0 +1,1 @@
+"""Metrics of the running service, made of the spans that it reports."""

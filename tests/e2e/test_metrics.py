@@ -1,0 +1,146 @@
+"""What a scrape shows after a real journey, and that it names nobody."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_probes import address_of
+from tests.fakes.model import FakeModel
+from tests.fakes.server import Fault, until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask, bash
+
+ROOT = Path(__file__).parents[2]
+ALERTS = ROOT / "packaging/prometheus/alerts.yaml"
+DASHBOARD = ROOT / "packaging/grafana/fawn.json"
+LABELS = {  # that a metric of Fawn may have
+    *("channel", "outcome", "model", "kind", "reason", "scope", "version", "le", "error_type"),
+    *("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "gen_ai_agent_name"),
+    "gen_ai_tool_name",
+}
+
+
+async def scrape(service: Service) -> dict[str, Metric]:
+    await until(lambda: bool(address_of(service)), what="the listener")
+    async with aiohttp.ClientSession() as session, session.get(f"{address_of(service)}/metrics") as answer:
+        assert answer.status == 200
+        return {each.name: each for each in text_string_to_metric_families(await answer.text())}
+
+
+def value(found: dict[str, Metric], name: str, suffix: str = "", **labels: str) -> float:
+    """Return the sum of the samples that have these labels."""
+    samples = [each for each in found[name].samples if each.name == f"{name}{suffix}"]
+    return sum(each.value for each in samples if labels.items() <= each.labels.items())
+
+
+async def test_a_journey_is_counted_and_no_label_names_anybody(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    price = {"input": 1.0, "output": 2.0}
+    service = await start(http={"listen": "127.0.0.1:0"}, metrics={"enabled": True})
+    config = yaml.safe_load((service.folder / "config.yaml").read_text())
+    config["models"][0]["price"] = price
+    (service.folder / "config.yaml").write_text(yaml.safe_dump(config))
+    await service.stop()
+    await service.start()
+    telegram.faults.append(Fault("error", "sendMessage", times=1, code=429, seconds=1))
+    telegram.send(ask(steps=[bash("echo secret-word")], text="the answer"))
+    await telegram.wait(JANE, "the answer")
+    await service.quiet()
+    found = await scrape(service)
+
+    assert value(found, "fawn_messages", "_total", channel="telegram", outcome="accepted") == 1
+    assert value(found, "fawn_turns", "_total", channel="telegram", outcome="done") == 1
+    assert value(found, "fawn_turn_seconds", "_count", channel="telegram") == 1
+    assert value(found, "fawn_turn_wait_seconds", "_count", channel="telegram") == 1
+    assert value(found, "fawn_first_sign_seconds", "_count", channel="telegram") == 1
+    calls, cost = service.rows("SELECT count(*), sum(cost) FROM usage")[0]
+    assert value(found, "gen_ai_client_operation_duration_seconds", "_count") == calls
+    assert value(found, "gen_ai_client_operation_time_to_first_chunk_seconds", "_count") == calls
+    assert value(found, "fawn_cost_usd", "_total", model="main") == pytest.approx(cost / 1e6)
+    assert value(found, "fawn_cost_usd", "_total") > 0
+    [(tokens,)] = service.rows("SELECT sum(input) FROM usage")
+    assert value(found, "gen_ai_client_inference_usage_input_tokens", "_total", gen_ai_request_model="any") == tokens
+    assert value(found, "gen_ai_execute_tool_duration_seconds", "_count", gen_ai_tool_name="bash") == 1
+    assert value(found, "fawn_sandbox_uses", "_total") >= 1
+    assert value(found, "fawn_sandbox_seconds", "_total") > 0
+    assert value(found, "fawn_platform_calls", "_total", channel="telegram", outcome="2xx") > 1
+    assert value(found, "fawn_platform_rate_limited", "_total", channel="telegram") == 1
+    assert value(found, "fawn_deliveries", "_total", kind="reply", outcome="ended") == 1
+    assert value(found, "fawn_channel_ready", channel="telegram") == 1
+    assert (value(found, "fawn_ready"), value(found, "fawn_turns_live"), value(found, "fawn_outbox_rows")) == (1, 0, 0)
+    assert value(found, "fawn_event_loop_lag_seconds", "_count") > 0
+    assert 0 < value(found, "fawn_database_commits", "_total") <= value(found, "fawn_database_units", "_total")
+
+    own = [each for name, metric in found.items() if name.startswith(("fawn", "gen_ai")) for each in metric.samples]
+    assert {name for each in own for name in each.labels} <= LABELS
+    values = {text for each in own for name, text in each.labels.items() if name not in ("le", "version")}
+    [(run, conversation, thread, person)] = service.rows(
+        "SELECT r.id, r.conversation, c.thread, r.requester FROM runs r JOIN conversations c ON c.key=r.conversation"
+    )
+    named = {str(run), conversation, thread, person, str(JANE)}
+    assert not values & named
+    assert not [text for text in values if any(word in text for word in (thread, person, "secret-word", "Jane"))]
+
+
+async def test_without_metrics_the_path_is_unknown(start: Start) -> None:
+    service = await start(http={"listen": "127.0.0.1:0"})
+    await until(lambda: bool(address_of(service)), what="the listener")
+    async with aiohttp.ClientSession() as session, session.get(f"{address_of(service)}/metrics") as answer:
+        assert answer.status == 404
+
+
+def test_the_service_does_not_load_the_library_of_metrics() -> None:
+    program = "import sys, bot.app, bot.engine, agent.factory; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
+async def test_metrics_without_a_listener_are_a_fault(start: Start) -> None:
+    service = await start()
+    service.configure({"metrics": {"enabled": True}})
+    code, text = await service.fawn("run")
+    assert code == 2
+    assert "metrics" in text
+    assert "http.listen" in text
+
+
+def names_in(text: str) -> set[str]:
+    return set(re.findall(r"\b(?:fawn|gen_ai)_\w+_(?:total|count|bucket)\b|\bfawn_[a-z_]+\b", text))
+
+
+async def test_alerts_and_dashboard_ask_for_metrics_that_exist(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(http={"listen": "127.0.0.1:0"}, metrics={"enabled": True})
+    found = await scrape(service)
+    known = {f"{name}{suffix}" for name in found for suffix in ("", "_total", "_count", "_bucket")}
+    board = json.loads(DASHBOARD.read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    asked += [rule["expr"] for rule in rules]
+    assert {name for text in asked for name in names_in(text)} - known == set()
+
+
+def test_each_alert_says_what_to_do() -> None:
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    page = (ROOT / "docs/operations.md").read_text()
+    documented = set(re.findall(r"^\| `(Fawn\w+)` \| \S", page, re.MULTILINE))
+    assert documented == {rule["alert"] for rule in rules}
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="apt install prometheus")
+def test_prometheus_takes_the_alerts() -> None:
+    done = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -37,7 +37,7 @@ class SpanKind(StrEnum):
 
 
 @dataclass(slots=True)
-class Place:
+class SpanPlace:
     """Where a span is: its trace, its own id, the number of its run (0: none), and the unix time of what began it."""
 
     trace: int
@@ -46,13 +46,13 @@ class Place:
     since: float = 0.0
 
 
-class Span(Place):
+class Span(SpanPlace):
     """One thing that the service does, while entered. `error` is the class of what ended it, "" for none."""
 
     __slots__ = ("_clock", "_readers", "_token", "began", "error", "facts", "kind", "name", "parent", "seconds")
 
     def __init__(
-        self, kind: SpanKind, name: str, facts: dict[str, Any], inside: Place | None, readers: Sequence[Reader]
+        self, kind: SpanKind, name: str, facts: dict[str, Any], inside: SpanPlace | None, readers: Sequence[Reader]
     ) -> None:
         id = random.getrandbits(64)
         if inside:
@@ -65,10 +65,10 @@ class Span(Place):
         self.began = time.time()
         self.seconds = 0.0
         self._clock = time.perf_counter()
-        self._token: Token[Place | None] | None = None
+        self._token: Token[SpanPlace | None] | None = None
 
     @classmethod
-    def of_run(cls, place: Place, channel: str, facts: dict[str, Any], readers: Sequence[Reader]) -> Self:
+    def of_run(cls, place: SpanPlace, channel: str, facts: dict[str, Any], readers: Sequence[Reader]) -> Self:
         """Return the span that all spans of a run are inside of; it began with its message."""
         span = cls(SpanKind.RUN, channel, facts, place, readers)
         span.id, span.parent = place.id, 0
@@ -132,7 +132,7 @@ class _Reading:
 
 
 _READING: ContextVar[_Reading | None] = ContextVar("reading", default=None)  # every task of the service inherits it
-_PLACE: ContextVar[Place | None] = ContextVar("place", default=None)
+_PLACE: ContextVar[SpanPlace | None] = ContextVar("place", default=None)
 _NO_SPAN = _NoSpan()
 
 
@@ -175,10 +175,10 @@ def wants_contents() -> bool:
     return reading is not None and reading.contents
 
 
-def place_of_run(seed: str, run: int, since: float = 0.0) -> Place:
+def place_of_run(seed: str, run: int, since: float = 0.0) -> SpanPlace:
     """Return the place of a run, whose ids are the same in every process. `since` is the time of its message."""
     digest = hashlib.blake2b(f"{seed}/{run}".encode(), digest_size=24).digest()
-    return Place(int.from_bytes(digest[:16]), int.from_bytes(digest[16:]), run, since)
+    return SpanPlace(int.from_bytes(digest[:16]), int.from_bytes(digest[16:]), run, since)
 
 
 @contextmanager

@@ -48,6 +48,7 @@ ENGLISH_FILES = {
     "agent/acp/connection.py": "external agents",
     "agent/acp/invoke_agent.py": "the model",
     "agent/checkpointer.py": "SQL",
+    "bot/telemetry/metrics.py": "the texts of metrics, for operators of Prometheus",
     "bot/storage/wake_ups.py": "SQL",
     "bot/rights/deeds.py": "the docs",
     "agent/mcp/calls.py": "the model",

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from bot.telemetry.metrics import Metrics
 
 
-def open_metrics(
-    status: ServiceStatus, budgets: Budgets, watch: LoopWatch, stack: AsyncExitStack
-) -> Sequence[Route]:
+def open_metrics(status: ServiceStatus, budgets: Budgets, watch: LoopWatch, stack: AsyncExitStack) -> Sequence[Route]:
     """Count from now on; return the route of `/metrics`. Tasks that begin later are counted."""
     from bot.telemetry.metrics import CONTENT_TYPE_LATEST, Metrics
 

@@ -20,8 +20,9 @@ from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claims import ClaimLost
 from bot.journey.inbox import Inbox, longest_wait
 from bot.journey.running_turn import Account
+from bot.rights.approvals import RoutedApproval
 from bot.rights.reservations import Budgets
-from bot.storage import conversations
+from bot.storage import conversations, runs
 from bot.storage import inbox as stored
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
@@ -558,6 +559,29 @@ async def test_an_approval_is_given_by_its_requester_only(store: Database, inbox
     assert await notices(store) == [], "the message with the buttons shows who pressed"
     rows = await store.run(lambda execute: execute("SELECT kind, call, call_hash, who FROM questions", {}))
     assert [tuple(row) for row in rows] == [("approve", DEPLOY.call, DEPLOY.call_hash, JANE.id)]
+
+
+async def test_a_personal_question_is_answered_by_its_requester_only(store: Database, inbox: Inbox) -> None:
+    await asked(store, inbox, replace(COLOUR, personal=True))
+    press = message("red", 2, kind=Kind.CLICK, target="ask-1")
+    assert await inbox.receive([replace(press, key="foreign", author=BOB)]) == [Receipt.IGNORED]
+    assert await inbox.receive([press]) == [Receipt.ACCEPTED]
+    (job,) = await claim(store)
+    assert given(job) == [("ask-1", "red")]
+
+
+async def test_who_joined_a_request_does_not_approve_its_call_for_others(store: Database, inbox: Inbox) -> None:
+    role = await store.run(lambda execute: OPEN_ACCESS.role_of(execute, THREAD, BOB.id))
+    call = RoutedApproval(DEPLOY.id, DEPLOY.question, call=DEPLOY.call, approvers=(role.name,), barred=JANE.id)
+    await asked(store, inbox, call)
+    await store.run(lambda execute: runs.add_people(execute, 1, [BOB.id]))
+    press = message("Approve", 2, kind=Kind.CLICK, target=DEPLOY.id)
+    for number, (person, receipt) in enumerate(
+        ((JANE, Receipt.IGNORED), (BOB, Receipt.IGNORED), (Author("8", "Carol"), Receipt.ACCEPTED))
+    ):
+        assert await inbox.receive([replace(press, key=f"press{number}", author=person)]) == [receipt], person
+    (job,) = await claim(store)
+    assert given(job) == [(DEPLOY.id, "Approve")]
 
 
 async def test_closing_questions_lets_the_next_message_begin_afresh(store: Database, inbox: Inbox) -> None:

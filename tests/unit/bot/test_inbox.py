@@ -27,7 +27,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.rows import insert_row
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
-from channels.base import Gap, Receipt
+from channels.base import Gap, NotStored, Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS, IdleTurns
 from tests.support.reception import open_inbox
@@ -60,6 +60,15 @@ async def test_an_event_that_cannot_be_stored_does_not_block_others(store: Datab
     rows = await store.run(lambda execute: execute("SELECT key, state FROM inbox ORDER BY id", {}))
     assert [tuple(row) for row in rows] == [("k1", 0), ("k2", 3), ("k3", 0)]
     assert await inbox(store).receive([broken]) == [Receipt.DUPLICATE]
+
+
+async def test_a_fault_of_the_database_makes_no_dead_letter_but_is_told_to_the_channel(store: Database) -> None:
+    await store.run(lambda execute: execute("ALTER TABLE addresses RENAME TO away", {}))
+    with pytest.raises(NotStored):
+        await inbox(store).receive([HELLO])
+    await store.run(lambda execute: execute("ALTER TABLE away RENAME TO addresses", {}))
+    assert await store.run(lambda execute: execute("SELECT key FROM inbox", {})) == []
+    assert await inbox(store).receive([HELLO]) == [Receipt.ACCEPTED], "the channel offers it again"
 
 
 async def test_an_unreadable_event_becomes_one_dead_letter(store: Database) -> None:

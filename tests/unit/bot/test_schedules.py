@@ -277,6 +277,8 @@ async def test_a_clock_that_is_set_back_fires_nothing_twice(bench: Bench) -> Non
     await bench.look(NOON - 5 * HOUR)
     await bench.look(NOON + HOUR)
     assert await bench.fires() == [(1.0, "sent")]
+    assert await bench.count_said() == 1
+    assert len(await bench.rows("SELECT 1 FROM audit WHERE CAST(body AS TEXT) LIKE '%\"schedule.fired\"%'")) == 1
 
 
 async def test_a_clock_that_is_set_back_far_does_not_silence_a_schedule(bench: Bench) -> None:

@@ -202,6 +202,21 @@ def test_a_cancelled_wait_takes_no_token(timed: Timed) -> None:
     timed(work())
 
 
+def test_a_token_that_came_as_its_wait_was_cancelled_is_returned(timed: Timed) -> None:
+    async def work() -> None:
+        budget = RateLimiter(RateLimits())
+        await times(budget, 2, FINAL)
+        waiting = asyncio.create_task(budget.acquire("1", FINAL))
+        await asyncio.sleep(0.5)
+        budget.release_unused("1")  # goes to the one that waits, which has not run since
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await times(budget, 1, FINAL) == [0.5]
+
+    timed(work())
+
+
 def test_an_unused_token_is_returned(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits())

@@ -24,7 +24,7 @@ from bot.reload import ConfigReloader
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.reservations import Budgets
 from bot.service.agent_builder import AgentBuilder
-from bot.service.agent_loading import freeze_heap, import_agent
+from bot.service.agent_loading import freeze_heap, import_agent, import_channels
 from bot.service.background import run_forever
 from bot.service.channel_supervisor import ChannelSupervisor
 from bot.service.jobs import JobWorker
@@ -67,9 +67,10 @@ class Engine:
     async def run(self) -> None:
         """Build the agent (its import takes 1.5 s, while the channels already listen), then run turns."""
         config = self.config
+        await asyncio.to_thread(import_channels, self.supervisor.names)  # Docker's client takes long to load, too
         (engine, self.status.sandbox, why), _ = await asyncio.gather(
             select_provider(config.sandbox.provider, sandbox_settings(config), self.folders),
-            asyncio.to_thread(import_agent, self.supervisor.names),
+            asyncio.to_thread(import_agent),
         )
         log.info("sandbox.chosen description=%s why=%s", self.status.sandbox, why)
         provider = QuotaProvider(engine, self.folders)

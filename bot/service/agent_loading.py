@@ -8,11 +8,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 
-def import_agent(channels: Iterable[str]) -> None:
-    """Load the agent's packages in a thread, after the SDKs of these channels, which then listen meanwhile."""
-    for name in channels:  # each loads in a thread of its own, which would share the interpreter with this one
+def import_channels(channels: Iterable[str]) -> None:
+    """Load the SDKs of these channels in a thread, so that they listen before anything else is loaded."""
+    for name in channels:  # each loads in a thread of its own, which would share the interpreter with another one
         with suppress(Exception):  # which the channel reports
             importlib.import_module(f"channels.{name}.channel")
+
+
+def import_agent() -> None:
+    """Load the agent's packages in a thread, while the channels listen."""
     importlib.import_module("agent.factory")
 
 

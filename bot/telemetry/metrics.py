@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
@@ -61,7 +62,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._report, self._price, self._model_of = report, price, model_of
         self._unpriced: deque[ModelCall] = deque(maxlen=MAX_UNPRICED)
-        self._bound: dict[tuple[object, ...], Any] = {}
+        self._of = cache(_child)  # to find a child each time takes four times as long
+        self._of_turn, self._of_model = cache(self._find_turn), cache(self._find_model)
         self._measured: dict[str, Any] = {}
         self._make_own()
         self._make_genai()
@@ -140,13 +142,23 @@ class Metrics:
     def _time(self, name: str, about: str, labels: str, buckets: Sequence[float] = SECONDS) -> Histogram:
         return Histogram(name, about, labels.split(), buckets=buckets, registry=self.registry)
 
-    def _of(self, metric: MetricWrapperBase, *labels: str) -> Any:
-        """Return the child with these labels: to find one each time takes four times as long."""
-        key = (metric, *labels)
-        child = self._bound.get(key)
-        if child is None:
-            child = self._bound[key] = metric.labels(*labels)
-        return child
+    def _find_turn(self, channel: str, outcome: str, agent: str, error: str) -> tuple[Any, ...]:
+        """Return what counts a turn, what takes its seconds, those of its agent, and how long it waited."""
+        return (
+            self._turns.labels(channel, outcome).inc,
+            self._turn_seconds.labels(channel).observe,
+            self._agent_seconds.labels(agent, error).observe,
+            self._waited.labels(channel).observe,
+        )
+
+    def _find_model(self, operation: str, provider: str, model: str, error: str) -> tuple[Any, ...]:
+        """Return what takes the seconds of a model call and of its first words, and its tokens by their name."""
+        labels = (operation, provider, model)
+        return (
+            self._model_seconds.labels(*labels, error).observe,
+            self._first.labels(*labels).observe,
+            [(name, counter.labels(*labels).inc) for name, counter in self._tokens.items()],
+        )
 
     # ------------------------------------------------------------ spans
 
@@ -165,25 +177,27 @@ class Metrics:
     def _turn(self, span: Span) -> None:
         channel = span.facts["channel"]
         outcome = span.error or span.facts["outcome"]
-        self._of(self._turns, channel, outcome).inc()
-        self._of(self._turn_seconds, channel).observe(span.seconds)
-        if span.facts["attempt"] == 1:
-            self._of(self._waited, channel).observe(span.facts["waited"])
         error = outcome if outcome == "failed" else span.error
-        self._of(self._agent_seconds, span.name, error).observe(span.seconds)
+        count, take, take_agent, take_wait = self._of_turn(channel, outcome, span.name, error)
+        count()
+        take(span.seconds)
+        take_agent(span.seconds)
+        if span.facts["attempt"] == 1:
+            take_wait(span.facts["waited"])
 
     def _sign(self, span: Span) -> None:
         self._of(self._signs, span.name).observe(max(0.0, time.time() - span.since))
 
     def _model(self, span: Span) -> None:
-        labels = (OPERATIONS.get(span.facts["sort"], "chat"), *self._model_of(span.name))
-        self._of(self._model_seconds, *labels, span.error).observe(span.seconds)
+        operation = OPERATIONS.get(span.facts["sort"], "chat")
+        take, take_first, counts = self._of_model(operation, *self._model_of(span.name), span.error)
+        take(span.seconds)
         if first := span.facts.get("first"):
-            self._of(self._first, *labels).observe(first)
+            take_first(first)
         if call := span.facts.get("call"):
-            for name, counter in self._tokens.items():
+            for name, count in counts:
                 if tokens := getattr(call, name):
-                    self._of(counter, *labels).inc(tokens)
+                    count(tokens)
             self._unpriced.append(call)
 
     def _tool(self, span: Span) -> None:
@@ -227,6 +241,10 @@ class Metrics:
                 self._of(self._cost, call.model, call.kind).inc(cost / 1_000_000)
         self._measured = await self._report()
         return generate_latest(self.registry)
+
+
+def _child(metric: MetricWrapperBase, *labels: str) -> Any:
+    return metric.labels(*labels)
 
 
 class _Measured:

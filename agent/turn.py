@@ -17,8 +17,8 @@ from agent.checkpointer import HeldState, LatestCheckpointer
 from agent.context import Turn, TurnContext
 from agent.event_mapper import EventMapper
 from agent.graphs import Graph
-from agent.mcp.prompt_names import PromptError, PromptName
-from agent.mcp.prompts import expand_prompt
+from agent.mcp.prompt_names import KnownPrompt, PromptError, PromptName
+from agent.mcp.prompts import expand_prompt, known_prompts
 from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
 from agent.models.errors import ModelFailure
@@ -256,6 +256,10 @@ class Agent:
     def need_sign_in(self) -> list[str]:
         """The names of the MCP servers that cannot be used until a person signs in."""
         return self._mcp.need_sign_in if self._mcp else []
+
+    def known_prompts(self) -> list[KnownPrompt]:
+        """Return the prompts that MCP servers have listed."""
+        return known_prompts(self._mcp) if self._mcp else []
 
     async def expand_prompt(self, name: PromptName, words: str) -> str:
         """Return the text of a prompt of an MCP server. Raises PromptError."""

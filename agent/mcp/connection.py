@@ -30,7 +30,7 @@ from catalogue import N_, LazyText, LocalizedError
 
 if TYPE_CHECKING:
     from mcp.client import Client
-    from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, Tool
+    from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, Prompt, Tool
 
     from agent.mcp.token_auth import StoredTokenAuth
     from agent.mcp.traffic import Traffic
@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 PAUSES = (0.0, 5.0, 20.0, 80.0, 300.0)  # seconds after one failure, two in a row, …
 FORGET_SECONDS = 900.0  # after so long without a failure, the next one is the first
-MAX_TOOLS = 500
+MAX_TOOLS, MAX_PROMPTS = 500, 100
+PROMPTS_SECONDS = 2.0  # at least between two lists of prompts: a server may say without end that they changed
 CLOSE_SECONDS = 10.0
 ERROR_LINES = 5  # of a server's stderr, for the log
 MAX_LINE_BYTES = 1 << 16
@@ -83,13 +84,14 @@ class Outcome:
 class McpConnection:
     """Starts a server when it is needed, lists its tools, and restarts it after it ended.
 
-    `tools` are the latest known ones, also while the server is down. `elicit` answers questions that a server of the
-    older protocol asks during a call. `data_dir` has the tokens of people who signed in.
+    `tools` and `prompts` are the latest known ones, also while the server is down. `elicit` answers questions that a
+    server of the older protocol asks during a call. `data_dir` has the tokens of people who signed in.
     """
 
     def __init__(self, settings: McpServerSettings, elicit: Elicit | None = None, data_dir: Path | None = None) -> None:
         self.settings = settings
         self.tools: tuple[Tool, ...] = ()
+        self.prompts: tuple[Prompt, ...] = ()
         self.version = 0  # changes with the list of tools
         self.has_resources = False  # as the server said when it started
         self.listed = False  # the tools are known, also if there are none
@@ -110,6 +112,7 @@ class McpConnection:
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_began = 0.0
         self._stale = False  # the server says that its tools have changed
+        self._prompts_changed = asyncio.Event()
         self._errors: deque[str] = deque(maxlen=ERROR_LINES)
         self._closed = False
 
@@ -227,7 +230,7 @@ class McpConnection:
                 self.has_resources = client.server_capabilities.resources is not None
                 log.info("mcp.ready server=%s protocol=%s tools=%d", self.settings.name, self.protocol, len(self.tools))
                 self._ready.set()
-                await self._stop.wait()
+                await self._serve(client)
         except Exception as error:  # noqa: BLE001  whatever a transport raises
             if self._client is None:
                 late = isinstance(error, TimeoutError)
@@ -307,8 +310,37 @@ class McpConnection:
         )
         return client
 
-    def _note_change(self) -> None:
-        self._stale = True
+    async def _serve(self, client: Client) -> None:
+        """Keep the list of prompts until the connection ends."""
+        listing = asyncio.create_task(self._keep_prompts(client), name=f"mcp {self.settings.name} prompts")
+        try:
+            await self._stop.wait()
+        finally:
+            listing.cancel()
+            await asyncio.wait({listing})
+
+    async def _keep_prompts(self, client: Client) -> None:
+        """List the prompts, now and after each change. A server that fails at it keeps those that are known."""
+        if not self.settings.resources or client.server_capabilities.prompts is None:
+            return
+        self._prompts_changed.set()
+        while await self._prompts_changed.wait():
+            self._prompts_changed.clear()
+            try:
+                async with asyncio.timeout(self.settings.start_seconds):
+                    found: list[Prompt] = await read_pages(
+                        lambda cursor: client.list_prompts(cursor=cursor), "prompts", MAX_PROMPTS
+                    )
+                self.prompts = tuple(found[:MAX_PROMPTS])
+            except Exception as error:  # noqa: BLE001  whatever the SDK raises for an answer
+                log.warning("mcp.no_prompts server=%s problem=%s", self.settings.name, _reason(error))
+            await asyncio.sleep(PROMPTS_SECONDS)
+
+    def _note_change(self, what: str) -> None:
+        if what == "prompts":
+            self._prompts_changed.set()
+        else:
+            self._stale = True
 
     async def _list_tools(self, client: Client) -> None:
         found: list[Tool] = await read_pages(lambda cursor: client.list_tools(cursor=cursor), "tools", MAX_TOOLS)

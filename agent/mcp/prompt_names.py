@@ -21,10 +21,27 @@ class PromptName:
     prompt: str
 
 
+@dataclass(frozen=True, slots=True)
+class KnownPrompt:
+    """A prompt that a server has listed, with the first words of its description."""
+
+    name: PromptName
+    description: str
+    has_arguments: bool
+
+    @property
+    def command(self) -> str:
+        """The command, in the letters that every platform's list of commands has."""
+        return f"{plain_name(self.name.server)}_{self.name.prompt}"
+
+
 def find_prompt(command: str, servers: Iterable[str]) -> PromptName | None:
-    """Return the prompt of one of these servers that a command names, as `server:prompt` or `server_prompt`."""
+    """Return the prompt of one of these servers that a command names, as `server:prompt` or `server_prompt`.
+
+    Of several servers whose names begin it, the longest counts.
+    """
     server, colon, prompt = command.partition(":")
-    for name in servers:
+    for name in sorted(servers, key=lambda each: -len(plain_name(each))):
         plain = plain_name(name)
         if colon and plain_name(server) == plain:
             return PromptName(name, plain_name(prompt))

@@ -15,7 +15,7 @@ from agent.foreign_text import printable_line
 from agent.mcp.connection import McpCallLost, McpConnection, McpRefused, McpUnavailable
 from agent.mcp.content import prompt_text
 from agent.mcp.pages import read_pages
-from agent.mcp.prompt_names import PromptError, PromptName, plain_name
+from agent.mcp.prompt_names import KnownPrompt, PromptError, PromptName, plain_name
 from agent.mcp.schemas import clean_text
 from catalogue import N_, list_items
 
@@ -28,6 +28,7 @@ MAX_PROMPT_CHARS = 20_000
 MAX_ARGUMENTS = 20
 MAX_NAMED = 30  # in an answer
 MAX_WORD_CHARS = 60
+MAX_LISTED_CHARS = 100  # of a description
 _ARGUMENT = re.compile(r"([\w.-]{1,80})=(.*)", re.DOTALL)
 
 
@@ -72,6 +73,18 @@ def _choose(offered: Sequence[Prompt], name: PromptName) -> Prompt:
         raise PromptError(N_("The prompts of the MCP server “{server}”: {known}."), server=name.server, known=known)
     text = N_("The MCP server “{server}” has no prompt “{prompt}”. It has: {known}.")
     raise PromptError(text, server=name.server, prompt=name.prompt, known=known)
+
+
+def known_prompts(servers: McpServers) -> list[KnownPrompt]:
+    """Return the prompts that running servers have listed, once each, as far as a command can name them."""
+    found = {}
+    for server in servers.servers:
+        for each in server.connection.prompts:
+            name = PromptName(server.settings.name, plain_name(each.name))
+            if name.prompt:
+                said = printable_line(each.description or each.title or "", MAX_LISTED_CHARS)
+                found.setdefault(name, KnownPrompt(name, said, bool(each.arguments)))
+    return list(found.values())
 
 
 def _usage(prompt: Prompt, server: str) -> str:

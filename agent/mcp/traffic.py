@@ -21,11 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class Traffic:
-    """Say what is seen: call `changed`, `progress` and `ended`, and keep in `fault` why the connection ended."""
+    """Say what is seen: call `changed`, with "tools" or "prompts", `progress` and `ended`, and keep in `fault` why the
+    connection ended."""
 
     def __init__(
         self,
-        changed: Callable[[], None],
+        changed: Callable[[str], None],
         ended: Callable[[], None],
         progress: Callable[[dict[str, Any] | None], None] = lambda params: None,
     ) -> None:
@@ -41,8 +42,8 @@ class Traffic:
         """Return whether the SDK should see it."""
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, JSONRPCNotification):
-            if message.method == "notifications/tools/list_changed":
-                self.changed()
+            if message.method in ("notifications/tools/list_changed", "notifications/prompts/list_changed"):
+                self.changed(message.method.split("/")[1])
             if message.method == "notifications/progress":
                 self.progress(message.params)
             return message.method == "notifications/cancelled" and bool(self.requests)

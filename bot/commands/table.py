@@ -53,4 +53,5 @@ class Commands:
         """Return all commands for platforms that show them natively."""
         listed = [CommandInfo(command.name, _(command.help), command.words) for command in self._ranked]
         more = (info for each in self._named for info in each.listed(self._current))
-        return [*listed, *(info for info in more if info.name not in self.known)]
+        first = {info.name: info for info in reversed([info for info in more if info.name not in self.known])}
+        return [*listed, *reversed(first.values())]

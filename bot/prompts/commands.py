@@ -36,8 +36,15 @@ class PromptCommands:
         return Command(name, f"{prompt.server}:{prompt.prompt}", run, "WORDS", begins_work=lambda _words: True)
 
     def listed(self, current: Current) -> list[CommandInfo]:
-        """Return none: the servers have them, and start with the first turn."""
-        return []
+        """Return those that the servers have listed. They start with the first turn: before it, there are none."""
+        config, agent = current.config, getattr(current, "agent", None)
+        hidden = RulePermissions(parse_rules(deny=config.permissions.deny))
+        return [
+            CommandInfo(each.command, each.description or f"{each.name.server}:{each.name.prompt}", words)
+            for each in (agent.known_prompts() if agent else ())
+            if not hidden.hides(server_prefix(each.name.server))
+            for words in ["WORDS" if each.has_arguments else ""]
+        ]
 
 
 def _request_prompt(call: CommandCall, command: str, name: PromptName) -> str:

@@ -15,6 +15,8 @@ from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Rec
 
 log = logging.getLogger(__name__)
 
+CHANGED_SECONDS = 3.0  # between two looks whether there are other commands
+
 Connect = Callable[[], AbstractAsyncContextManager[Channel]]
 
 
@@ -55,7 +57,9 @@ class ChannelSupervisor:
                     f"the channel {name} calls itself {channel.name}: its `name` must be that of its section"
                 )
             listening = asyncio.create_task(channel.listen(_noting(name, receive), catch_up), name=f"listen {name}")
-            announcing = asyncio.create_task(self._announce(channel), name=f"announce {name}")
+            announcing = asyncio.create_task(
+                run_forever(f"commands of {name}", partial(self._announce, channel)), name=f"announce {name}"
+            )
             self.channels[name], self._listening[name] = channel, listening
             if self._stopped:
                 listening.cancel()
@@ -70,10 +74,19 @@ class ChannelSupervisor:
                 announcing.cancel()
 
     async def _announce(self, channel: Channel) -> None:
-        try:
-            await channel.announce(self._list_commands())
-        except ChannelError as error:  # the channel works without its list of commands
-            log.warning("channel.announce name=%s reason=%s", channel.name, error)
+        """Announce the commands, and again when there are others: skills and servers come and go.
+
+        What a platform refuses is not tried again: the channel works without its list of commands.
+        """
+        said: list[CommandInfo] | None = None
+        while True:
+            if (commands := list(self._list_commands())) != said:
+                said = commands
+                try:
+                    await channel.announce(commands)
+                except ChannelError as error:
+                    log.warning("channel.announce name=%s reason=%s", channel.name, error)
+            await asyncio.sleep(CHANGED_SECONDS)
 
     async def _check_listening(self, name: str, listening: asyncio.Task[None]) -> None:
         """Raise the error that ended the channel. Only a console may end without one."""

@@ -89,13 +89,12 @@ class TelegramChannel(PlatformChannel):
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         spelled = [replace(command, name=command.name.replace("-", "_")) for command in commands]
-        accepted = [command for command in spelled if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)]
-        await self._poller.set_commands(
-            [
-                {"command": command.name, "description": _command_description(command)}
-                for command in accepted[:MAX_COMMANDS]
-            ]
-        )
+        accepted = {
+            command.name: {"command": command.name, "description": _command_description(command)}
+            for command in reversed(spelled)  # of two that are spelled alike, the first
+            if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)
+        }
+        await self._poller.set_commands([*reversed(accepted.values())][:MAX_COMMANDS])
 
     def message_link(self, thread: Thread, message: str) -> str:
         """Return the address of a message in a supergroup; other chats have none."""

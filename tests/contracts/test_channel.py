@@ -231,6 +231,21 @@ async def test_announced_commands_are_listed(rig: Rig) -> None:
     await until(lambda: {"stop", "model"} <= set(rig.commands()))
 
 
+@demanded("menu")
+async def test_commands_that_a_platform_cannot_list_are_left_out_and_work_as_text(rig: Rig) -> None:
+    odd = [CommandInfo(name, "…") for name in ("a" * 33, "Loud", "找", "dots.x")]
+    alike = [CommandInfo("see-all", "the first"), CommandInfo("see_all", "the second")]
+    many = [CommandInfo(f"many{number}", "x" * 400, "WORDS") for number in range(120)]
+    await rig.channel.announce([CommandInfo("stop", "Stop"), *odd, *alike, *many])
+    await until(lambda: "many0" in rig.commands())
+    listed = rig.commands()
+    assert len(listed) <= 100
+    assert len(set(listed)) == len(listed)
+    assert not {each.name for each in odd} & set(listed)
+    message = await rig.say(rig.channel.spell_command(rig.thread(), "a" * 33), mention=True)
+    assert (message.kind, message.text) == (Kind.COMMAND, "a" * 33)
+
+
 @demanded("native")
 async def test_native_commands_arrive(rig: Rig) -> None:
     await rig.channel.announce([CommandInfo("stop", "Stop the work"), CommandInfo("model", "Which model", "NAME")])

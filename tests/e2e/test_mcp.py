@@ -18,6 +18,7 @@ from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import Shown
+from tests.support.all_platforms import AllPlatforms
 from tests.support.service_process import Service, ask, bash, said
 
 GROUP = -1001
@@ -126,6 +127,28 @@ async def test_a_prompt_of_a_server_is_a_command_whose_missing_words_are_named(
     assert "[Prompt of the MCP server modern, which the person chose" in request
     assert "> Review fawn with a focus on bugs." in request
     assert request.endswith("/modern:review fawn")
+
+
+async def test_prompts_are_in_the_menus_of_platforms_once_their_server_runs_and_work_there(tmp_path: Path) -> None:
+    """In the native commands of Telegram and Discord; in Slack, whose manifest lists commands, as text."""
+    env = {"PROMPTS": "look find-everything-in-the-whole-repository"}
+    servers = {"old": server("old", tmp_path) | {"env": env}}
+    async with AllPlatforms.open(tmp_path, sandbox={"provider": "none"}, mcpServers=servers) as service:
+        chats, guild = service.rigs["telegram"], service.rigs["discord"]
+        assert "old_look" not in [*chats.commands(), *guild.commands()]
+        chats.mutter(ask(text="here I am"))
+        await service.shows("telegram", "here I am", seconds=60)
+        for rig in (chats, guild):
+            await until(lambda: "old_look" in rig.commands(), 30, "the prompt in the menu")  # noqa: B023 — awaited in the round
+            assert not [name for name in rig.commands() if name.startswith("old_find")], "too long for a menu"
+        guild.command("old_look")
+        for name, text in (("telegram", "/old_find_everything_in_the_whole_repository"), ("slack", "!old:look")):
+            service.rigs[name].mutter(text)
+        await until(lambda: len(service.model.requests()) >= 4, 60, "a request from each")
+        said = [str(request.messages[-1]["content"]) for request in service.model.requests()[1:]]
+        assert sum("> Do look." in text for text in said) == 2
+        assert sum("> Do find-everything-in-the-whole-repository." in text for text in said) == 1
+        await service.quiet()
 
 
 @pytest.mark.usefixtures("bubblewrap")

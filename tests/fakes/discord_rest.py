@@ -118,6 +118,12 @@ class Rest(Gateway):
         return self.commands
 
     def m_setCommands(self, _: object, body: list[Json], *__: object) -> list[Json]:
+        """Names, descriptions and the number: docs.discord.com/developers/interactions/application-commands (naming,
+        limits); a name twice and code 30032: …/developers/topics/opcodes-and-status-codes."""
+        if len(body) > 100:
+            raise ApiError(400, 30032, "Maximum number of application commands reached (100)")
+        if len({command["name"] for command in body}) < len(body):
+            raise invalid("name")
         for command in body:
             if not re.fullmatch(r"[-_a-z0-9]{1,32}", command["name"]) or not 1 <= len(command["description"]) <= 100:
                 raise invalid("name")

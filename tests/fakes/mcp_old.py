@@ -3,7 +3,7 @@
 Tools: `fetch`; `note`, which writes a text into the file NOTES; `paint`, which asks for a colour and whether to hurry
 before it notes an effect there; `prepay`, which notes an effect before it asks the same; `survey`, which asks it and
 declares that it only reads; `hologram`, whose content no client knows; `grow`, which adds a tool; `colour/mix`, whose
-name no provider accepts.
+name no provider accepts. PROMPTS are the names of prompts, with a blank between them; `grow` adds one more.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ FORM = {
 }
 EMPTY = {"type": "object"}
 TOOLS = ["fetch", "note", "paint", "paint_two", "prepay", "survey", "hologram", "grow", "colour/mix"]
+PROMPTS = os.environ.get("PROMPTS", "").split()
 both: list[Any] = []
 waiting: dict[str, Any] = {}  # id of a question → id of the call that asked it
 
@@ -57,6 +58,9 @@ def call(id: Any, name: str, args: dict[str, Any]) -> None:
     elif name == "grow":
         TOOLS.append("grown")
         send({"method": "notifications/tools/list_changed"})
+        if PROMPTS:
+            PROMPTS.append("grown")
+            send({"method": "notifications/prompts/list_changed"})
         text(id, "grown")
     else:
         text(id, "old" if name == "fetch" else name)
@@ -79,8 +83,21 @@ def main() -> None:
         id, method = message.get("id"), message.get("method")
         if method == "initialize":
             about = {"name": "old", "version": "1"}
-            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
+            can: dict[str, Any] = {"tools": {"listChanged": True}} | (
+                {"prompts": {"listChanged": True}} if PROMPTS else {}
+            )
+            result = {"protocolVersion": "2025-06-18", "capabilities": can}
             send({"id": id, "result": {**result, "serverInfo": about}})
+        elif method == "prompts/list" and PROMPTS:
+            send(
+                {
+                    "id": id,
+                    "result": {"prompts": [{"name": name, "description": f"{name}\nof old"} for name in PROMPTS]},
+                }
+            )
+        elif method == "prompts/get" and message["params"]["name"] in PROMPTS:
+            said = {"role": "user", "content": {"type": "text", "text": f"Do {message['params']['name']}."}}
+            send({"id": id, "result": {"messages": [said]}})
         elif method == "tools/list" and "grown" in TOOLS and "HANG" in os.environ:
             continue  # this one is never answered
         elif method == "tools/list":

@@ -52,6 +52,7 @@ class Methods(People):
         return {**BOT, "username": self.username}
 
     def m_setmycommands(self, args: Json, files: Files) -> bool:
+        """Register commands: core.telegram.org/bots/api#setmycommands (at most 100) and …#botcommand (the letters)."""
         commands = args.get("commands") or []
         if len(commands) > 100:
             refuse("BOT_COMMANDS_TOO_MUCH")

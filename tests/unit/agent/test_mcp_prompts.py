@@ -15,12 +15,13 @@ from agent.user_input import UserInput
 from agent.user_message import MessageFormatter
 from channels.base import parse_command_text
 from tests.fakes.model import FakeModel
+from tests.fakes.server import until
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Workshop
-from tests.unit.agent.test_mcp import Settings, bench_of, server
+from tests.unit.agent.test_mcp import Settings, bench_of, call, run, script, server
 
 __all__ = ["server"]  # a fixture
-SERVERS = ("GitHub", "my notes")
+SERVERS = ("GitHub", "my notes", "github org")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ SERVERS = ("GitHub", "my notes")
         ("/github:", PromptName("GitHub", "")),
         ("/github:review@fawn_bot x", PromptName("GitHub", "review")),
         ("/other:review", None),
+        ("/github_org_review", PromptName("github org", "review")),
         ("/github", None),
         ("/help", None),
     ],
@@ -89,6 +91,26 @@ async def test_a_prompt_is_filled_in_by_its_server_and_a_fault_says_what_to_writ
     assert "did not give its prompt" in await fault("old", "review")
     assert "is not available: " in await fault("gone", "review")
     assert "are not used here" in await fault("off", "review")
+
+
+@pytest.mark.slow
+async def test_prompts_become_known_with_the_first_turn_and_when_their_server_says_that_they_changed(
+    make: Workshop, model: FakeModel, server: Settings
+) -> None:
+    old = server("old", env={"PROMPTS": "look see/all 找 see-all"})
+    bench = await bench_of(make, server("modern"), old, server("modern", "off", resources=False))
+    assert bench.agent.known_prompts() == [], "no server has started"
+    await run(bench, script(text="hello"))
+
+    def known() -> list[tuple[str, str, bool]]:
+        return [(each.command, each.description, each.has_arguments) for each in bench.agent.known_prompts()]
+
+    first = [("modern_review", "Review a repository.", True), ("modern_say_hello", "", False)]
+    first += [("old_look", "look of old", False), ("old_see_all", "see/all of old", False)]
+    await until(lambda: known() == first, 30, "the prompts")
+    find = call("tool_search", query="select:mcp__old__grow")
+    await run(bench, script([find], [call("mcp__old__grow")], text="grown"), key="m2")
+    await until(lambda: known() == [*first, ("old_grown", "grown of old", False)], 30, "the new prompt")
 
 
 async def test_a_prompt_is_the_servers_text_for_the_model_and_for_what_may_leave() -> None:

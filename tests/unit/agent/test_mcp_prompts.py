@@ -18,7 +18,8 @@ from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Workshop
-from tests.unit.agent.test_mcp import Settings, bench_of, call, run, script, server
+from tests.unit.agent.test_mcp import Settings, bench_of, run, server
+from tests.unit.agent.test_resume import call, script
 
 __all__ = ["server"]  # a fixture
 SERVERS = ("GitHub", "my notes", "github org")

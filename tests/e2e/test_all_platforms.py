@@ -61,6 +61,34 @@ async def test_killed_at_random_every_platform_is_answered_once(service: AllPlat
     assert figures.answered >= 8
 
 
+# What Excel writes in Germany, and a Japanese page that says its letters
+LETTERS = {
+    "umsatz.csv": (
+        "Name;Stadt;Umsatz\nMüller;Köln;12 €\nGroß;Düsseldorf – Süd;9 €\n".encode("cp1252"),
+        "Düsseldorf – Süd",
+    ),
+    "seite.html": (
+        '<html><head><meta charset="Shift_JIS"><title>会議</title></head><body>'
+        "<p>来週の会議は髙橋さんと東京で行います。</p></body></html>".encode("cp932"),
+        "来週の会議は髙橋さんと東京で行います。",
+    ),
+}
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("name", LETTERS)
+async def test_tables_and_pages_are_read_in_their_own_letters(service: AllPlatforms, name: str) -> None:
+    data, wanted = LETTERS[name]
+    step = {"calls": [{"name": "read_file", "args": {"path": f"/mnt/user-data/uploads/{name}"}}]}
+    for platform in ("telegram", "slack"):
+        said = len(service.model.requests())
+        service.rigs[platform].send_file(name, data, ask(steps=[step], text=f"read on {platform}", id=f"r-{platform}"))
+        await service.shows(platform, f"read on {platform}", seconds=60)
+        await service.quiet()
+        results = [m for each in service.model.requests()[said:] for m in each.messages if m["role"] == "tool"]
+        assert wanted in str(results[-1]["content"]), platform
+
+
 # Case 60 of docs/cases.md
 async def test_missed_messages_are_answered_once(service: AllPlatforms) -> None:
     away = ("slack", "discord")

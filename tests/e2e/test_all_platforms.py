@@ -61,6 +61,24 @@ async def test_killed_at_random_every_platform_is_answered_once(service: AllPlat
     assert figures.answered >= 8
 
 
+CUT_OFF = {"length": "My model reached its output limit", "content_filter": "My model's provider filtered the answer"}
+
+
+@pytest.mark.parametrize("platform", ["telegram", "discord"])
+async def test_a_cut_answer_says_so_and_thoughts_in_the_text_are_folded(service: AllPlatforms, platform: str) -> None:
+    rig = service.rigs[platform]
+    for finish, told in CUT_OFF.items():
+        rig.mutter(ask(text=f"half of it, {finish}", finish=finish, id=f"{finish}-{platform}"))
+        shown = "\n".join(await service.shows(platform, told, seconds=60))
+        assert f"half of it, {finish}" in shown
+        await service.quiet()
+    rig.mutter(ask(text="<think>hidden thoughts</think>The answer is whole.", id=f"t-{platform}"))
+    shown = await service.shows(platform, "The answer is whole.", seconds=60)
+    await service.quiet()
+    assert "think>" not in "\n".join(rig.visible())
+    assert shown[-1].endswith("The answer is whole.")
+
+
 # What Excel writes in Germany, and a Japanese page that says its letters
 LETTERS = {
     "umsatz.csv": (

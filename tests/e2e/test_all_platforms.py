@@ -73,10 +73,10 @@ async def test_a_cut_answer_says_so_and_thoughts_in_the_text_are_folded(service:
         assert f"half of it, {finish}" in shown
         await service.quiet()
     rig.mutter(ask(text="<think>hidden thoughts</think>The answer is whole.", id=f"t-{platform}"))
-    shown = await service.shows(platform, "The answer is whole.", seconds=60)
+    whole = await service.shows(platform, "The answer is whole.", seconds=60)
     await service.quiet()
     assert "think>" not in "\n".join(rig.visible())
-    assert shown[-1].endswith("The answer is whole.")
+    assert whole[-1].endswith("The answer is whole.")
 
 
 # What Excel writes in Germany, and a Japanese page that says its letters

@@ -33,7 +33,14 @@ T = TypeVar("T")
 
 MOST_PLACES = 4  # of an unknown name that are said
 EXPECTED = N_("expected {expected}, found {found}")
-_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def written_name(field: str) -> str:
+    """Return the name of a setting as people write it: `as_` stands for a word that Python keeps for itself."""
+    return field.removesuffix("_")
+
+
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, alias_generator=written_name)
 _EXPECTED = {  # by pydantic's type of error: what to write, and how
     "string_type": (N_("text"), ""),
     "int_type": (N_("a whole number"), ""),
@@ -204,11 +211,13 @@ def _empty_section_of(kind: Any, data: Any, where: Location) -> str:
 
 def setting_names(kind: Any, prefix: str = "") -> Iterator[str]:
     """Yield the names of the settings and sections in a section's type, such as `sandbox.preview.listen`."""
-    for name in get_type_hints(kind):
+    for name in map(written_name, get_type_hints(kind)):
         yield f"{prefix}{name}"
         inner = _type_at(kind, (name,))
         item = _type_at(kind, (name, 0)) if get_origin(inner) is tuple else None
-        if is_dataclass(inner):
+        if is_dataclass(named := _type_at(kind, (name, "NAME")) if _is_mapping(inner) else None):
+            yield from setting_names(named, f"{prefix}{name}.NAME.")
+        elif is_dataclass(inner):
             yield from setting_names(inner, f"{prefix}{name}.")
         elif is_dataclass(item):
             yield from setting_names(item, f"{prefix}{name}[].")
@@ -250,8 +259,11 @@ def _explain_choice(value: str, hidden: bool, options: Sequence[str], default: A
 def _type_at(kind: Any, way: Location) -> Any:
     """Return the type of the setting or item at `way`, without its "or nothing"; object where the type says nothing."""
     for part in way:
-        if is_dataclass(kind) and part in (hints := get_type_hints(kind)):
+        hints = {written_name(name): hint for name, hint in get_type_hints(kind).items()} if is_dataclass(kind) else {}
+        if part in hints:
             kind = hints[str(part)]
+        elif _is_mapping(kind):
+            kind = get_args(kind)[1]
         else:
             inner = get_args(kind)
             kind = inner[0] if inner and isinstance(part, int) else object
@@ -275,7 +287,12 @@ def _written(names: Sequence[str]) -> str:
 
 def _fields_at(kind: Any, way: Location) -> dict[str, Field[Any]]:
     found = _type_at(kind, way)
-    return {field.name: field for field in fields(found)} if is_dataclass(found) else {}
+    return {written_name(field.name): field for field in fields(found)} if is_dataclass(found) else {}
+
+
+def _is_mapping(kind: Any) -> bool:
+    """Return whether a type is that of a section whose names the operator chooses."""
+    return get_origin(kind) is Mapping
 
 
 def _options_of(kind: Any) -> list[str]:

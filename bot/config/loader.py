@@ -27,6 +27,7 @@ from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, 
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
+from bot.config.hooks import check_hooks
 from bot.config.http import check_http
 from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
@@ -147,7 +148,7 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
 
 def _without_accounts(document: Document, sections: dict[str, Any] | None) -> dict[str, Any] | None:
     """Drop the sections that hold secrets, with their faults and those of the environment."""
-    named = ("models", "roles", "channels", "mcp", FOREIGN_SECTION)
+    named = ("models", "roles", "channels", "mcp", "hooks", FOREIGN_SECTION)
     document.faults[:] = [
         fault
         for fault in document.faults
@@ -196,6 +197,8 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
     check_team(document, config, entries)
+    configured = {entry.name: entry for entry in entries}
+    check_hooks(document, config.hooks, configured, config.team.all_roles(), listens=bool(config.http.listen))
     check_names(
         document, config, entries, channel_modules() | {e.name: importlib.import_module(e.module) for e in entries}
     )

@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from agent.setting import Secret
+from bot.config.decoder import written_name
 from bot.config.files import CONFIG_VERSION
 from bot.config.loader import channel_modules, environment_names
 from bot.config.schema import AccessConfig, FileConfig
@@ -24,6 +25,7 @@ _WORDS = {
     Money: "dollars",
     TokenCount: "whole number",
 }
+MAX_DEFAULT_CHARS = 80  # a longer one is described
 _HEAD = """# Settings
 
 `make docs` generates this page from the code. Fawn reads one YAML file, `config.yaml`, at start. It reports every fault
@@ -84,12 +86,13 @@ def _section_rows(kind: type, prefix: str) -> list[Setting]:
 
 def _field_rows(field: Field[Any], kind: Any, prefix: str) -> list[Setting]:
     """Return the row of a field, with the rows of the section that it is or lists."""
-    name = f"{prefix}{field.name}"
+    name = f"{prefix}{written_name(field.name)}"
     if is_dataclass(kind):
         return _section_rows(kind, f"{name}.")  # type: ignore[arg-type]  # a field's type is a class, not an instance
     row = Setting(name, _type_words(kind), _default_text(field), field.metadata.get("help", ""))
-    item = get_args(kind)[0] if get_origin(kind) is tuple else None
-    return [row, *(_section_rows(item, f"{name}[].") if isinstance(item, type) and is_dataclass(item) else ())]
+    origin = get_origin(kind)
+    item, end = (get_args(kind)[0], "[]") if origin is tuple else (get_args(kind)[1], ".NAME") if origin is Mapping else (None, "")
+    return [row, *(_section_rows(item, f"{name}{end}.") if isinstance(item, type) and is_dataclass(item) else ())]
 
 
 def _type_words(kind: Any) -> str:
@@ -109,6 +112,8 @@ def _default_text(field: Field[Any]) -> str:
     if field.default is MISSING:
         return "required" if field.default_factory is MISSING else ""
     match field.default:
+        case str() if len(field.default) > MAX_DEFAULT_CHARS:
+            return "a sentence"
         case bool():
             return str(field.default).lower()
         case None | "" | ():

@@ -27,6 +27,7 @@ from agent.web.settings import WebConfig
 from bot.config.backup import BackupConfig
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
+from bot.config.hooks import HookConfig
 from bot.config.http import HttpConfig
 from bot.config.metrics import MetricsConfig
 from bot.config.push import PushConfig
@@ -329,6 +330,9 @@ class FileConfig:
     )
     http: HttpConfig = setting(HttpConfig(), "a listener for the probes of containers, clusters and monitors")
     metrics: MetricsConfig = MetricsConfig()
+    hooks: Mapping[str, HookConfig] = field(
+        default_factory=dict, metadata={"help": "what other systems post becomes work in a chat (docs/hooks.md)"}
+    )
     audit: AuditConfig = AuditConfig()
     log: LogConfig = LogConfig()
 

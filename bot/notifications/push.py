@@ -6,9 +6,7 @@ webhook can drop what it has. Addresses and keys are secrets and appear in no lo
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import hmac
 import logging
 import time
 from collections.abc import Callable
@@ -25,6 +23,7 @@ from agent.messages import Author, Thread
 from agent.setting import Secret
 from agent.web.addresses import AddressGuard, WebError
 from bot.current import Current
+from bot.service.webhook_signature import sign_webhook
 from bot.storage import audit, languages, outbox, people
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
@@ -36,7 +35,6 @@ log = logging.getLogger(__name__)
 TITLE = "Fawn"
 TIMEOUT_SECONDS = 15.0
 LATER_STATUSES = (408, 425, 429)  # and all from 500 on
-WEBHOOK_SECRET_PREFIX = "whsec_"  # noqa: S105 — the mark of a Base64 secret
 FAILED = N_("I couldn't push this to your Bark: {reason}. `{command}` sets it again.")
 
 
@@ -91,15 +89,6 @@ def webhook_request(
     if secret:
         headers["webhook-signature"] = f"v1,{sign_webhook(secret, message.id, headers['webhook-timestamp'], body)}"
     return url, body, headers
-
-
-def sign_webhook(secret: Secret, id: str, at: str, body: bytes) -> str:
-    """Return the Base64 of the HMAC-SHA256 of id, time and body. Raises ValueError for a damaged Base64 secret."""
-    text = secret.reveal()
-    key = text.encode()
-    if text.startswith(WEBHOOK_SECRET_PREFIX):
-        key = base64.b64decode(text.removeprefix(WEBHOOK_SECRET_PREFIX), validate=True)
-    return base64.b64encode(hmac.digest(key, b".".join((id.encode(), at.encode(), body)), "sha256")).decode()
 
 
 async def request_target(

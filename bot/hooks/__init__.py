@@ -1,0 +1,1 @@
+"""Hooks: what other systems post becomes work in a chat (docs/hooks.md)."""

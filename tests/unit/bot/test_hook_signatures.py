@@ -1,0 +1,90 @@
+"""Signatures of hooks: each sender's own, over the raw bytes; what is changed, old or missing is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.setting import Secret
+from bot.config.hooks import HookConfig, Signature
+from bot.hooks.signatures import TOLERANCE_SECONDS, BadSignature, check_signature
+from bot.service.webhook_signature import sign_webhook
+
+NOW = 1_800_000_000.0
+BODY = b'{"a": 1}'
+
+
+def hook(signature: Signature, secret: str = "It's a Secret to Everybody") -> HookConfig:
+    return HookConfig("slack:T1/C1", "member", Secret(secret), signature)
+
+
+def code_of(config: HookConfig, headers: dict[str, str], body: bytes = BODY) -> str:
+    with pytest.raises(BadSignature) as found:
+        check_signature(config, headers, body, NOW)
+    assert str(found.value.fix)
+    return found.value.code
+
+
+def test_github_signs_as_its_documentation_shows() -> None:
+    """docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries#testing-the-webhook-payload-validation"""
+    signed = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    headers = {"x-hub-signature-256": signed, "x-github-delivery": "72d3162e"}
+    proof = check_signature(hook("github"), headers, b"Hello, World!", NOW)
+    assert (proof.id, proof.covers_all) == ("72d3162e", True)
+    assert code_of(hook("github"), headers, b"Hello, World?") == "bad_signature"
+    assert code_of(hook("github", "another"), headers, b"Hello, World!") == "bad_signature"
+
+
+def standard_headers(secret: str, at: float = NOW, body: bytes = BODY) -> dict[str, str]:
+    signed = sign_webhook(Secret(secret), "msg_1", f"{at:.0f}", body)
+    return {"webhook-id": "msg_1", "webhook-timestamp": f"{at:.0f}", "webhook-signature": f"v1,{signed}"}
+
+
+def test_standard_webhooks_signs_as_its_library_does() -> None:
+    """The vector of github.com/standard-webhooks/standard-webhooks, libraries/python/tests/test_webhooks.py."""
+    config = hook("standard", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    signed = sign_webhook(config.secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
+    assert signed == "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize("away", [-TOLERANCE_SECONDS - 1, TOLERANCE_SECONDS + 1])
+def test_a_signed_time_that_is_far_away_is_refused(away: float) -> None:
+    config = hook("standard", "secret")
+    assert check_signature(config, standard_headers("secret"), BODY, NOW).id == "msg_1"
+    assert code_of(config, standard_headers("secret", NOW + away)) == "too_old"
+
+
+@pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
+def test_each_header_of_standard_webhooks_is_needed_and_signed(name: str) -> None:
+    headers = standard_headers("secret")
+    assert code_of(hook("standard", "secret"), {**headers, name: ""}) == "not_signed"
+    changed = {"webhook-id": "msg_2", "webhook-timestamp": f"{NOW - 1:.0f}", "webhook-signature": "v1,ä="}
+    assert code_of(hook("standard", "secret"), {**headers, name: changed[name]}) == "bad_signature"
+
+
+def test_a_second_signature_counts_while_the_secret_changes() -> None:
+    headers = standard_headers("secret")
+    both = {**headers, "webhook-signature": f"v1,AAAA {headers['webhook-signature']}"}
+    assert check_signature(hook("standard", "secret"), both, BODY, NOW).id == "msg_1"
+    assert code_of(hook("standard", "whsec_%%%"), headers) == "bad_secret"
+
+
+def test_sentry_signs_the_body_with_the_client_secret() -> None:
+    import hashlib
+    import hmac
+
+    signed = hmac.new(b"client", BODY, hashlib.sha256).hexdigest()  # as its documentation's example does
+    headers = {"sentry-hook-signature": signed, "request-id": "r1"}
+    assert check_signature(hook("sentry", "client"), headers, BODY, NOW).id == "r1"
+    assert code_of(hook("sentry", "client"), headers, BODY + b" ") == "bad_signature"
+
+
+@pytest.mark.parametrize(
+    ("signature", "header", "form"),
+    [("gitlab", "x-gitlab-token", "{}"), ("bearer", "authorization", "Bearer {}"), ("bearer", "authorization", "bearer {}")],
+)
+def test_a_token_is_compared_whole(signature: Signature, header: str, form: str) -> None:
+    config = hook(signature, "token")
+    assert check_signature(config, {header: form.format("token")}, BODY, NOW).id == ""
+    for wrong in ("toke", "token2", "TOKEN", "tokenä"):
+        assert code_of(config, {header: form.format(wrong)}) == "bad_signature"
+    assert code_of(config, {}) == "not_signed"

@@ -91,7 +91,13 @@ def _field_rows(field: Field[Any], kind: Any, prefix: str) -> list[Setting]:
         return _section_rows(kind, f"{name}.")  # type: ignore[arg-type]  # a field's type is a class, not an instance
     row = Setting(name, _type_words(kind), _default_text(field), field.metadata.get("help", ""))
     origin = get_origin(kind)
-    item, end = (get_args(kind)[0], "[]") if origin is tuple else (get_args(kind)[1], ".NAME") if origin is Mapping else (None, "")
+    item, end = (
+        (get_args(kind)[0], "[]")
+        if origin is tuple
+        else (get_args(kind)[1], ".NAME")
+        if origin is Mapping
+        else (None, "")
+    )
     return [row, *(_section_rows(item, f"{name}{end}.") if isinstance(item, type) and is_dataclass(item) else ())]
 
 

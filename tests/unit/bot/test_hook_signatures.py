@@ -80,7 +80,11 @@ def test_sentry_signs_the_body_with_the_client_secret() -> None:
 
 @pytest.mark.parametrize(
     ("signature", "header", "form"),
-    [("gitlab", "x-gitlab-token", "{}"), ("bearer", "authorization", "Bearer {}"), ("bearer", "authorization", "bearer {}")],
+    [
+        ("gitlab", "x-gitlab-token", "{}"),
+        ("bearer", "authorization", "Bearer {}"),
+        ("bearer", "authorization", "bearer {}"),
+    ],
 )
 def test_a_token_is_compared_whole(signature: Signature, header: str, form: str) -> None:
     config = hook(signature, "token")

@@ -1,0 +1,138 @@
+"""What deliveries say: each sender's title, state, links and group; foreign bodies stay within their bounds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.setting import Secret
+from bot.config.hooks import HookConfig
+from bot.hooks.events import BadBody, HookEvent, read_event
+from bot.hooks.fields import MAX_FIELD_CHARS, link_at
+from bot.hooks.senders import MAX_ITEMS
+from tests.fakes import hook_payloads
+from tests.fakes.hook_payloads import Payload
+
+HOOK = HookConfig("slack:T1/C1", "member", Secret("x"))
+
+
+def read(payload: Payload, **changes: Any) -> HookEvent:
+    headers, body = payload
+    return read_event(replace(HOOK, **changes), headers, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "sender", "kind", "subject", "title", "link"),
+    [
+        (
+            "alertmanager",
+            "Alertmanager",
+            "firing",
+            '{}:{alertname="HighLatency"}',
+            "HighLatency: slow requests",
+            "runbooks",
+        ),
+        ("grafana", "Grafana", "firing", "{}:{}", "High memory usage: This alert", "silence"),
+        ("github", "GitHub", "issues.opened", "Codertocat/Hello-World#1", "Spelling error", "issues/1"),
+        ("gitlab", "GitLab", "issue.open", "gitlabhq/gitlab-test#23", "New API", "issues/23"),
+        ("sentry", "Sentry", "issue.created", "issue 1170820242", "IPE1-1: ReferenceError", "1170820242"),
+    ],
+)
+def test_each_sender_has_a_title_a_link_and_a_group(
+    name: str, sender: str, kind: str, subject: str, title: str, link: str
+) -> None:
+    event = read(hook_payloads.ALL[name]())
+    assert (event.sender, event.kind, event.subject, event.ignored) == (sender, kind, subject, False)
+    [item] = event.items
+    assert title in item.title
+    assert any(link in address for _name, address in item.links)
+    assert item.state != "resolved"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("alertmanager", ""), ("grafana", "resolved"), ("github", "closed"), ("gitlab", "close"), ("sentry", "resolved")],
+)
+def test_the_end_of_it_has_the_same_group(name: str, word: str) -> None:
+    make = hook_payloads.ALL[name]
+    ended = read(hook_payloads.alertmanager(status="resolved") if name == "alertmanager" else make(word))
+    assert ended.is_resolved
+    assert ended.subject == read(make()).subject
+
+
+def test_a_comment_belongs_to_its_issue() -> None:
+    headers, body = hook_payloads.github()
+    comment = {"comment": {"body": "me too", "html_url": "https://github.com/x/issues/1#issuecomment-1"}}
+    event = read((headers | {"x-github-event": "issue_comment"}, body | comment | {"action": "created"}))
+    assert (event.kind, event.subject) == ("issue_comment.created", "Codertocat/Hello-World#1")
+    assert event.items[0].text == "me too"
+
+
+def test_an_operator_may_choose_the_group() -> None:
+    payload = hook_payloads.alertmanager()
+    assert read(payload, group_by=("commonLabels.service",)).subject == "shop"
+    assert read(payload, group_by=("alerts.0.labels.instance",)).subject == "db1:9100"
+    assert read(payload, group_by=("no.such",)).subject == '{}:{alertname="HighLatency"}'
+
+
+@pytest.mark.parametrize(("events", "ignored"), [(("issues",), False), (("issues.closed",), True), ((), False)])
+def test_an_operator_may_choose_the_kinds(events: tuple[str, ...], ignored: bool) -> None:
+    assert read(hook_payloads.github(), events=events).ignored is ignored
+
+
+def test_a_ping_asks_for_nothing() -> None:
+    assert read(({"x-github-event": "ping"}, {"zen": "Keep it logically awesome."})).ignored
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b"\xff", b'{"a":' * 5000, b"[" * 1_000_000])
+def test_a_body_that_cannot_be_read_is_refused(body: bytes) -> None:
+    with pytest.raises(BadBody):
+        read_event(HOOK, {"content-type": "application/json"}, body)
+
+
+def test_a_huge_delivery_stays_within_its_bounds() -> None:
+    event = read(hook_payloads.alertmanager(*(["x" * 5000] * 600)))
+    assert len(event.items) == MAX_ITEMS
+    assert len(event.items[0].title) <= 2 * MAX_FIELD_CHARS + 2
+
+
+@pytest.mark.parametrize(
+    "link", ["javascript:alert(1)", "https://", "http://user:pw@host/", "file:///etc", "http://[", 7, None]
+)
+def test_only_web_addresses_are_links(link: object) -> None:
+    assert link_at({"url": link}, "url") == ""
+
+
+def test_a_link_cannot_end_its_markdown() -> None:
+    assert link_at({"url": "https://x.example/a)[b](c"}, "url") == "https://x.example/a%29%5Bb%5D%28c"
+
+
+foreign = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.sampled_from(sorted(hook_payloads.ALL)), st.data())
+def test_no_value_in_any_place_fails(name: str, data: st.DataObject) -> None:
+    headers, body = hook_payloads.ALL[name]()
+    content: Any = json.loads(json.dumps(body))
+    here = content
+    while isinstance(here, dict | list) and here:
+        key = data.draw(st.sampled_from(sorted(here) if isinstance(here, dict) else range(len(here))))
+        if data.draw(st.booleans()) or not isinstance(here[key], dict | list):
+            here[key] = data.draw(foreign)
+            break
+        here = here[key]
+    try:
+        text = json.dumps(content).encode()
+        event = read_event(HOOK, headers, text)
+    except BadBody:
+        return  # such as a lone surrogate, or a number that JSON has and no machine
+    assert all(isinstance(item.title, str) for item in event.items)

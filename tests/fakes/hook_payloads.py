@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 Payload = tuple[dict[str, str], dict[str, Any]]
@@ -144,4 +145,10 @@ def script(**values: Any) -> Payload:
     return JSON, {"title": "Backup failed", "group": "backup", "severity": "high", **values}
 
 
-ALL = {"alertmanager": alertmanager, "grafana": grafana, "github": github, "gitlab": gitlab, "sentry": sentry}
+ALL: dict[str, Callable[..., Payload]] = {
+    "alertmanager": alertmanager,
+    "grafana": grafana,
+    "github": github,
+    "gitlab": gitlab,
+    "sentry": sentry,
+}

@@ -13,7 +13,10 @@ NOW = 1_800_000_000.0
 BODY = b'{"a": 1}'
 
 
-def hook(signature: Signature, secret: str = "It's a Secret to Everybody") -> HookConfig:
+GITHUB_EXAMPLE = "It's a Secret to Everybody"
+
+
+def hook(signature: Signature, secret: str = GITHUB_EXAMPLE) -> HookConfig:
     return HookConfig("slack:T1/C1", "member", Secret(secret), signature)
 
 

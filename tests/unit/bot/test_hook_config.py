@@ -1,0 +1,82 @@
+"""The section `hooks:`: what is read, and what each mistake is answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.messages import Thread
+from bot.config.loader import ConfigError, load_config, secret_texts
+from bot.config.schema import Config
+
+GOOD = {"to": "telegram:123456/-100", "as": "oncall-bot", "secret": "$ALERTS_SECRET", "signature": "bearer"}
+
+
+def load(tmp_path: Path, hooks: object, **more: object) -> Config:
+    sections = {
+        "config_version": 1,
+        "http": {"listen": "127.0.0.1:8080"},
+        "team": {"roles": [{"name": "oncall-bot", "rights": ["talk"]}, {"name": "silent"}]},
+        "channels": {"telegram": {"token": f"123456:{'A' * 35}"}},
+        "hooks": hooks,
+        **more,
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(sections))
+    return load_config(tmp_path / "config.yaml", {"ALERTS_SECRET": "hook-token"})
+
+
+@pytest.mark.parametrize(
+    ("to", "thread"),
+    [
+        ("telegram:123456/-100", Thread("telegram", "123456", "-100")),
+        ("telegram/123456/-100", Thread("telegram", "123456", "-100")),
+        ("telegram:123456/-100/7", Thread("telegram", "123456", "-100", "7")),
+    ],
+)
+def test_a_hook_names_its_chat_its_role_and_its_secret(tmp_path: Path, to: str, thread: Thread) -> None:
+    config = load(tmp_path, {"alerts": {**GOOD, "to": to}})
+    hook = config.hooks["alerts"]
+    assert (hook.target, hook.as_, hook.signature) == (thread, "oncall-bot", "bearer")
+    assert "hook-token" not in repr(config)
+    assert "hook-token" in secret_texts(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "words"),
+    [
+        ({"to": "slack:T1/C1"}, "hooks.alerts.to", "this channel is not configured"),
+        ({"to": "console:local/jane"}, "hooks.alerts.to", "the console has no chats"),
+        ({"to": "ops"}, "hooks.alerts.to", "is not the address of a chat"),
+        ({"as": "oncall-bt"}, "hooks.alerts.as", "did you mean 'oncall-bot'?"),
+        ({"as": "silent"}, "hooks.alerts.as", "the agent does not work for this role"),
+        ({"secret": "$MISSING"}, "hooks.alerts.secret", "MISSING"),
+        ({"secret": ""}, "hooks.alerts.secret", "is empty"),
+        ({"signature": "hmac"}, "hooks.alerts.signature", "standard"),
+        ({"group_by": "alertname"}, "hooks.alerts.group_by", "a list"),
+        ({"as_": "member"}, "hooks.alerts.as_", "unknown setting"),
+        ({"per_minute": 0}, "hooks.alerts.per_minute", "must be at least 1"),
+    ],
+)
+def test_each_mistake_has_its_place_and_its_fix(
+    tmp_path: Path, change: dict[str, object], place: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as found:
+        load(tmp_path, {"alerts": {**GOOD, **change}})
+    assert any(fault.place == place and words in fault.render() for fault in found.value.faults), found.value
+
+
+def test_a_hook_needs_a_listener_and_a_name_for_its_address(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as found:
+        load(tmp_path, {"My alerts": GOOD}, http={})
+    assert "small letters" in str(found.value)
+    assert "http: {listen: 127.0.0.1:8080}" in str(found.value)
+
+
+def test_a_role_that_may_not_work_may_have_its_deliveries_posted(tmp_path: Path) -> None:
+    assert load(tmp_path, {"alerts": {**GOOD, "as": "silent", "prompt": ""}}).hooks["alerts"].prompt == ""
+
+
+def test_a_hook_may_have_the_rights_of_a_person(tmp_path: Path) -> None:
+    assert load(tmp_path, {"alerts": {**GOOD, "as": "@42"}}).hooks["alerts"].person == "42"

@@ -126,12 +126,12 @@ class Quote:
     platform's id of an earlier message. A quote of kind "unread" stands for what the platform did not show. One
     of kind "posted" is what the service posted beside the conversation, and its author the task or schedule. One of
     kind "view" names the chat that the author of the message was looking at, as the platform says (`id`), and "viewed"
-    are the latest messages there.
+    are the latest messages there. One of kind "hook" is what another system posted.
     """
 
     author: str
     text: str
-    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt", "unread", "posted", "view", "viewed"] = (
+    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt", "unread", "posted", "view", "viewed", "hook"] = (
         "reply"
     )
     author_id: str = ""

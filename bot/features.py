@@ -13,6 +13,7 @@ from bot.commands.table import Commands
 from bot.config.schema import Config
 from bot.current import Current
 from bot.feature import Feature
+from bot.hooks.feature import FEATURE as HOOKS
 from bot.memory.feature import FEATURE as MEMORY
 from bot.notifications.feature import FEATURE as NOTIFICATIONS
 from bot.outcomes.feature import FEATURE as OUTCOMES
@@ -28,7 +29,7 @@ from bot.team.feature import FEATURE as TEAM
 from bot.threads.feature import FEATURE as THREADS
 
 FEATURES: tuple[Feature, ...] = (
-    *(MEMORY, BUDGETS, SCHEDULES, TASKS, THREADS, SKILLS),
+    *(MEMORY, BUDGETS, SCHEDULES, HOOKS, TASKS, THREADS, SKILLS),
     *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS),
 )
 

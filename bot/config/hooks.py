@@ -12,11 +12,9 @@ from agent.near_misses import suggest
 from agent.setting import Secret, setting
 from bot.config.document import Document
 from bot.config.excerpt import Location
-from bot.config.team import Right, RoleConfig
 from catalogue import _
 
 Signature = Literal["standard", "github", "gitlab", "sentry", "bearer"]
-PERSON_PREFIX = "hook:"  # of the id that a hook has in place of a person's
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PROMPT = (
     "Find out what happened and what it affects, as far as your tools let you. Say it in a few sentences, with what"
@@ -29,7 +27,12 @@ class HookConfig:
     """One entry of `hooks:`, by its name."""
 
     to: str = field(metadata={"help": "the chat, `CHANNEL:WORKSPACE/CHAT`, as `/whoami` shows it there"})
-    as_: str = field(metadata={"help": "whose rights its work has in that chat: a role, or `@PERSON` by platform id"})
+    as_: str = field(
+        metadata={
+            "help": "the person in whose name the agent works on it, `@ID` as `/whoami` shows it: with their rights"
+            " in that chat, on their budgets"
+        }
+    )
     secret: Secret = field(metadata={"help": "what the sender signs with, or sends"})
     signature: Signature = setting(
         "standard",
@@ -55,8 +58,8 @@ class HookConfig:
 
     @property
     def person(self) -> str:
-        """The platform id of the person whose rights it has; "" for a role."""
-        return self.as_.removeprefix("@") if self.as_.startswith("@") else ""
+        """The platform id of the person whose rights it has; "" where none is named."""
+        return self.as_.removeprefix("@").strip() if self.as_.startswith("@") else ""
 
 
 def parse_target(text: str) -> Thread:
@@ -69,32 +72,23 @@ def parse_target(text: str) -> Thread:
     return thread
 
 
-def hook_person(name: str) -> str:
-    """Return the id that a hook has in place of a person's."""
-    return f"{PERSON_PREFIX}{name}"
-
-
-def is_hook(person: str) -> bool:
-    """Return whether this is the id of a hook: nobody is asked, mentioned or answered there."""
-    return person.startswith(PERSON_PREFIX)
-
-
 def check_hooks(
     document: Document,
     hooks: Mapping[str, HookConfig],
     channels: Mapping[str, object],
-    roles: Mapping[str, RoleConfig],
     *,
     listens: bool,
 ) -> None:
-    """Each hook has a name for its address, a chat of a channel that is configured, and a role that may work."""
+    """Each hook has a name for its address, a chat of a channel that is configured, and a person."""
     for name, hook in hooks.items():
         at = ("hooks", name)
         if not NAME_PATTERN.fullmatch(name):
             fix = _("use small letters, digits and -, at most 40")
             document.fault(at, _("cannot be the end of an address"), fix, on_key=True)
         _check_target(document, hook, (*at, "to"), channels)
-        _check_role(document, hook, (*at, "as"), roles)
+        if not hook.person:
+            fix = _("write `@ID` with the platform id of the person for whom the agent works on what comes")
+            document.fault((*at, "as"), _("names no person; a role alone cannot have work done"), fix)
         if not hook.secret.reveal():
             document.fault((*at, "secret"), _("is empty"), _("set the secret that the sender has"))
         if not listens:
@@ -113,14 +107,3 @@ def _check_target(document: Document, hook: HookConfig, at: Location, channels: 
         document.fault(at, _("the console has no chats"), _("name a chat of another channel"))
     elif target.channel not in channels and document.has_accounts:
         document.fault(at, _("this channel is not configured"), suggest(target.channel, channels))
-
-
-def _check_role(document: Document, hook: HookConfig, at: Location, roles: Mapping[str, RoleConfig]) -> None:
-    if hook.person:
-        return
-    role = roles.get(hook.as_)
-    if role is None:
-        document.fault(at, _("no role has this name"), suggest(hook.as_, roles))
-    elif hook.prompt and Right.TALK not in role.rights:
-        fix = _("give the role the right `talk`, or set `prompt` to nothing")
-        document.fault(at, _("the agent does not work for this role"), fix)

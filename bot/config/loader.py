@@ -198,7 +198,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
     check_team(document, config, entries)
     configured = {entry.name: entry for entry in entries}
-    check_hooks(document, config.hooks, configured, config.team.all_roles(), listens=bool(config.http.listen))
+    check_hooks(document, config.hooks, configured, listens=bool(config.http.listen))
     check_names(
         document, config, entries, channel_modules() | {e.name: importlib.import_module(e.module) for e in entries}
     )

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import orjson
 
+from agent.stored_json import build_dataclass, raise_damaged
 from bot.config.hooks import HookConfig
 from bot.hooks import senders
 from bot.hooks.fields import Body, at, text_at
@@ -37,6 +38,18 @@ class HookEvent:
     items: tuple[senders.Item, ...]
     ignored: bool = False  # it asks for nothing, such as a ping
 
+    def dump(self) -> bytes:
+        """Return JSON for storage."""
+        return orjson.dumps(self)
+
+    @classmethod
+    def load(cls, data: bytes) -> HookEvent:
+        """Load what `dump` returned, even in a newer version. Raises Damaged."""
+        with raise_damaged():
+            raw: dict[str, Any] = orjson.loads(data)
+            items = (build_dataclass(senders.Item, each, links=_pairs(each["links"])) for each in raw["items"])
+            return build_dataclass(cls, raw, items=tuple(items))
+
     @property
     def is_resolved(self) -> bool:
         """Whether nothing of it needs work any more."""
@@ -59,6 +72,10 @@ def read_event(hook: HookConfig, headers: Mapping[str, str], body: bytes) -> Hoo
     subject = _chosen_subject(hook.group_by, content) or found.subject or found.kind or found.sender
     wanted = not hook.events or found.kind in hook.events or found.kind.partition(".")[0] in hook.events
     return HookEvent(found.sender, found.kind, subject[:MAX_SUBJECT_CHARS], found.items, not found.items or not wanted)
+
+
+def _pairs(links: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, link) for name, link in links)
 
 
 def _reader_of(headers: Mapping[str, str], content: Body) -> Callable[[Mapping[str, str], Body], senders.Found]:

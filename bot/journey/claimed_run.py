@@ -71,8 +71,13 @@ class ClaimedRun:
 
     @property
     def is_unattended(self) -> bool:
-        """Whether a schedule or a background task began it: nobody waits, and its result is one new message."""
-        return any(each.origin in (Origin.SCHEDULE, Origin.TASK) for each in self.messages)
+        """Whether a schedule, a task or a hook began it: nobody waits, and its result is one new message."""
+        return any(each.origin in (Origin.SCHEDULE, Origin.TASK, Origin.HOOK) for each in self.messages)
+
+    @property
+    def is_of_hook(self) -> bool:
+        """Whether another system began it: its person lends the rights, and asked for nothing."""
+        return any(each.origin is Origin.HOOK for each in self.messages)
 
     @property
     def payer(self) -> str:

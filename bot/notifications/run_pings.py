@@ -35,6 +35,8 @@ class RunPings:
         job = ended.job
         if not job.is_unattended or ended.state is RunState.STOPPED:
             return final
+        if job.is_of_hook and ended.state is not RunState.WAITING:  # it is for the chat
+            return final
         ping = _notification(execute, self._current, ended)
         is_here = ping is not None and route_ping(execute, self._current.config, ping, ended.now)
         return replace(final, mention=job.requester) if is_here else final

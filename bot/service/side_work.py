@@ -13,17 +13,18 @@ from bot.storage.database import Execute
 from bot.storage.side_posts import SidePost, is_beside, record_side_post
 from catalogue import N_, _
 
-_NUMBERED = re.compile(r"(task|schedule):([0-9]+)(?:\.[0-9]+)?$")
+_NUMBERED = re.compile(r"(task|schedule|hook):([0-9]+)(?:\.[0-9]+)?$")
 NAMES = {
     "task": N_("Task {number} “{title}”"),
     "schedule": N_("Schedule {number} “{title}”"),
+    "hook": N_("Hook “{title}”"),
     "": N_("What we talk about here"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SideWork:
-    """A kind of work ("task", "schedule"; "" for talk with a person), its number and its title."""
+    """A kind of work ("task", "schedule", "hook"; "" for talk with a person), its number and its title."""
 
     kind: str
     number: int = 0

@@ -63,6 +63,7 @@ class AuditKind(StrEnum):
     SCHEDULE_CHANGED = "schedule.changed"
     SCHEDULE_FIRED = "schedule.fired"
     TASK_CHANGED = "task.changed"
+    HOOK_TAKEN = "hook.taken"  # what another system posted became a post or a turn
     DELIVERY = "delivery"
     DEAD_LETTER = "dead.letter"
     DEAD_REQUEUED = "dead.requeued"

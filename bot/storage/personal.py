@@ -136,6 +136,12 @@ SCHEDULES = (
     PersonalTable("schedule_fires", finished="at<:before"),
 )
 
+HOOKS = (
+    PersonalTable("hook_deliveries", finished="received<:before"),
+    PersonalTable("hook_groups", finished="used<:before"),
+    PersonalTable("hook_refusals", finished="at<:before"),
+)
+
 TASKS = (
     PersonalTable(
         "tasks",

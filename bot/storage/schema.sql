@@ -668,9 +668,46 @@ CREATE INDEX overheard_at ON overheard (at);
 CREATE INDEX overheard_of_thread ON overheard (thread, id);
 CREATE INDEX overheard_person ON overheard (person);
 
+CREATE TABLE hook_deliveries (
+    id INTEGER NOT NULL,
+    hook TEXT NOT NULL,
+    "key" TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    event BLOB NOT NULL,
+    received FLOAT NOT NULL,
+    state TEXT NOT NULL,
+    conversation TEXT DEFAULT '' NOT NULL,
+    posted FLOAT,
+    PRIMARY KEY (id),
+    UNIQUE (hook, "key")
+);
+CREATE INDEX hook_deliveries_digest ON hook_deliveries (hook, digest, received);
+CREATE INDEX hook_deliveries_of_state ON hook_deliveries (hook, state, id);
+CREATE INDEX hook_deliveries_posted ON hook_deliveries (hook, posted);
+CREATE INDEX hook_deliveries_received ON hook_deliveries (received);
+
+CREATE TABLE hook_groups (
+    hook TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    used FLOAT NOT NULL,
+    PRIMARY KEY (hook, thread, subject)
+);
+CREATE INDEX hook_groups_used ON hook_groups (used);
+
+CREATE TABLE hook_refusals (
+    hook TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (hook, reason)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0042');
+INSERT INTO alembic_version VALUES ('0060');
 COMMIT;

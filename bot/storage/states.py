@@ -117,6 +117,15 @@ class FireResult(StrEnum):
     NO_BUDGET = "no budget"  # a budget that it needs is used up
 
 
+class DeliveryState(StrEnum):
+    """The state of what another system posted to a hook."""
+
+    WAITING = "waiting"  # for others that become one post with it
+    NOTICED = "noticed"  # posted, but its conversation does not know it yet
+    POSTED = "posted"
+    DAMAGED = "damaged"  # it cannot be read any more
+
+
 class TaskKind(StrEnum):
     """What a background task is."""
 

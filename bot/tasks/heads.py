@@ -15,11 +15,12 @@ from catalogue import N_, _
 HEADS = {  # by the kind of the work: for its person, and in a shared chat
     "task": (N_("🔧 Task {number}: “{title}”"), N_("🔧 Task {number} for {name}: “{title}”")),
     "schedule": (N_("⏰ Schedule {number}: “{title}”"), N_("⏰ Schedule {number} of {name}: “{title}”")),
+    "hook": (N_("🔔 Hook “{title}”"), N_("🔔 Hook “{title}”")),
 }
 
 
 def present_work(_execute: Execute, ended: EndedTurn, final: Final) -> Final:
-    """Put a head above what a background agent or a run of a schedule says or asks."""
+    """Put a head above what a background agent, or the run of a schedule or hook, says or asks."""
     head = _head_of(ended.job)
     return replace(final, text=f"{head}\n\n{final.text}".strip()) if head else final
 

@@ -5,8 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import hmac
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from bot.config.hooks import HookConfig
 
 Payload = tuple[dict[str, str], dict[str, Any]]
 JSON = {"content-type": "application/json"}
@@ -151,4 +156,22 @@ ALL: dict[str, Callable[..., Payload]] = {
     "github": github,
     "gitlab": gitlab,
     "sentry": sentry,
+    "script": script,
 }
+
+
+def headers_of(hook: HookConfig, headers: Mapping[str, str], body: bytes, id: str = "msg_1") -> dict[str, str]:
+    """Return the headers with the proof of their sender, each as its documentation says (`bot/hooks/signatures.py`)."""
+    secret, at = hook.secret.reveal(), f"{time.time():.0f}"
+    signed = hmac.digest(secret.encode(), body, "sha256").hex()
+    proofs = {
+        "bearer": {"authorization": f"Bearer {secret}"},
+        "github": {"x-hub-signature-256": f"sha256={signed}"},
+        "gitlab": {"x-gitlab-token": secret},
+        "sentry": {"sentry-hook-signature": signed},
+        "standard": {"webhook-id": id, "webhook-timestamp": at},
+    }
+    if hook.signature == "standard":
+        mac = hmac.digest(secret.encode(), b".".join((id.encode(), at.encode(), body)), "sha256")
+        proofs["standard"]["webhook-signature"] = f"v1,{base64.b64encode(mac).decode()}"
+    return {**headers, **proofs[hook.signature]}

@@ -23,7 +23,7 @@ from bot.hooks.signatures import check_signature
 from tests.fakes import hook_payloads
 
 PROGRAM = shutil.which("prometheus-alertmanager") or ""
-HOOK = HookConfig("slack:T1/C1", "member", Secret("token"), "bearer")
+HOOK = HookConfig("slack:T1/C1", "@U7", Secret("token"), "bearer")
 pytestmark = pytest.mark.skipif(
     not PROGRAM and not os.environ.get("FAWN_REQUIRE_ENGINES"), reason="apt install prometheus-alertmanager"
 )

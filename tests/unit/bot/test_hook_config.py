@@ -11,14 +11,13 @@ from agent.messages import Thread
 from bot.config.loader import ConfigError, load_config, secret_texts
 from bot.config.schema import Config
 
-GOOD = {"to": "telegram:123456/-100", "as": "oncall-bot", "secret": "$ALERTS_SECRET", "signature": "bearer"}
+GOOD = {"to": "telegram:123456/-100", "as": "@42", "secret": "$ALERTS_SECRET", "signature": "bearer"}
 
 
 def load(tmp_path: Path, hooks: object, **more: object) -> Config:
     sections = {
         "config_version": 1,
         "http": {"listen": "127.0.0.1:8080"},
-        "team": {"roles": [{"name": "oncall-bot", "rights": ["talk"]}, {"name": "silent"}]},
         "channels": {"telegram": {"token": f"123456:{'A' * 35}"}},
         "hooks": hooks,
         **more,
@@ -35,10 +34,10 @@ def load(tmp_path: Path, hooks: object, **more: object) -> Config:
         ("telegram:123456/-100/7", Thread("telegram", "123456", "-100", "7")),
     ],
 )
-def test_a_hook_names_its_chat_its_role_and_its_secret(tmp_path: Path, to: str, thread: Thread) -> None:
+def test_a_hook_names_its_chat_its_person_and_its_secret(tmp_path: Path, to: str, thread: Thread) -> None:
     config = load(tmp_path, {"alerts": {**GOOD, "to": to}})
     hook = config.hooks["alerts"]
-    assert (hook.target, hook.as_, hook.signature) == (thread, "oncall-bot", "bearer")
+    assert (hook.target, hook.person, hook.signature) == (thread, "42", "bearer")
     assert "hook-token" not in repr(config)
     assert "hook-token" in secret_texts(config)
 
@@ -49,8 +48,8 @@ def test_a_hook_names_its_chat_its_role_and_its_secret(tmp_path: Path, to: str, 
         ({"to": "slack:T1/C1"}, "hooks.alerts.to", "this channel is not configured"),
         ({"to": "console:local/jane"}, "hooks.alerts.to", "the console has no chats"),
         ({"to": "ops"}, "hooks.alerts.to", "is not the address of a chat"),
-        ({"as": "oncall-bt"}, "hooks.alerts.as", "did you mean 'oncall-bot'?"),
-        ({"as": "silent"}, "hooks.alerts.as", "the agent does not work for this role"),
+        ({"as": "member"}, "hooks.alerts.as", "names no person"),
+        ({"as": "@"}, "hooks.alerts.as", "write `@ID`"),
         ({"secret": "$MISSING"}, "hooks.alerts.secret", "MISSING"),
         ({"secret": ""}, "hooks.alerts.secret", "is empty"),
         ({"signature": "hmac"}, "hooks.alerts.signature", "standard"),
@@ -72,11 +71,3 @@ def test_a_hook_needs_a_listener_and_a_name_for_its_address(tmp_path: Path) -> N
         load(tmp_path, {"My alerts": GOOD}, http={})
     assert "small letters" in str(found.value)
     assert "http: {listen: 127.0.0.1:8080}" in str(found.value)
-
-
-def test_a_role_that_may_not_work_may_have_its_deliveries_posted(tmp_path: Path) -> None:
-    assert load(tmp_path, {"alerts": {**GOOD, "as": "silent", "prompt": ""}}).hooks["alerts"].prompt == ""
-
-
-def test_a_hook_may_have_the_rights_of_a_person(tmp_path: Path) -> None:
-    assert load(tmp_path, {"alerts": {**GOOD, "as": "@42"}}).hooks["alerts"].person == "42"

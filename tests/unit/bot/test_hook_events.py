@@ -18,7 +18,7 @@ from bot.hooks.senders import MAX_ITEMS
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import Payload
 
-HOOK = HookConfig("slack:T1/C1", "member", Secret("x"))
+HOOK = HookConfig("slack:T1/C1", "@U7", Secret("x"))
 
 
 def read(payload: Payload, **changes: Any) -> HookEvent:

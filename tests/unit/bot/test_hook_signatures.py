@@ -17,7 +17,7 @@ GITHUB_EXAMPLE = "It's a Secret to Everybody"
 
 
 def hook(signature: Signature, secret: str = GITHUB_EXAMPLE) -> HookConfig:
-    return HookConfig("slack:T1/C1", "member", Secret(secret), signature)
+    return HookConfig("slack:T1/C1", "@U7", Secret(secret), signature)
 
 
 def code_of(config: HookConfig, headers: dict[str, str], body: bytes = BODY) -> str:

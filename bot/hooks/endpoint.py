@@ -1,0 +1,127 @@
+"""Take what other systems post: check it, store it once, and answer when it is committed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bot.config.hooks import HookConfig
+from bot.feature import Door
+from bot.hooks.events import MAX_BODY_BYTES, BadBody, HookEvent, read_event
+from bot.hooks.posting import enqueue_look
+from bot.hooks.signatures import REPEAT_SECONDS, BadSignature, Proof, check_signature, is_needed_before_body
+from bot.http.route import HttpProblem, Route, json_response, read_body
+from bot.storage import audit, hooks
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Database, Execute
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+log = logging.getLogger(__name__)
+
+AUDIT_SECONDS = 60.0  # between two rows about refusals of the same kind: whoever guesses does not fill the audit
+
+
+@dataclass(slots=True)
+class HookEndpoint:
+    """The route of all hooks."""
+
+    door: Door
+    _refusals: Refusals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._refusals = Refusals(self.door.store)
+
+    def routes(self) -> list[Route]:
+        """Return the route."""
+        return [Route("POST", "/hooks/{name}", self._take, body_bytes=MAX_BODY_BYTES)]
+
+    async def _take(self, request: web.Request) -> web.StreamResponse:
+        name, now = request.match_info["name"], time.time()
+        hook = self.door.current.config.hooks.get(name)
+        try:
+            if hook is None:
+                what = "There is no hook of this name."
+                raise HttpProblem(
+                    404, "unknown_hook", what, "Compare the end of the address with `hooks` in config.yaml."
+                )
+            proof, event = await _check(hook, request, now)
+        except HttpProblem as problem:
+            await self._refusals.note(name if hook else "", problem.code, now)
+            raise
+        if event.ignored:
+            return json_response(200, {"state": "ignored", "kind": event.kind})
+        id, is_new = await self.door.store.run(partial(_store, hook=name, proof=proof, event=event, now=now))
+        state = "stored" if is_new else "stored before"
+        log.info("hook.received hook=%s id=%d sender=%s new=%s", name, id, event.sender, is_new)
+        return json_response(202 if is_new else 200, {"id": id, "state": state})
+
+
+async def _check(hook: HookConfig, request: web.Request, now: float) -> tuple[Proof, HookEvent]:
+    """Return what a request proves and says. Raises HttpProblem. A stranger's body is not read where that can be."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    if is_needed_before_body(hook):
+        _prove(hook, headers, b"", now)
+    body = await read_body(request)
+    proof = _prove(hook, headers, body, now)
+    try:
+        return proof, read_event(hook, headers, body)
+    except BadBody as error:
+        fix = "Send one JSON object in UTF-8, or a line of text as text/plain."
+        raise HttpProblem(400, "bad_body", f"The body cannot be read: {error}.", fix) from error
+
+
+def _prove(hook: HookConfig, headers: Mapping[str, str], body: bytes, now: float) -> Proof:
+    try:
+        return check_signature(hook, headers, body, now)
+    except BadSignature as error:
+        raise HttpProblem(401, error.code, str(error.what), str(error.fix)) from error
+
+
+def _store(execute: Execute, hook: str, proof: Proof, event: HookEvent, now: float) -> tuple[int, bool]:
+    """Store a delivery, and have it posted; return its number, and whether it is new.
+
+    Without an id of its sender, and unless its signature makes each body one delivery, the same body is another attempt
+    only for a while: an alert that goes on is sent again as it was.
+    """
+    if proof.covers_all:
+        key = f"body:{proof.digest}"
+    elif proof.id:
+        key = f"id:{proof.id}"
+    elif known := hooks.find_same_body(execute, hook, proof.digest, now - REPEAT_SECONDS):
+        return known, False
+    else:
+        key = f"body:{proof.digest}:{now:.6f}"
+    id, is_new = hooks.store_delivery(execute, hook, key, proof.digest, event.subject, event.dump(), now)
+    if is_new:
+        enqueue_look(execute, hook)
+    return id, is_new
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Counts what is refused, and writes it at once, then at most once a minute for each hook and reason."""
+
+    store: Database
+    _pending: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
+
+    async def note(self, hook: str, reason: str, now: float) -> None:
+        """Count a refusal. `hook` is "" for one that does not exist."""
+        count, written = self._pending.get((hook, reason), (0, float("-inf")))
+        if 0 <= now - written < AUDIT_SECONDS:
+            self._pending[hook, reason] = (count + 1, written)
+            return
+        self._pending[hook, reason] = (0, now)
+        log.warning("hook.refused hook=%s reason=%s count=%d", hook, reason, count + 1)
+        await self.store.run(partial(_record_refusals, hook=hook, reason=reason, count=count + 1, now=now))
+
+
+def _record_refusals(execute: Execute, hook: str, reason: str, count: int, now: float) -> None:
+    hooks.count_refusals(execute, hook, reason, count, now)
+    what: dict[str, int | str] = {"hook": hook, "reason": reason, "count": count}
+    audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, what=what))

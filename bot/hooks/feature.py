@@ -1,0 +1,36 @@
+"""Hooks as a feature: their route, their jobs, and `/hooks`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bot.commands.call import Command
+from bot.feature import Door, Feature, Parts, Service
+from bot.hooks.command import hooks_command
+from bot.hooks.posting import HOOK_JOB, HookJobs
+from bot.http.route import Route
+from bot.rights import deeds
+from bot.service.jobs import JobKind
+from bot.storage import personal
+from catalogue import N_
+
+
+def _routes(door: Door) -> Sequence[Route]:
+    from bot.hooks.endpoint import HookEndpoint
+
+    return HookEndpoint(door).routes()
+
+
+def _start(service: Service) -> Parts:
+    return Parts({HOOK_JOB: JobKind(HookJobs(service.current).post)})
+
+
+FEATURE = Feature(
+    "hooks",
+    personal=personal.HOOKS,
+    commands=(
+        Command("hooks", N_("what other systems post into chats"), hooks_command, deed=deeds.SEE_SERVICE, rank=190),
+    ),
+    routes=_routes,
+    start=_start,
+)

@@ -79,6 +79,8 @@ ENGLISH_FILES = {
     "bot/http/exchange.py": "programs",
     "bot/http/route.py": "programs",
     "bot/http/visitors.py": "programs",
+    "bot/hooks/endpoint.py": "programs",
+    "bot/hooks/signatures.py": "programs",
     "bot/config/reference.py": "docs/configuration.md",
     "bot/admin/transcript_format.py": "an export, which all its readers share",
     "bot/config/spending.py": "docs/configuration.md",
@@ -129,6 +131,7 @@ ENGLISH_PHRASES = (
 )
 # Single sentences that stay English, by their beginning.
 ENGLISH_SENTENCES = {
+    "Find out what happened and what it affects": "the model",
     "(Your last message was empty": "the model",
     "the answer cannot be written as JSON": "programs on the control socket",
     "NOT EXISTS (SELECT": "SQL",

@@ -80,7 +80,7 @@ def _prove(hook: HookConfig, headers: Mapping[str, str], body: bytes, now: float
     try:
         return check_signature(hook, headers, body, now)
     except BadSignature as error:
-        raise HttpProblem(401, error.code, str(error.what), str(error.fix)) from error
+        raise HttpProblem(401, error.code, error.what, error.fix) from error
 
 
 def _store(execute: Execute, hook: str, proof: Proof, event: HookEvent, now: float) -> tuple[int, bool]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from bot.config.hooks import HookConfig
 from bot.service.webhook_signature import sign_webhook
-from catalogue import N_, LazyText
 
 TOLERANCE_SECONDS = 300.0  # of a signed time (standardwebhooks: "a tolerance")
 REPEAT_SECONDS = 300.0  # in which an unmarked delivery with the same body is another attempt at the same one
@@ -31,7 +30,7 @@ DELIVERY_HEADERS = {
 class BadSignature(Exception):
     """A delivery that is not its sender's. `code` is short, `what` and `fix` are for whoever set the sender up."""
 
-    def __init__(self, code: str, what: LazyText | str, fix: LazyText | str) -> None:
+    def __init__(self, code: str, what: str, fix: str) -> None:
         super().__init__(code)
         self.code, self.what, self.fix = code, what, fix
 
@@ -53,7 +52,7 @@ def check_signature(hook: HookConfig, headers: Mapping[str, str], body: bytes, n
     """Return what makes a delivery unique. `headers` are found by small letters. Raises BadSignature."""
     secret, given = hook.secret.reveal().encode(), _FINDERS[hook.signature](headers)
     if not given:
-        raise BadSignature("not_signed", LazyText(N_("The delivery is not signed.")), _how(hook))
+        raise BadSignature("not_signed", "The delivery is not signed.", _how(hook))
     match hook.signature:
         case "standard":
             _check_standard(hook, headers, body, now)
@@ -76,26 +75,26 @@ def is_needed_before_body(hook: HookConfig) -> bool:
 def _check_standard(hook: HookConfig, headers: Mapping[str, str], body: bytes, now: float) -> None:
     id, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not id or not (at.isascii() and at.isdecimal() and len(at) <= 15):
-        what = LazyText(N_("`webhook-id` or `webhook-timestamp` is missing or no number."))
+        what = "`webhook-id` or `webhook-timestamp` is missing or no number."
         raise BadSignature("not_signed", what, _how(hook))
     if abs(now - int(at)) > TOLERANCE_SECONDS:
-        what = LazyText(N_("`webhook-timestamp` is more than {n:g} seconds away."), n=TOLERANCE_SECONDS)
-        fix = LazyText(N_("Set the clocks of both machines, and send old deliveries with a new time and signature."))
+        what = f"`webhook-timestamp` is more than {TOLERANCE_SECONDS:g} seconds away."
+        fix = "Set the clocks of both machines, and send old deliveries with a new time and signature."
         raise BadSignature("too_old", what, fix)
     try:
         wanted = f"v1,{sign_webhook(hook.secret, id, at, body)}"
     except ValueError:
-        what = LazyText(N_("The secret of this hook begins with `whsec_` and is not Base64."))
-        raise BadSignature("bad_secret", what, LazyText(N_("Copy the secret again."))) from None
+        what = "The secret of this hook begins with `whsec_` and is not Base64."
+        raise BadSignature("bad_secret", what, "Copy the secret again.") from None
     candidates = headers["webhook-signature"].split(" ")[:10]  # several while a secret is being changed
     fits = [hmac.compare_digest(each.encode(), wanted.encode()) for each in candidates]  # all of them, in any case
     if not any(fits):
-        raise BadSignature("bad_signature", LazyText(N_("The signature does not fit the body.")), _how(hook))
+        raise BadSignature("bad_signature", "The signature does not fit the body.", _how(hook))
 
 
 def _compare(hook: HookConfig, given: str, wanted: str) -> None:
     if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode()):
-        raise BadSignature("bad_signature", LazyText(N_("The signature or token does not fit.")), _how(hook))
+        raise BadSignature("bad_signature", "The signature or token does not fit.", _how(hook))
 
 
 def _bearer(headers: Mapping[str, str]) -> str:
@@ -111,13 +110,13 @@ _FINDERS = {
     "bearer": _bearer,
 }
 _HOW = {
-    "standard": N_("Sign with the secret of this hook, as Standard Webhooks describes it."),
-    "github": N_("Write the secret of this hook into “Secret” of the webhook at GitHub."),
-    "gitlab": N_("Write the secret of this hook into “Secret token” of the webhook at GitLab."),
-    "sentry": N_("Set the client secret of the integration at Sentry as the secret of this hook."),
-    "bearer": N_("Send `Authorization: Bearer SECRET` with the secret of this hook."),
+    "standard": "Sign with the secret of this hook, as Standard Webhooks describes it.",
+    "github": "Write the secret of this hook into “Secret” of the webhook at GitHub.",
+    "gitlab": "Write the secret of this hook into “Secret token” of the webhook at GitLab.",
+    "sentry": "Set the client secret of the integration at Sentry as the secret of this hook.",
+    "bearer": "Send `Authorization: Bearer SECRET` with the secret of this hook.",
 }
 
 
-def _how(hook: HookConfig) -> LazyText:
-    return LazyText(_HOW[hook.signature])
+def _how(hook: HookConfig) -> str:
+    return _HOW[hook.signature]

@@ -148,6 +148,13 @@ async def test_a_quote_of_the_bot_itself_names_nothing() -> None:
     assert exposure.knows(EVIL)
 
 
+async def test_what_another_system_reports_is_private_and_names_nothing() -> None:
+    exposure = exposed()
+    await exposure.note_inputs([say("look at it", quotes=(Quote("Alertmanager", f"open {EVIL}", "hook"),))])
+    assert (exposure.private, exposure.untrusted) == (True, True)
+    assert not exposure.knows(EVIL)
+
+
 async def test_known_addresses_are_bounded_and_the_latest_stay() -> None:
     exposure = Exposure()
     for first in range(0, MAX_KNOWN + 100, 100):

@@ -79,6 +79,7 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.BUDGET_CHANGED: "tests/e2e/test_reload.py",
     AuditKind.SCHEDULE_CHANGED: "tests/e2e/test_schedules.py",
     AuditKind.SCHEDULE_FIRED: "tests/e2e/test_schedules.py",
+    AuditKind.HOOK_TAKEN: "tests/e2e/test_hooks.py",
     AuditKind.TASK_CHANGED: "tests/e2e/test_tasks.py",
     AuditKind.DELIVERY: "tests/e2e/test_audit.py",
     AuditKind.DEAD_LETTER: "tests/unit/bot/test_inbox.py",

@@ -31,7 +31,7 @@ from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import Payload, headers_of
 from tests.support.rehearsed_database import RehearsedDatabase
 
-TOKEN = "the-token-of-the-hook"  # noqa: S105 — of this test
+TOKEN = "the-token-of-the-hook"
 SIGNATURES: Mapping[str, Signature] = {
     "alertmanager": "bearer",
     "grafana": "bearer",

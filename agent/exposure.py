@@ -103,7 +103,8 @@ class Exposure:
             named = [
                 each.text
                 for each in quotes
-                if each.kind not in ("posted", "hook") and not (message.to_bot and each.kind == "reply")  # the bot's own words
+                if each.kind not in ("posted", "hook")
+                and not (message.to_bot and each.kind == "reply")  # the bot's own words
             ]
             is_named = message.origin in (Origin.PERSON, Origin.SCHEDULE)  # else a model wrote it
             known = [*await find_addresses("\n".join(named)), *(_person_addresses(message.text) if is_named else ())]

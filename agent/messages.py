@@ -131,9 +131,9 @@ class Quote:
 
     author: str
     text: str
-    kind: Literal["reply", "forward", "earlier", "page", "link", "prompt", "unread", "posted", "view", "viewed", "hook"] = (
-        "reply"
-    )
+    kind: Literal[
+        "reply", "forward", "earlier", "page", "link", "prompt", "unread", "posted", "view", "viewed", "hook"
+    ] = "reply"
     author_id: str = ""
     id: str = ""
 

@@ -75,7 +75,7 @@ class HookPoster:
         """Post what is due, and look again when the next is."""
         rows = hooks.waiting_deliveries(execute, self.name)
         events = self._read_events(execute, rows)
-        waiting = [Waiting(row.id, row.subject, row.received) for row in rows if row.id in events]
+        waiting = [Waiting(row.id, row.group_key, row.received) for row in rows if row.id in events]
         known = hooks.known_groups(execute, self.name, str(self.place), [each.subject for each in waiting])
         posted = hooks.latest_posts(execute, self.name, self.now - WINDOW_SECONDS)
         due, later = bundle_due(

@@ -14,11 +14,11 @@ MAX_WAITING = 1_000  # deliveries looked at together
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRow:
-    """A delivery. `event` is what `HookEvent.dump` returned, `conversation` the one that has it."""
+    """A delivery. `group_key` is its subject, `event` is what `HookEvent.dump` returned."""
 
     id: int
     hook: str
-    subject: str
+    group_key: str
     event: bytes
     received: float
     state: str
@@ -47,7 +47,7 @@ def store_delivery(
     execute: Execute, hook: str, key: str, digest: str, subject: str, event: bytes, now: float
 ) -> tuple[int, bool]:
     """Store a delivery; return its number, and whether it is new: a hook takes each key once."""
-    values = {"hook": hook, "key": key, "digest": digest, "subject": subject, "event": event}
+    values = {"hook": hook, "key": key, "digest": digest, "group_key": subject, "event": event}
     rest = {"received": now, "state": DeliveryState.WAITING}
     if rows := insert_row(execute, "hook_deliveries", "hook, key", values | rest):
         return int(rows[0]["id"]), True
@@ -105,9 +105,9 @@ def latest_posts(execute: Execute, hook: str, since: float) -> list[float]:
 
 def known_groups(execute: Execute, hook: str, thread: str, subjects: Collection[str]) -> dict[str, str]:
     """Return the conversations of those subjects that have one in this chat."""
-    sql = "SELECT conversation FROM hook_groups WHERE hook=:hook AND thread=:thread AND subject=:subject"
+    sql = "SELECT conversation FROM hook_groups WHERE hook=:hook AND thread=:thread AND group_key=:group_key"
     found = {
-        subject: execute(sql, {"hook": hook, "thread": thread, "subject": subject})
+        subject: execute(sql, {"hook": hook, "thread": thread, "group_key": subject})
         for subject in dict.fromkeys(subjects)
     }
     return {subject: str(rows[0]["conversation"]) for subject, rows in found.items() if rows}
@@ -115,8 +115,8 @@ def known_groups(execute: Execute, hook: str, thread: str, subjects: Collection[
 
 def store_group(execute: Execute, hook: str, thread: str, subject: str, conversation: str, now: float) -> None:
     """Let a subject go on in a conversation."""
-    values = {"hook": hook, "thread": thread, "subject": subject, "conversation": conversation, "used": now}
-    insert_row(execute, "hook_groups", "hook, thread, subject", values, update=("conversation", "used"))
+    values = {"hook": hook, "thread": thread, "group_key": subject, "conversation": conversation, "used": now}
+    insert_row(execute, "hook_groups", "hook, thread, group_key", values, update=("conversation", "used"))
 
 
 def count_refusals(execute: Execute, hook: str, reason: str, count: int, now: float) -> None:

@@ -673,7 +673,7 @@ CREATE TABLE hook_deliveries (
     hook TEXT NOT NULL,
     "key" TEXT NOT NULL,
     digest TEXT NOT NULL,
-    subject TEXT NOT NULL,
+    group_key TEXT NOT NULL,
     event BLOB NOT NULL,
     received FLOAT NOT NULL,
     state TEXT NOT NULL,
@@ -690,10 +690,10 @@ CREATE INDEX hook_deliveries_received ON hook_deliveries (received);
 CREATE TABLE hook_groups (
     hook TEXT NOT NULL,
     thread TEXT NOT NULL,
-    subject TEXT NOT NULL,
+    group_key TEXT NOT NULL,
     conversation TEXT NOT NULL,
     used FLOAT NOT NULL,
-    PRIMARY KEY (hook, thread, subject)
+    PRIMARY KEY (hook, thread, group_key)
 );
 CREATE INDEX hook_groups_used ON hook_groups (used);
 

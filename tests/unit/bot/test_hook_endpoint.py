@@ -25,7 +25,7 @@ from bot.hooks.posting import HookPoster
 from bot.http.listener import listening
 from bot.rights.access import AccessPolicy
 from bot.storage import inbox, people
-from bot.storage.database import Execute
+from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import Payload, headers_of
@@ -51,7 +51,7 @@ CLOSED = AccessPolicy({"slack": AccessConfig(operators=("U1",))})
 class Bench:
     """The endpoint, its database, and a client."""
 
-    def __init__(self, store: RehearsedDatabase, client: ClientSession) -> None:
+    def __init__(self, store: Database, client: ClientSession) -> None:
         self.store, self.client = store, client
 
     async def post(

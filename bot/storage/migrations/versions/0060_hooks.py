@@ -17,7 +17,7 @@ def upgrade() -> None:
         sa.Column("hook", sa.Text(), nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
-        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("group_key", sa.Text(), nullable=False),
         sa.Column("event", sa.LargeBinary(), nullable=False),
         sa.Column("received", sa.Float(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
@@ -34,10 +34,10 @@ def upgrade() -> None:
         "hook_groups",
         sa.Column("hook", sa.Text(), nullable=False),
         sa.Column("thread", sa.Text(), nullable=False),
-        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("group_key", sa.Text(), nullable=False),
         sa.Column("conversation", sa.Text(), nullable=False),
         sa.Column("used", sa.Float(), nullable=False),
-        sa.PrimaryKeyConstraint("hook", "thread", "subject"),
+        sa.PrimaryKeyConstraint("hook", "thread", "group_key"),
     )
     op.create_index("hook_groups_used", "hook_groups", ["used"])
     op.create_table(

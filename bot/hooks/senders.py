@@ -112,7 +112,7 @@ def _github_run(kind: str, repository: str, name: str, body: Body) -> Found:
 
 
 def read_gitlab(_headers: Mapping[str, str], body: Body) -> Found:
-    """Read docs.gitlab.com/user/project/integrations/webhook_events/."""
+    """Read docs of GitLab: user/project/integrations/webhook_events/."""
     event, action = text_at(body, "object_kind", most=60), text_at(body, "object_attributes", "action", most=60)
     project = text_at(body, "project", "path_with_namespace")
     kind = f"{event}.{action}" if action else event

@@ -15,7 +15,7 @@ REPEAT_SECONDS = 300.0  # in which an unmarked delivery with the same body is an
 MAX_ID_CHARS = 200
 # Each sender's own id of a delivery, the same in each attempt:
 # github: docs.github.com/en/webhooks/webhook-events-and-payloads#delivery-headers
-# gitlab: docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers (Idempotency-Key, webhook-id)
+# gitlab: docs of GitLab: user/project/integrations/webhooks/#delivery-headers (Idempotency-Key, webhook-id)
 # sentry: docs.sentry.io/organization/integrations/integration-platform/webhooks/#request-headers
 # standard: …/standard-webhooks.md#webhook-headers-sending-metadata-to-consumers
 DELIVERY_HEADERS = {
@@ -105,7 +105,7 @@ def _bearer(headers: Mapping[str, str]) -> str:
 _FINDERS = {
     "standard": lambda headers: headers.get("webhook-signature", ""),
     "github": lambda headers: headers.get("x-hub-signature-256", ""),
-    "gitlab": lambda headers: headers.get("x-gitlab-token", ""),  # docs.gitlab.com/…/webhooks/#secret-token
+    "gitlab": lambda headers: headers.get("x-gitlab-token", ""),  # docs of GitLab: …/webhooks/#secret-token
     "sentry": lambda headers: headers.get("sentry-hook-signature", ""),
     "bearer": _bearer,
 }

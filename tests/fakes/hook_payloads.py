@@ -103,7 +103,7 @@ def github(action: str = "opened", delivery: str = "72d3162e-cc78-11e3-81ab-4c93
 
 
 def gitlab(action: str = "open") -> Payload:
-    """docs.gitlab.com/user/project/integrations/webhook_events/#work-item-events"""
+    """docs of GitLab: user/project/integrations/webhook_events/#work-item-events"""
     return JSON | {"x-gitlab-event": "Issue Hook", "idempotency-key": "f5e5f430-f57b-4e6e-9fac-d9128cd7232f"}, {
         "object_kind": "issue",
         "event_type": "issue",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from agent.exposure import OUTWARD
 from agent.models.settings import AgentConfigError
-from agent.near_misses import suggest_lazily
+from agent.near_misses import DID_YOU_MEAN, closest_name, suggest_lazily
 from agent.permissions.rules import Rule
 from catalogue import N_, LazyText
 
@@ -24,8 +26,17 @@ OTHER_NAMES: Mapping[str, str] = {  # how other programs call these tools
     **dict.fromkeys(("agent", "subagent", "delegate"), "task"),
 }
 NO_SUCH_TOOL = N_("no tool has this name")
+NO_SUCH_OWNER = N_("no MCP server or external agent has this name")
 
 Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTools:
+    """The names of tools, and how those begin that only a running service knows, such as `mcp__github__`."""
+
+    names: Collection[str]
+    foreign: Collection[str] = ()
 
 
 def suggest_tool(name: str, known: Collection[str]) -> LazyText | str:
@@ -35,19 +46,47 @@ def suggest_tool(name: str, known: Collection[str]) -> LazyText | str:
     return suggest_lazily(meant if meant in known else plain, known)
 
 
-def unknown_rules(at: Place, rules: Iterable[Rule], known: Collection[str]) -> Iterator[AgentConfigError]:
+def unknown_rules(at: Place, rules: Iterable[Rule], known: KnownTools) -> Iterator[AgentConfigError]:
     """Yield the rules that never match, because no tool has their name."""
     for number, rule in enumerate(rules):
-        if not (rule.tool.lower().startswith(FOREIGN_PREFIXES) or rule.names(OUTWARD) or any(map(rule.names, known))):
+        if _is_foreign(rule.tool):
+            yield from _unknown_owner((*at, number), rule.tool, known)
+        elif not (rule.names(OUTWARD) or any(map(rule.names, known.names))):
             wrong = LazyText(N_("the rule {rule!r} never matches: no tool has that name"), rule=str(rule))
-            yield AgentConfigError((*at, number), wrong, suggest_tool(rule.tool, known))
+            yield AgentConfigError((*at, number), wrong, suggest_tool(rule.tool, known.names))
 
 
-def unknown_tools(at: Place, patterns: Sequence[str], known: Collection[str]) -> Iterator[AgentConfigError]:
+def unknown_tools(at: Place, patterns: Sequence[str], known: KnownTools) -> Iterator[AgentConfigError]:
     """Yield the names and patterns that no tool has."""
     for number, pattern in enumerate(patterns):
-        if not pattern.lower().startswith(FOREIGN_PREFIXES) and not fnmatch.filter(known, pattern):
-            yield AgentConfigError((*at, number), LazyText(NO_SUCH_TOOL), suggest_tool(pattern, known))
+        yield from unknown_tool((*at, number), pattern, known)
+
+
+def unknown_tool(at: Place, pattern: str, known: KnownTools) -> Iterator[AgentConfigError]:
+    """Yield the fault of a name or pattern that no tool has."""
+    if _is_foreign(pattern):
+        yield from _unknown_owner(at, pattern, known)
+    elif not fnmatch.filter(known.names, pattern):
+        yield AgentConfigError(at, LazyText(NO_SUCH_TOOL), suggest_tool(pattern, known.names))
+
+
+def _is_foreign(pattern: str) -> bool:
+    return pattern.lower().startswith(FOREIGN_PREFIXES)
+
+
+def _unknown_owner(at: Place, pattern: str, known: KnownTools) -> Iterator[AgentConfigError]:
+    """Yield the fault of a pattern whose server or external agent is none. One for all servers may come first."""
+    fixed = re.split(r"[*?[]", pattern.lower(), maxsplit=1)[0]
+    begins = [each.lower() for each in known.foreign]
+    if fixed in FOREIGN_PREFIXES or any(fixed.startswith(each) or each.startswith(fixed) for each in begins):
+        return
+    kind, name, *_rest = fixed.split("__")
+    others = [each.split("__")[1] for each in begins if each.startswith(f"{kind}__")]
+    if close := closest_name(name, others):
+        fix = LazyText(DID_YOU_MEAN, name=f"{kind}__{close}__*")
+    else:
+        fix = LazyText(N_("add it to `mcp.servers` or `external_agents`, or remove this"))
+    yield AgentConfigError(at, LazyText(NO_SUCH_OWNER), fix)
 
 
 def unknown_skills(at: Place, names: Sequence[str], known: Collection[str]) -> Iterator[AgentConfigError]:

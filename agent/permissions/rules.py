@@ -169,6 +169,10 @@ def parse_rule(verdict: Verdict, text: str) -> Rule:
             _("{text!r} is not a rule: write a tool, `bash`, or a tool with a pattern, `bash(git *)`", text=text)
         )
     pattern = (found[2] or "").strip()
+    if found[2] is not None and not pattern:
+        raise ValueError(
+            _("{text!r} has an empty pattern: write `{tool}` for each of its calls", text=text, tool=found[1])
+        )
     if pattern.startswith("domain:"):  # how another program names a site; as a pattern here it would match nothing
         site = pattern.removeprefix("domain:") or "example.com"
         raise ValueError(

@@ -25,6 +25,7 @@ MAX_VALUES = 20_000  # aliases of aliases would be read without end
 _HTTP = ("http", "https")
 _SCHEMES = {"gateway_url": ("ws", "wss")}  # by the name of the setting; all others are HTTP
 _URL_NAMES = ("url", "proxy", "issuer")
+_CALLS = re.compile(r"/(?:chat/completions|completions|responses|messages|embeddings|audio/transcriptions)/?$")
 _FREE_NAMES = {"options", "env", "headers"}  # sections in which somebody else defines the names
 
 
@@ -61,6 +62,8 @@ class Document:
         self.faults: list[ConfigFault] = []
         self.faulty: set[Location] = set()
         self.variables: dict[Location, str] = {}  # texts that came from the environment, which may be secrets
+        self.origins: dict[str, tuple[str, int]] = {}  # of variables: file and line, where they come from a file
+        self._named: dict[Location, str] = {}  # the variables of those texts
         self._nodes: dict[Location, yaml.Node] = {}
         self._keys: dict[Location, Mark] = {}  # where each setting or item of a list begins
         self._lines: list[str] = []
@@ -96,10 +99,16 @@ class Document:
         self.faults.append(self.locate(at, wrong, fix, on_key=on_key))
         self.faulty.add(at)
 
+    def fault_of_variable(self, name: str, wrong: str, fix: str) -> None:
+        """Record a fault of a variable, where it is set."""
+        self.faults.append(ConfigFault(*self.origins.get(name, ("environment", 0)), name, wrong, fix))
+
     def locate(self, at: Location, wrong: str, fix: str = "", *, on_key: bool = False) -> ConfigFault:
         """Return a fault at a setting without recording it."""
         if self._local and at and self._local.owns(at):
             return self._local.locate(at, wrong, fix, on_key=on_key)
+        if at not in self._keys and at in self._named:
+            return ConfigFault(*self.origins.get(self._named[at], ("environment", 0)), self._named[at], wrong, fix)
         mark = self._keys.get(at) or self._keys.get(at[:-1])
         value = self._nodes.get(at)
         if isinstance(value, yaml.ScalarNode) and mark and not on_key and value.start_mark.line == mark.line:
@@ -223,7 +232,7 @@ class Document:
         if not self.environ.get(name):
             self.fault(at, _("${name} is not set", name=name), _("export it or put it into .env"))
             return None
-        self.variables[at] = self.environ[name]
+        self.variables[at], self._named[at] = self.environ[name], name
         return self.environ[name]
 
     def _checked(self, text: str | None, at: Location) -> str | None:
@@ -272,13 +281,9 @@ def explain_url(text: str, setting: str = "url") -> tuple[str, str] | None:
     except ValueError:
         return _("not a URL"), _(URL_FIX)
     if parts.scheme in schemes:
-        return None
+        call = _CALLS.search(parts.path) if setting == "base_url" else None
+        return (_("is the address of one call"), _("write it without {path}", path=call[0])) if call else None
     wrong = _("an address with {scheme}:// cannot be used here", scheme=parts.scheme)
     if setting == "proxy":
         return wrong, _("name an HTTP proxy, such as http://proxy.example:3128")
     return wrong, _("write it with {schemes}", schemes=list_items([f"{each}://" for each in schemes]))
-
-
-def is_url(text: str) -> bool:
-    """Return whether `text` is the address of an HTTP server."""
-    return explain_url(text) is None

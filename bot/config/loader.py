@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from dotenv import dotenv_values
+from dotenv.parser import parse_stream
 
 import channels
 from agent.extras import describe_install
@@ -24,7 +25,7 @@ from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
 from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
-from bot.config.document import URL_FIX, ConfigFault, Document, is_url
+from bot.config.document import ConfigFault, Document, explain_url
 from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
 from bot.config.hooks import check_hooks
@@ -142,8 +143,24 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
                 ConfigFault(str(file), 0, "", _("cannot be read: {strerror}", strerror=error.strerror), fix)
             )
             continue
-        known |= {k: v for k, v in dotenv_values(stream=io.StringIO(text), interpolate=False).items() if v}
-    return known | dict(os.environ if environ is None else environ)
+        values = {k: v for k, v in dotenv_values(stream=io.StringIO(text), interpolate=False).items() if v}
+        known |= values
+        shown = file.name if folder == folders[0] else str(file)
+        document.origins |= {name: (shown, line) for name, line in _lines_of(text).items() if name in values}
+    given = dict(os.environ if environ is None else environ)
+    for name in given:
+        document.origins.pop(name, None)
+    return known | given
+
+
+def _lines_of(text: str) -> dict[str, int]:
+    """Return the line of each variable of a `.env`: the last one, which counts."""
+    found = {}
+    for binding in parse_stream(io.StringIO(text)):
+        blank = len(binding.original.string) - len(binding.original.string.lstrip())
+        line = binding.original.line + binding.original.string.count("\n", 0, blank)
+        found |= {binding.key: line} if binding.key else {}
+    return found
 
 
 def _without_accounts(document: Document, sections: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -196,12 +213,11 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
         return None
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
-    check_team(document, config, entries)
+    modules = channel_modules() | {entry.name: importlib.import_module(entry.module) for entry in entries}
+    check_team(document, config, entries, modules)
     configured = {entry.name: entry for entry in entries}
     check_hooks(document, config.hooks, configured, listens=bool(config.http.listen))
-    check_names(
-        document, config, entries, channel_modules() | {e.name: importlib.import_module(e.module) for e in entries}
-    )
+    check_names(document, config, entries, modules)
     source = list_items(document.files) or _("built-in defaults")
     return Config(
         **values,
@@ -252,12 +268,12 @@ def _model_of_environment(document: Document) -> list[dict[str, str]]:
     key, url = environ.get("OPENAI_API_KEY", ""), environ.get("OPENAI_BASE_URL", "")
     if not key and not url:
         return []
-    if url and not is_url(url):
-        document.faults.append(ConfigFault("environment", 0, "OPENAI_BASE_URL", _("not a URL"), _(URL_FIX)))
+    if url and (found := explain_url(url, "base_url")):
+        document.fault_of_variable("OPENAI_BASE_URL", *found)
     if not url and is_placeholder(key):
-        document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *describe_placeholder()))
+        document.fault_of_variable("OPENAI_API_KEY", *describe_placeholder())
     elif not is_key(key):
-        document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *describe_bad_key()))
+        document.fault_of_variable("OPENAI_API_KEY", *describe_bad_key())
     model = environ.get("OPENAI_MODEL", "") or ("" if url else DEFAULT_MODEL)
     return [{"name": "main", "model": model, "base_url": url, "api_key": key or "none"}]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from bot.config.excerpt import Location
 from bot.config.schema import ChannelConfig, FileConfig
 from catalogue import N_, _
 
+_OF_THE_SYSTEM = ("bin", "boot", "etc", "home", "lib", "lib64", "run", "sbin", "tmp", "usr", "var")
 TWICE = N_("another entry has the same name")
 
 
@@ -129,9 +131,19 @@ def _check_push(document: Document, config: FileConfig, modules: Mapping[str, Mo
             document.fault(("push", "bark_servers", i), *found)
 
 
+def _is_of_the_system(folder: Path) -> bool:
+    """Return whether a folder belongs to the whole machine (refspecs.linuxfoundation.org/FHS_3.0), as one of Fawn's
+    cannot."""
+    way = Path(os.path.abspath(folder)).parts[1:]
+    return not way or way[0] in ("dev", "proc", "sys") or (len(way) == 1 and way[0] in _OF_THE_SYSTEM)
+
+
 def _check_folders(document: Document, config: FileConfig) -> None:
     """Folders are folders, and the prompt's file exists; those of data and of own skills are made when needed."""
-    if config.data_dir.is_file():
+    if _is_of_the_system(config.data_dir):
+        fix = _("name a folder of its own, such as ./data; it is made at the first start")
+        document.fault(("data_dir",), _("is a folder of the system"), fix)
+    elif config.data_dir.is_file():
         fix = _("name a folder of its own, such as ./data; it is made at the first start")
         document.fault(("data_dir",), _("is a file, not a folder"), fix)
     if config.prompt.file and not Path(config.prompt.file).is_file():

@@ -13,7 +13,9 @@ from bot.config.team import DEFAULT_AGENT, ApprovalRule, RoleConfig
 from catalogue import _
 
 
-def check_team(document: Document, config: FileConfig, entries: Sequence[ChannelConfig]) -> None:
+def check_team(
+    document: Document, config: FileConfig, entries: Sequence[ChannelConfig], channels: Collection[str]
+) -> None:
     """Report each role, model and agent that does not exist, and each address of a chat that is none."""
     team, known = config.team, config.team.all_roles()
     for i, own in enumerate(team.roles):
@@ -22,9 +24,12 @@ def check_team(document: Document, config: FileConfig, entries: Sequence[Channel
     for i, rule in enumerate(team.approvals):
         for role in rule.roles:
             _check_role(document, ("team", "approvals", i, "roles"), role, known)
-        if rule.chat and chat_of(rule) is None:
+        if rule.chat and (chat := chat_of(rule)) is None:
             fix = _("write it as CHANNEL/WORKSPACE/CHAT; the command `whoami` shows it in that chat")
             document.fault(("team", "approvals", i, "chat"), _("is not the address of a chat"), fix)
+        elif rule.chat and chat and chat.channel not in channels:
+            fix = suggest(chat.channel, channels)
+            document.fault(("team", "approvals", i, "chat"), _("there is no such channel"), fix)
     for entry in entries:
         for i, assignment in enumerate(entry.access.roles):
             at = ("channels", entry.name, "access", "roles", i, "role")

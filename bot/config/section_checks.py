@@ -55,17 +55,28 @@ def check_search(document: Document, web: object) -> None:
 
 
 def check_docker_host(document: Document, sandbox: object) -> None:
-    """The address of the engine has a scheme that Fawn speaks."""
+    """The address of the engine has a scheme that Fawn speaks, and the socket's path or the engine's name."""
     host = sandbox.get("docker_host") if isinstance(sandbox, dict) else None
-    if isinstance(host, str) and not host.startswith(("unix://", "tcp://")):
+    if isinstance(host, str) and host.strip() in ("unix://", "tcp://"):
+        fix = _("such as {example}", example="tcp://127.0.0.1:2375" if "tcp" in host else "unix:///var/run/docker.sock")
+        document.fault(("sandbox", "docker_host"), _("names no engine"), fix)
+    elif isinstance(host, str) and not host.startswith(("unix://", "tcp://")):
         fix = _("write unix:// before the path of a socket, tcp:// before a name and port")
         document.fault(("sandbox", "docker_host"), _("has no scheme that Fawn can use"), fix)
 
 
 def check_network_hosts(document: Document, sandbox: object) -> None:
-    """Each host that sandboxes reach can be one, as `EgressPolicy` reads it."""
+    """Each host that sandboxes reach can be one, as `EgressPolicy` reads it, and the mode uses them."""
     network = sandbox.get("network") if isinstance(sandbox, dict) else None
-    entries = network.get("hosts") if isinstance(network, dict) else None
+    if not isinstance(network, dict):
+        return
+    entries = network.get("hosts")
+    named = [name for name in ("hosts", "pip_index_url", "npm_registry_url") if network.get(name)]
+    if network.get("mode") == "allowlist" and not named and ("sandbox", "network", "hosts") not in document.faulty:
+        document.fault(("sandbox", "network"), _("allows nothing: it names no hosts"), _("add `hosts: [example.com]`"))
+    elif entries and "mode" not in network:
+        fix = _("add `mode: allowlist` beside it")
+        document.fault(("sandbox", "network", "hosts"), _("has no effect: the network is off"), fix)
     for i, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, str) and entry.strip() and "://" not in entry:
             try:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from agent.mcp.names import server_prefix
 from agent.models.settings import AgentConfigError
 from agent.permissions.rules import RuleText, Verdict, parse_rule, parse_rules
 from agent.sections import PermissionConfig
 from agent.skills.library import installed_names
-from agent.tool_names import (
-    FOREIGN_PREFIXES,
-    NO_SUCH_TOOL,
-    suggest_tool,
-    unknown_rules,
-    unknown_skills,
-    unknown_tools,
-)
+from agent.tool_names import KnownTools, unknown_rules, unknown_skills, unknown_tool, unknown_tools
 from bot.config.schema import Config
 from bot.config.team import RoleConfig
 from bot.service.skill_library import skill_folders
-from catalogue import LazyText
 
 
 def check_tool_names(config: Config) -> None:
@@ -28,24 +22,24 @@ def check_tool_names(config: Config) -> None:
 
     Raises AgentConfigError with every fault.
     """
-    tools = importlib.import_module("agent.tools").all_tool_names(config.tools)
+    begins = [server_prefix(server.name) for server in config.mcp.servers]
+    begins += [f"acp__{agent.name}__" for agent in config.external_agents]
+    tools = KnownTools(importlib.import_module("agent.tools").all_tool_names(config.tools), begins)
     faults = [*_tool_faults(config, tools), *_skill_faults(config)]
     if faults:
         first, *others = faults
         raise AgentConfigError(first.place, first.wrong, first.fix, others)
 
 
-def _tool_faults(config: Config, known: Collection[str]) -> Iterator[AgentConfigError]:
+def _tool_faults(config: Config, known: KnownTools) -> Iterator[AgentConfigError]:
     yield from _rule_faults(("permissions",), config.permissions, known)
     for i, role in enumerate(config.team.roles):
         yield from _rule_faults(("team", "roles", i), role, known)
     for i, approval in enumerate(config.team.approvals):
         yield from unknown_rules(("team", "approvals", i, "calls"), parse_rules(ask=approval.calls), known)
     for i, limit in enumerate(config.rate_limits):
-        is_foreign = limit.which.lower().startswith(FOREIGN_PREFIXES)
-        if limit.scope == "tool" and limit.which and not is_foreign and limit.which not in known:
-            fix = suggest_tool(limit.which, known)
-            yield AgentConfigError(("rate_limits", i, "which"), LazyText(NO_SUCH_TOOL), fix)
+        if limit.scope == "tool" and limit.which:
+            yield from unknown_tool(("rate_limits", i, "which"), glob.escape(limit.which), known)
     for i, kind in enumerate(config.subagents.kinds):
         yield from unknown_tools(("subagents", "kinds", i, "tools"), kind.tools, known)
     for i, agent in enumerate(config.agents):
@@ -53,7 +47,7 @@ def _tool_faults(config: Config, known: Collection[str]) -> Iterator[AgentConfig
 
 
 def _rule_faults(
-    at: tuple[str | int, ...], rules: PermissionConfig | RoleConfig, known: Collection[str]
+    at: tuple[str | int, ...], rules: PermissionConfig | RoleConfig, known: KnownTools
 ) -> Iterator[AgentConfigError]:
     texts: dict[Verdict, tuple[RuleText, ...]] = {"deny": rules.deny, "ask": rules.ask, "allow": rules.allow}
     for verdict, given in texts.items():

@@ -21,7 +21,7 @@ class TelegramSettings:
     token: Secret = required(
         N_("the bot's token from @BotFather"),
         environment="TELEGRAM_BOT_TOKEN",
-        shape=r"\d{6,20}:[\w-]{10,60}",
+        shape=r"\d{6,20}:[\w-]{10,60}(?:/test)?",
         looks="digits, a colon, and letters: 123456789:AAH…",
     )
     base_url: str = setting("https://api.telegram.org", "URL of the Bot API server, without /bot")

@@ -100,7 +100,7 @@ async def test_from_the_token_to_the_first_answer_on_telegram(
         blamed = await wizard.shows(r"(\S*)token: does not look like one → copy it again")
         assert blamed[1] == "", "what was typed is blamed, not the configuration file"
         await wizard.shows("Paste the bot's token")
-        await wizard.types("123456789:wrong")
+        await wizard.types("123456789:wrong-wrong")
         await wizard.shows("rejects the bot's token")
         await wizard.shows("Paste the bot's token")
         await wizard.types(TOKEN)
@@ -159,14 +159,14 @@ async def test_a_script_gets_clear_errors_and_exit_codes(
         (b"", (), "TELEGRAM_BOT_TOKEN is not set"),
         (b"", ("--token-stdin",), "--token-stdin reads a line each for TELEGRAM_BOT_TOKEN, but got 0"),
         (b"nonsense", ("--token-stdin",), "does not look like one"),
-        (b"123456789:wrong", ("--token-stdin",), "rejects the bot's token"),
+        (b"123456789:wrong-wrong", ("--token-stdin",), "rejects the bot's token"),
     ):
         exit_code, output = await service.fawn("setup", "telegram", *arguments, stdin=stdin)
         assert (exit_code, words in output) == (1, True), output
         assert "Traceback" not in output
     assert not (tmp_path / ".env").exists()
     assert (await service.fawn("setup", "telegram", "--token-stdin", stdin=TOKEN.encode()))[0] == 0
-    service.configure({"channels": {"telegram": {"token": "123456789:other", "access": {}}}})
+    service.configure({"channels": {"telegram": {"token": "123456789:other-other", "access": {}}}})
     exit_code, output = await service.fawn("setup", "telegram")
     assert (exit_code, "sets channels.telegram itself" in output) == (1, True), output
 

@@ -15,9 +15,11 @@ from agent.models.settings import AgentConfigError
 from bot.admin.doctor import run_checks
 from bot.config.loader import ConfigError, load_config
 from bot.service.agent_builder import try_agent
+from bot.service.tool_names import check_tool_names
 
 MODEL = "models: [{name: main, api_key: k}]\n"
 TELEGRAM = f"channels: {{telegram: {{token: '1234567890:{'a' * 35}'"
+NOTES = "mcp: {servers: [{name: notes, command: cat, enabled: false}]}\n"
 WHEN_READ = [  # the file, and a part of the fault
     (
         f"{MODEL}agents: [{{name: my agent}}]",
@@ -75,6 +77,26 @@ WHEN_READ = [  # the file, and a part of the fault
     (f"{TELEGRAM}, access: {{roles: [{{role: operator}}]}}}}}}", "access.roles[0]: names nobody → add `who: [ID]`"),
     (f"{TELEGRAM}, access: {{allow: ['']}}}}}}", "access.allow[0]: is"),
     ("sandbox: {memory_mb: 0}", "sandbox.memory_mb: must be at least 64 → the default is 1024"),
+    ("permissions: {deny: ['bash()']}", "'bash()' has an empty pattern → write `bash` for each of its calls"),
+    (
+        "team: {approvals: [{calls: [bash], chat: nowhere/W1/C1}]}",
+        "approvals[0].chat: there is no such channel → one of:",
+    ),
+    (
+        "team: {approvals: [{calls: [bash], chat: slak/W1/C1}]}",
+        "approvals[0].chat: there is no such channel → did you me",
+    ),
+    ("sandbox: {network: {mode: allowlist}}", "sandbox.network: allows nothing: it names no hosts → add `hosts: [exam"),
+    ("sandbox: {network: {hosts: [a.example]}}", "hosts: has no effect: the network is off → add `mode: allowlist`"),
+    ("sandbox: {docker_host: 'tcp://'}", "sandbox.docker_host: names no engine → such as tcp://127.0.0.1:2375"),
+    ("sandbox: {docker_host: 'unix://'}", "sandbox.docker_host: names no engine → such as unix:///var/run/docker.sock"),
+    (
+        "models: [{name: a, base_url: 'http://127.0.0.1:1/v1/chat/completions'}]",
+        "models[0].base_url: is the address of one call → write it without /chat/completions",
+    ),
+    ("data_dir: /", "data_dir: is a folder of the system → name a folder of its own, such as ./data"),
+    ("data_dir: /etc/", "data_dir: is a folder of the system → name a folder of its own"),
+    ("data_dir: /dev/shm/../fawn", "data_dir: is a folder of the system → name a folder of its own"),
     ("limits: {turn_seconds: .inf}", "limits.turn_seconds: must be a finite number → the default is 7200"),
     ("web: {fetch: maybe}", "web.fetch: expected true or false, found text → the default is true"),
     (
@@ -88,6 +110,14 @@ WHEN_BUILT = [
     ("skills: {allow: [chrat]}", "skills.allow[0]", "did you mean 'chart'?"),
     (f"{MODEL}agents: [{{name: a, tools: [reed_file]}}]", "agents[0].tools[0]", "did you mean 'read_file'?"),
     (f"{MODEL}agents: [{{name: default}}]", "agents[0]", "choose another name"),
+    ("permissions: {deny: [mcp__github__*]}", "permissions.deny[0]", "add it to `mcp.servers`"),
+    (f"{MODEL}{NOTES}permissions: {{deny: [mcp__note__*]}}", "permissions.deny[0]", "did you mean 'mcp__notes__*'?"),
+    (
+        f"{MODEL}{NOTES}rate_limits: [{{scope: tool, which: mcp__x__y}}]",
+        "rate_limits[0].which",
+        "add it to `mcp.servers`",
+    ),
+    (f"{MODEL}agents: [{{name: a, tools: [acp__coder__edit]}}]", "agents[0].tools[0]", "or `external_agents`"),
     ("policies: [{use: 'x.y:Z'}]", "policies[0]", "name it as package.module:name"),
     ("tools: [{use: 'x.y:Z'}]", "tools[0]", "name it as package.module:name"),
 ]
@@ -119,6 +149,43 @@ async def test_what_only_the_agent_shows_is_refused_by_check_as_by_run_and_reloa
     with pytest.raises(AgentConfigError) as refused:  # by what `run` and `reload` build with
         await try_agent(config)
     assert str(config.faults_of(refused.value)[0]).partition(" → ")[0] in faults[0].text
+
+
+USABLE = [
+    f"{NOTES}permissions: {{deny: [mcp__notes__*, 'mcp__*', 'MCP__not*', 'mcp__*__delete', mcp__notes__get]}}",
+    "external_agents: [{name: coder, command: x}]\npermissions: {deny: ['acp__coder__*', 'acp__*']}",
+    "team: {approvals: [{calls: [bash], chat: slack/W1/C1}]}",
+    "sandbox: {network: {mode: allowlist, pip_index_url: 'https://pip.example/simple'}}",
+    "sandbox: {network: {mode: 'off', hosts: [a.example]}}",
+    "models: [{name: a, base_url: 'http://127.0.0.1:1/v1', options: {anything: 1}}]",
+    f"{TELEGRAM.removesuffix(chr(39))}/test'}}}}",  # core.telegram.org/bots/features#dedicated-test-environment
+]
+
+
+@pytest.mark.parametrize("text", USABLE)
+def test_what_can_be_meant_is_accepted(tmp_path: Path, text: str) -> None:
+    check_tool_names(load_config(written(tmp_path, text), {}))
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("# keys\n\nOPENAI_API_KEY=sk-…\n", ".env:3: OPENAI_API_KEY: is a placeholder of a sample"),
+        ("OPENAI_BASE_URL=http://a.example/v1/chat/completions\n", ".env:1: OPENAI_BASE_URL: is the address of one"),
+        ("OPENAI_BASE_URL=nowhere\n", ".env:1: OPENAI_BASE_URL: not a URL"),
+        ("A=1\nexport TELEGRAM_BOT_TOKEN=123:abc\n", ".env:2: TELEGRAM_BOT_TOKEN: does not look like one"),
+    ],
+)
+def test_a_faulty_variable_is_named_with_its_line(tmp_path: Path, lines: str, fault: str) -> None:
+    (tmp_path / ".env").write_text(lines)
+    file = written(tmp_path, "keep_days: 30")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {})
+    assert [str(each).removeprefix(f"{tmp_path}/")[: len(fault)] for each in caught.value.faults] == [fault]
+    variable = fault.split(": ")[1]
+    with pytest.raises(ConfigError) as caught:  # the environment wins, and is blamed for what it says
+        load_config(file, {variable: lines.strip().rpartition("=")[2]})
+    assert str(caught.value.faults[0]).startswith(f"environment: {variable}: ")
 
 
 @pytest.mark.parametrize("text", [WHEN_READ[0][0], WHEN_READ[12][0], WHEN_BUILT[0][0], WHEN_BUILT[4][0]])

@@ -155,7 +155,7 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
 
 def _lines_of(text: str) -> dict[str, int]:
     """Return the line of each variable of a `.env`: the last one, which counts."""
-    found = {}
+    found: dict[str, int] = {}
     for binding in parse_stream(io.StringIO(text)):
         blank = len(binding.original.string) - len(binding.original.string.lstrip())
         line = binding.original.line + binding.original.string.count("\n", 0, blank)

@@ -72,7 +72,7 @@ async def test_reload_refuses_with_all_faults(start: Start) -> None:
 
 async def test_a_start_without_faults_passes_the_check(tmp_path: Path) -> None:
     settings = {
-        "permissions": {"deny": ["Bash(rm *)", "mcp__github__*"], "allow": ["read_*", "outward(web_fetch a.example)"]},
+        "permissions": {"deny": ["Bash(rm *)", "mcp__*"], "allow": ["read_*", "outward(web_fetch a.example)"]},
         "agents": [{"name": "poet", "kinds": ["bash"], "tools": ["read_file"]}],
         "budgets": [{"scope": "agent", "which": "poet", "tokens": "2M"}],
         "policies": [{"use": POLICY, "after": "ledger"}],

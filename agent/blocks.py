@@ -234,6 +234,13 @@ class Final:
             return [(self.text, self.asks[0] if self.asks else None)]
         return [(self.text, None), *((f"**{n}.** {ask.question}", ask) for n, ask in enumerate(self.asks, 1))]
 
+    def settle(self, id: str, outcome: str) -> Final:
+        """Return it with what became of a question in place of its options; "" leaves it open."""
+        if not outcome:
+            return self
+        asks = tuple(Ask(id, f"{ask.question}\n\n{outcome}") if ask.id == id else ask for ask in self.asks)
+        return replace(self, asks=asks, text=self.text if len(asks) > 1 else f"{self.text}\n\n{outcome}")
+
     def dump(self) -> bytes:
         """Return JSON for the outbox."""
         return orjson.dumps(self)

@@ -16,5 +16,9 @@ class NullReply:
         """Ask the outbox to retry."""
         raise TryLater("the channel is not connected", 0.5)
 
+    async def settle(self, final: Final, question: str, outcome: str) -> None:
+        """Ask the outbox to retry."""
+        raise TryLater("the channel is not connected", 0.5)
+
     async def close(self) -> None:
         """Do nothing."""

@@ -25,6 +25,7 @@ from agent.messages import Thread
 from agent.spans import SpanKind, inside_run, note_here, open_span
 from bot.current import Current
 from bot.journey.redirects import open_home, redirect_answer
+from bot.journey.settled_questions import show_settled
 from bot.journey.spelled_reply import open_reply
 from bot.rights import approvals
 from bot.service.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
@@ -219,6 +220,9 @@ class Outbox:
             raise Unattended("the channel is not connected", 0.5)
         if item.kind == OutboxKind.FILE:
             await self._send_files(channel, item)
+            return
+        if item.kind == OutboxKind.SETTLED:
+            await show_settled(self._store, channel, item)
             return
         reply = self._live.get(item.run) if item.run is not None and item.kind == OutboxKind.REPLY else None
         if reply is None:

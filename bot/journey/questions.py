@@ -176,6 +176,8 @@ def record_answers(
     bound = bind(questions, messages, replies, _rights(execute, access), _meant(execute))
     for question, text, message in bound.answers:
         stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
+        pressed = message.id if message.kind is Kind.CLICK else ""
+        outbox.enqueue_settled(execute, question, now, pressed=pressed, cause=message.key)
         if question.kind == QuestionKind.APPROVE:
             _record_decision(execute, question, text, message)
             _store_grant(execute, question, text, message, now)
@@ -342,11 +344,13 @@ def replace_questions(
     it asks one of them again, that answer was not taken. What was answered during the run stays answered."""
     known = {question.id: question for question in stored.unresolved_questions(execute, conversation)}
     for id in known.keys() - {ask.id for ask in asks}:
-        stored.close_questions(execute, conversation, id)
+        _close(execute, known[id], now)
     for number, ask in enumerate(asks, 1):
         old = known.get(ask.id)
         if old and old.state == QuestionState.ANSWERED and ask.id not in resumed:
             continue
+        if old and old.state == QuestionState.ANSWERED:
+            outbox.enqueue_settled(execute, old, now, cause="again")
         shown = number if len(asks) > 1 else old.number if old else 0
         columns = question_columns(ask, requester.id)
         answerers = {name: getattr(old, name) for name in columns} if old else columns
@@ -363,11 +367,19 @@ def close_open_questions(execute: Execute, conversation: str, now: float) -> boo
     """
     if not conversations.stop_waiting(execute, conversation):
         return False
-    stored.close_questions(execute, conversation)
+    for question in stored.unresolved_questions(execute, conversation):
+        _close(execute, question, now)
     conversations.refresh_pending(execute, conversation)  # what was kept is read now
     if run := runs.latest_run(execute, conversation):
         runs.finish_run(execute, run.id, RunState.STOPPED, now)
     return True
+
+
+def _close(execute: Execute, question: QuestionRow, now: float) -> None:
+    """Close a question. If nobody answered it, the messages that show it say so."""
+    stored.close_questions(execute, question.conversation, question.id)
+    if question.state == QuestionState.OPEN:
+        outbox.enqueue_settled(execute, question, now, cause="closed")
 
 
 def close_expired_questions(execute: Execute, conversation: str, now: float) -> None:
@@ -378,6 +390,7 @@ def close_expired_questions(execute: Execute, conversation: str, now: float) -> 
             continue
         key = f"expired:{question.id}:{question.run}"
         stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now)
+        outbox.enqueue_settled(execute, question, now, cause="expired")
         if row and question.kind == QuestionKind.APPROVE:
             what = {"call": audit.digest(question.call)}
             thread = Thread.parse(row.thread)

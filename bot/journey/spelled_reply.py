@@ -57,8 +57,14 @@ class SpelledReply:
         return replace(ask, question=spell_commands(ask.question, self._spell))
 
     async def finish(self, final: Final) -> None:
+        await self._reply.finish(self._spell_final(final))
+
+    async def settle(self, final: Final, question: str, outcome: str) -> None:
+        await self._reply.settle(self._spell_final(final), question, spell_commands(outcome, self._spell))
+
+    def _spell_final(self, final: Final) -> Final:
         asks = tuple(map(self._spell_ask, final.asks))
-        await self._reply.finish(replace(final, text=spell_commands(final.text, self._spell), asks=asks))
+        return replace(final, text=spell_commands(final.text, self._spell), asks=asks)
 
     async def close(self) -> None:
         await self._reply.close()

@@ -68,6 +68,7 @@ def drop_unpermitted(
         role = access.role_of(execute, message.thread, message.author.id)
         if question and not may_answer(execute, access, question, message.thread, message.author.id):
             stored_questions.reopen_question(execute, question)
+            outbox.enqueue_settled(execute, question, now, cause=f"reopened {row.key}")
             _notify_author(execute, message, partial(_, LATE_ANSWER), f"late:{row.id}", now)
         elif message.kind is Kind.CHAT and Right.TALK not in role.rights:
             refuse_work(execute, message, role, now)

@@ -13,7 +13,9 @@ import orjson
 from agent.blocks import Ask, Final
 from agent.messages import Thread
 from agent.stored_json import build_dataclass
+from bot.storage.conversations import find_conversation
 from bot.storage.database import Execute, Row
+from bot.storage.questions import QuestionRow
 from bot.storage.rows import insert_row
 from bot.storage.states import OutboxKind, OutboxState
 from catalogue import current_language
@@ -71,6 +73,32 @@ def enqueue_notice(
     values["conversation"] = conversation
     rest = {"key": key, "created": now, "language": current_language(), "run": run}
     insert_row(execute, "outbox", "key", values | rest)
+
+
+def enqueue_settled(execute: Execute, question: QuestionRow, now: float, *, cause: str, pressed: str = "") -> None:
+    """Let the messages that show a question show what became of it, in each chat that was asked.
+
+    The question and its run have one such edit for each `cause`. `pressed` is the id of the message with the pressed
+    button: its channel has changed it.
+    """
+    row = find_conversation(execute, question.conversation)
+    threads = {row.thread: None} if row else {}
+    threads |= {question.asked_in: None} if question.asked_in else {}
+    for number, thread in enumerate(threads):
+        values = {"key": f"settled:{question.conversation}:{question.id}:{question.run}:{cause}:{number}"}
+        values |= {"kind": OutboxKind.SETTLED, "thread": thread, "conversation": question.conversation}
+        rest = {"run": question.run, "payload": Final("", (Ask(question.id, ""),)).dump(), "created": now}
+        rest |= {"reply_to": pressed, "language": current_language()}
+        insert_row(execute, "outbox", "key", values | rest)
+
+
+def find_shown(execute: Execute, reply: str) -> OutboxItem | None:
+    """Return the row whose messages have this key (`OutboxItem.reply_key`); None where it is gone."""
+    if reply.startswith("r"):
+        rows = execute("SELECT * FROM outbox WHERE key=:key", {"key": f"run:{reply[1:]}"})
+    else:
+        rows = execute("SELECT * FROM outbox WHERE id=:id", {"id": int(reply[1:])})
+    return OutboxItem.from_row(rows[0]) if rows else None
 
 
 def enqueue_files(execute: Execute, thread: Thread, payload: bytes, *, key: str, now: float) -> None:

@@ -10,7 +10,7 @@ import orjson
 from agent.blocks import Approve, Ask
 from agent.messages import Thread
 from agent.stored_json import build_dataclass, raise_damaged
-from bot.storage.database import Execute
+from bot.storage.database import Execute, Row
 from bot.storage.rows import insert_row
 from bot.storage.states import QuestionKind, QuestionState
 
@@ -39,6 +39,7 @@ class QuestionRow:
     approvers: str = ""  # names of the roles that approve, one a line; "": see `who`
     barred: str = ""  # who may not approve
     asked_in: str = ""  # the other chat that is asked
+    answered_by: str = ""
 
     def accept(self, text: str) -> str | None:
         """Return the answer that `text` gives; None when the question does not accept it."""
@@ -53,10 +54,19 @@ def unresolved_questions(execute: Execute, conversation: str) -> list[QuestionRo
         f" AND state IN ('{QuestionState.OPEN}', '{QuestionState.ANSWERED}') ORDER BY run, number"
     )
     rows = execute(sql, {"conversation": conversation})
+    return [_load_question(row) for row in rows]
+
+
+def find_question(execute: Execute, conversation: str, id: str) -> QuestionRow | None:
+    """Return a question of a conversation in any state. Raises Damaged."""
+    sql = "SELECT * FROM questions WHERE conversation=:conversation AND id=:id"
+    rows = execute(sql, {"conversation": conversation, "id": id})
+    return _load_question(rows[0]) if rows else None
+
+
+def _load_question(row: Row) -> QuestionRow:
     with raise_damaged():
-        return [
-            build_dataclass(QuestionRow, {**dict(row), "options": tuple(orjson.loads(row["options"]))}) for row in rows
-        ]
+        return build_dataclass(QuestionRow, {**dict(row), "options": tuple(orjson.loads(row["options"]))})
 
 
 def store_question(

@@ -205,6 +205,7 @@ CREATE TABLE posts (
 );
 CREATE INDEX posts_created ON posts (created);
 CREATE INDEX posts_message ON posts (message_id, thread);
+CREATE INDEX posts_question ON posts (question) WHERE question<>'';
 
 -- Tool calls with effects: a row before the call, its result afterwards.
 CREATE TABLE ledger (
@@ -709,5 +710,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0060');
+INSERT INTO alembic_version VALUES ('0061');
 COMMIT;

@@ -139,6 +139,18 @@ def run_of_message(execute: Execute, thread: Thread, message_id: str, *, begins:
     return int(rows[0]["reply"][1:]) if rows else None
 
 
+def replies_with_question(execute: Execute, question: str, thread: Thread) -> dict[str, list[str]]:
+    """Return the ids of the messages that show a question there, by the keys of their replies, the oldest first."""
+    sql = (
+        "SELECT reply, message_id FROM posts WHERE question=:question AND question<>'' AND thread=:thread AND sent=1"
+        " ORDER BY created, part"
+    )
+    found: dict[str, list[str]] = {}
+    for row in execute(sql, {"question": question, "thread": str(thread)}):
+        found.setdefault(row["reply"], []).append(str(row["message_id"]).partition("/")[0] or row["message_id"])
+    return found
+
+
 def question_of_message(execute: Execute, thread: Thread, message_id: str) -> str:
     """Return the id of the question that a message of the bot shows; "" for none."""
     sql = f"SELECT question FROM posts WHERE thread=:thread AND {_HAS_ID} AND question<>'' LIMIT 1"

@@ -34,6 +34,7 @@ class OutboxKind(StrEnum):
     FILE = "file"  # the files of a run
     PING = "ping"  # tells the requester that a long run ended
     SAY = "say"  # a notice of the bot itself
+    SETTLED = "settled"  # what became of a question, in the messages that show it
 
 
 class RunState(StrEnum):

@@ -315,6 +315,11 @@ class ConsoleReply:
         finally:
             self._console.drop_reply(self)
 
+    async def settle(self, final: Final, question: str, outcome: str) -> None:
+        """Take no text for an option of the question any more. What is printed stays."""
+        for session in self._console.sessions_at(self.thread):
+            session.asks = tuple(ask for ask in session.asks if ask.id != question) if outcome else session.asks
+
     async def _print_once(self, final: Final) -> None:
         known = find_sent_message(self._posts)
         sessions = self._console.sessions_at(self.thread)

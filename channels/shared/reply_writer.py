@@ -43,6 +43,10 @@ class MessageRenderer(Protocol[P]):
         """Return the part with a visible mark that it may be a repeat, which an idempotent post does not need."""
         return part
 
+    def later(self, part: P) -> P:
+        """Return the part for an edit long after its reply ended, which changes nothing but the message."""
+        return part
+
     def plain(self, part: P) -> P:
         """Return the part in the form that the platform refuses least: bare text, and options as lines of it."""
 
@@ -178,6 +182,33 @@ class ReplyWriter(Generic[P]):
             found |= dict.fromkeys(range(begin, end), ask.id) if ask else {}
             begin = end
         return found
+
+    async def settle(self, final: Final, question: str, outcome: str) -> None:
+        """Edit the last message of a question, which has its buttons. The others show the same before and after."""
+        try:
+            await self._stop_stream()
+            index = max(self._parts_of(final, question), default=-1)
+            if index not in self._ids:
+                return
+            settled = final.settle(question, outcome)
+            at = max(self._parts_of(settled, question), default=-1)
+            part = self._renderer.later(self._renderer.render_final(settled)[min(at, index)])
+            await self._rate_limit.acquire(Priority.FINAL)
+            await self._checked_call(self._settle_part(index, part))
+        finally:
+            self._rate_limit.settle_end()
+
+    def _parts_of(self, final: Final, question: str) -> list[int]:
+        return [index for index, shown in self._locate_questions(final).items() if shown == question]
+
+    async def _settle_part(self, index: int, part: P) -> None:
+        shown = self._renderer.repeat(part) if index in self._marked else part
+        try:
+            await self._renderer.edit(self._ids[index], shown)
+        except MessageMissing as error:
+            log.debug("writer.not_settled reply=%s reason=%s", self._posts.key, error)
+        except OutcomeUnknown as error:  # an edit can be repeated
+            raise TryLater(str(error)) from error
 
     async def close(self) -> None:
         self._rate_limit.settle_end()

@@ -160,6 +160,10 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
             parts = [replace(part, reader=final.reader, session="") for part in parts]
         return parts
 
+    def later(self, part: SlackMessage) -> SlackMessage:
+        """Leave the session as it is: other work may go on in it."""
+        return replace(part, session="")
+
     def repeat(self, part: SlackMessage) -> SlackMessage:
         return replace(part, mark=_(REPEAT_MARK))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from bot.journey.questions import close_open_questions
+from bot.storage.database import Database
 from tests.fakes.server import until
 from tests.support.service_process import ask
 from tests.support.thread_talk import PLATFORMS, ThreadTalk, calls, delegate, question, tool
@@ -158,3 +161,48 @@ async def test_what_a_person_writes_while_their_approval_is_open_is_kept_and_rea
         await talk.service.quiet()
         assert "is the lamp on?" not in str(requests()[-1].messages), "it is read in the new conversation"
         assert not talk.count("done again")
+
+
+async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(tmp_path: Path, name: str) -> None:
+    """Answered by words, closed by `/stop`, closed with a cancelled task, and closed right before a kill."""
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+        talk.say(ask(steps=[question("Which format?", "csv", "pdf")], text="the report is done"))
+        await talk.shows("Which format?")
+        await until(lambda: "pdf" in talk.offers(), 15, "the buttons")
+        await talk.service.quiet()
+        talk.say("csv")
+        await talk.shows("the report is done")
+        await talk.service.quiet()
+        assert "✓ csv" in await talk.shows("Which format?")
+        assert not talk.offers()
+
+        for number in (1, 2):
+            talk.say(ask(steps=[calls(tool("bash", command=f"echo deploy {number}"))], text="it is done"))
+            await talk.shows(f"echo deploy {number}")
+            await until(lambda: "Approve" in talk.offers(), 15, "the buttons")
+            await talk.service.quiet()
+            if number == 1:
+                talk.say("!stop")
+            else:
+                await _close_and_die(talk)
+            await talk.shows("Closed without an answer", number)
+            await talk.service.quiet()
+            assert not talk.offers()
+
+        talk.say(delegate("market", ask(steps=[question("Which market?", "Asia", "Europe")], text="it is large")))
+        await talk.shows("Which market?")
+        await until(lambda: "Asia" in talk.offers(), 15, "the buttons")
+        await talk.service.quiet()
+        talk.say("!task 1 cancel")
+        await talk.shows("Closed without an answer", 3)
+        await talk.service.quiet()
+        assert "Asia" not in talk.offers()
+
+
+async def _close_and_die(talk: ThreadTalk) -> None:
+    """Leave what a process leaves that was killed between the transaction that closes a question and the edit."""
+    await talk.service.kill()
+    [(conversation,)] = talk.service.rows("SELECT conversation FROM questions WHERE state='open'")
+    async with Database(talk.service.data / "fawn.db") as store:
+        assert await store.run(lambda execute: close_open_questions(execute, conversation, time.time()))
+    await talk.service.start()

@@ -51,6 +51,10 @@ class ThreadTalk:
         """Press the latest button with this label."""
         self.service.rigs[self.name].press(label, TOPIC, by=by)
 
+    def offers(self) -> list[str]:
+        """Return the labels of all buttons that can be pressed."""
+        return self.service.rigs[self.name].offers(TOPIC)
+
     def visible(self) -> list[str]:
         """Return what the bot has written and still shows."""
         return [without_directives(text) for text in self.service.rigs[self.name].visible(TOPIC)]

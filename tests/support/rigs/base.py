@@ -179,6 +179,9 @@ class Rig(Protocol):
     def buttons(self, topic: int = 0) -> list[str]:
         """The labels under the bot's last message."""
 
+    def offers(self, topic: int = 0) -> list[str]:
+        """The labels under all of the bot's messages there."""
+
     def labels(self, topic: int = 0) -> list[str]:
         """The labels of disabled buttons under the bot's last message, which only inform."""
 

@@ -93,6 +93,10 @@ class DingTalkRig(FakeRig):
     def buttons(self, topic: int = 0) -> list[str]:
         return [button["text"] for button in self.server.buttons(self._last(topic))]
 
+    def offers(self, topic: int = 0) -> list[str]:
+        shown = [each for each in self.server.shown if each.chat == self.chat(topic)]
+        return [button["text"] for each in shown for button in self.server.buttons(each)]
+
     def press(self, label: str, topic: int = 0, *, by: str = "") -> None:
         self._click = self.server.press(label, self.chat(topic), by or JANE)
 

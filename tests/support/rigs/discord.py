@@ -145,6 +145,9 @@ class DiscordRig(FakeRig):
         shown = self.server.visible(self.room(topic))
         return [label for label, _ in shown[-1].buttons] if shown else []
 
+    def offers(self, topic: int = 0) -> list[str]:
+        return [label for shown in self.server.visible(self.room(topic)) for label, _ in shown.buttons]
+
     def labels(self, topic: int = 0) -> list[str]:
         return [label for label, _ in self.server.visible(self.room(topic))[-1].styles]
 

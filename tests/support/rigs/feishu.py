@@ -123,6 +123,10 @@ class FeishuRig(FakeRig):
     def buttons(self, topic: int = 0) -> list[str]:
         return [button["text"]["content"] for button in self.server.buttons(*self._place(topic))]
 
+    def offers(self, topic: int = 0) -> list[str]:
+        cards = [self.server.cards[said.card] for said in self.server.bot_messages(*self._place(topic)) if said.card]
+        return [e["text"]["content"] for card in cards for e in card.elements() if e["tag"] == "button"]
+
     def danger(self, topic: int = 0) -> list[str]:
         return [
             button["text"]["content"]

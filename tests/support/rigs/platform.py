@@ -148,6 +148,9 @@ class FakeRig:
     def buttons(self, topic: int = 0) -> list[str]:
         raise NotImplementedError
 
+    def offers(self, topic: int = 0) -> list[str]:
+        raise NotImplementedError
+
     def labels(self, topic: int = 0) -> list[str]:
         return []
 

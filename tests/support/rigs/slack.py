@@ -153,6 +153,10 @@ class SlackRig(FakeRig):
     def buttons(self, topic: int = 0) -> list[str]:
         return [label for label, *_ in self._shown(topic).buttons]
 
+    def offers(self, topic: int = 0) -> list[str]:
+        shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
+        return [label for one in shown for label, *_ in one.buttons]
+
     def danger(self, topic: int = 0) -> list[str]:
         return [label for label, style in self._shown(topic).styles if style == "danger"]
 

@@ -140,6 +140,10 @@ class TelegramRig(FakeRig):
     def buttons(self, topic: int = 0) -> list[str]:
         return [label for label, _ in self._shown(topic).buttons]
 
+    def offers(self, topic: int = 0) -> list[str]:
+        shown = self.server.visible(self.chat(topic), topic)
+        return [label for one in shown for label, _ in one.buttons]
+
     def danger(self, topic: int = 0) -> list[str]:
         return [label for label, style in self._shown(topic).styles if style == "danger"]
 

@@ -117,6 +117,9 @@ class Chalk:
         mark = "again: " if any(post.id is None for post in self._posts.known) else ""
         await self._wall.write(self._thread, mark + final.text, self._posts)
 
+    async def settle(self, final: Final, question: str, outcome: str) -> None:
+        raise NotImplementedError
+
     async def close(self) -> None:
         return
 

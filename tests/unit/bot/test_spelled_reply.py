@@ -51,6 +51,9 @@ class Heard:
     async def finish(self, final: Final) -> None:
         self._channel.shown.append(("", final.text))
 
+    async def settle(self, final: Final, question: str, outcome: str) -> None:
+        self._channel.shown.append((question, final.settle(question, outcome).text))
+
     async def close(self) -> None:
         return
 

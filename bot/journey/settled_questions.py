@@ -1,0 +1,78 @@
+"""Settled questions: the messages that show one, with what became of it in place of their buttons.
+
+The transaction that settles a question enqueues a row for each chat that was asked (`outbox.enqueue_settled`). Its
+delivery edits the messages there and posts nothing. What a question is now is read at that moment, so a row that comes
+late shows nothing wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from agent.blocks import Final
+from agent.context import NO_ANSWER
+from agent.messages import Thread
+from bot.journey.spelled_reply import open_reply
+from bot.storage import outbox, people, sent_messages
+from bot.storage import questions as stored
+from bot.storage.database import Database, Execute
+from bot.storage.outbox import OutboxItem
+from bot.storage.questions import QuestionRow
+from bot.storage.sent_messages import StoredSentMessages
+from bot.storage.states import QuestionState
+from catalogue import N_, _, use_language
+from channels.base import Channel, Refused
+from channels.shared.texts import choice_line, shorten
+
+log = logging.getLogger(__name__)
+
+CLOSED = N_("⏹ Closed without an answer.")
+EXPIRED = N_("⌛ Nobody answered in time.")
+ASKED_AGAIN = N_("↓ I ask this again below.")
+MAX_ANSWER_CHARS = 200
+
+
+async def show_settled(store: Database, channel: Channel, item: OutboxItem) -> None:
+    """Edit the messages that a row is about. What is gone or cannot be changed stays. Raises ChannelError."""
+    for shown, id, outcome in await store.run(partial(_find_shown, item=item)):
+        known = await store.run(partial(sent_messages.known_messages, key=shown.reply_key))
+        posts = StoredSentMessages(store, shown.reply_key, shown.thread, shown.conversation, known)
+        with use_language(shown.language):
+            reply = open_reply(channel, item.thread, posts, to=shown.reply_to, asker=shown.person)
+            try:
+                await reply.settle(Final.load(shown.payload), id, outcome)
+            except Refused as error:  # also a chat that is gone
+                log.info("outbox.not_settled row=%d reason=%s", item.id, error)
+
+
+def _find_shown(execute: Execute, item: OutboxItem) -> list[tuple[OutboxItem, str, str]]:
+    """Return the rows that show the question of a row, with its id and what became of it ("": it is open)."""
+    [asked] = Final.load(item.payload).asks
+    question = stored.find_question(execute, item.conversation, asked.id)
+    if question is None:
+        return []
+    is_again = question.state == QuestionState.OPEN and question.run != item.run
+    found = []
+    for reply, messages in sent_messages.replies_with_question(execute, asked.id, item.thread).items():
+        shown = outbox.find_shown(execute, reply)
+        if shown is None or shown.conversation not in ("", item.conversation) or item.reply_to in messages:
+            continue
+        if is_again and reply == f"r{question.run}":
+            continue
+        with use_language(shown.language):
+            outcome = _(ASKED_AGAIN) if is_again else _describe_outcome(execute, question, item.thread)
+        found.append((shown, asked.id, outcome))
+    return found
+
+
+def _describe_outcome(execute: Execute, question: QuestionRow, thread: Thread) -> str:
+    """Return what became of a question, in the current language; "" while it is open."""
+    if question.state == QuestionState.OPEN:
+        return ""
+    if not question.answer:
+        return _(CLOSED)
+    if question.answer == NO_ANSWER and not question.answered_by:
+        return _(EXPIRED)
+    person = people.find_person(execute, thread.channel, question.answered_by)
+    return choice_line(shorten(question.answer, MAX_ANSWER_CHARS), person.name if person else question.answered_by)

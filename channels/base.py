@@ -162,8 +162,8 @@ class Reply(Protocol):
     async def settle(self, final: Final, question: str, outcome: str) -> None:
         """Show what became of a question of `final`, which is visible, in place of its buttons; "" shows them again.
 
-        It edits the message with the buttons and posts nothing, also where that is gone. Raises ChannelError; another
-        call repeats it.
+        It edits the message with the buttons and posts nothing: what is gone or cannot be changed stays so. Raises
+        TryLater; another call repeats it.
         """
 
     async def close(self) -> None:

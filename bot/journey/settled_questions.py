@@ -7,7 +7,6 @@ late shows nothing wrong.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 
 from agent.blocks import Final
@@ -22,10 +21,8 @@ from bot.storage.questions import QuestionRow
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import QuestionState
 from catalogue import N_, _, use_language
-from channels.base import Channel, Refused
+from channels.base import Channel
 from channels.shared.texts import choice_line, shorten
-
-log = logging.getLogger(__name__)
 
 CLOSED = N_("⏹ Closed without an answer.")
 EXPIRED = N_("⌛ Nobody answered in time.")
@@ -34,16 +31,13 @@ MAX_ANSWER_CHARS = 200
 
 
 async def show_settled(store: Database, channel: Channel, item: OutboxItem) -> None:
-    """Edit the messages that a row is about. What is gone or cannot be changed stays. Raises ChannelError."""
+    """Edit the messages that a row is about. What is gone or cannot be changed stays so. Raises TryLater."""
     for shown, id, outcome in await store.run(partial(_find_shown, item=item)):
         known = await store.run(partial(sent_messages.known_messages, key=shown.reply_key))
         posts = StoredSentMessages(store, shown.reply_key, shown.thread, shown.conversation, known)
         with use_language(shown.language):
             reply = open_reply(channel, item.thread, posts, to=shown.reply_to, asker=shown.person)
-            try:
-                await reply.settle(Final.load(shown.payload), id, outcome)
-            except Refused as error:  # also a chat that is gone
-                log.info("outbox.not_settled row=%d reason=%s", item.id, error)
+            await reply.settle(Final.load(shown.payload), id, outcome)
 
 
 def _find_shown(execute: Execute, item: OutboxItem) -> list[tuple[OutboxItem, str, str]]:

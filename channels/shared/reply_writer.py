@@ -205,8 +205,8 @@ class ReplyWriter(Generic[P]):
         shown = self._renderer.repeat(part) if index in self._marked else part
         try:
             await self._renderer.edit(self._ids[index], shown)
-        except MessageMissing as error:
-            log.debug("writer.not_settled reply=%s reason=%s", self._posts.key, error)
+        except Refused as error:  # it is gone, or cannot be changed any more
+            log.info("writer.not_settled reply=%s reason=%s", self._posts.key, error)
         except OutcomeUnknown as error:  # an edit can be repeated
             raise TryLater(str(error)) from error
 

@@ -9,7 +9,7 @@ import unicodedata
 
 import pytest
 
-from agent.blocks import Done, Final, Notice, Plan, PlanItem, Step, Text
+from agent.blocks import Ask, Done, Final, Notice, Plan, PlanItem, Step, Text
 from tests.support.recording_inbox import Rows
 from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 
@@ -209,3 +209,40 @@ async def test_a_possible_repeat_stays_marked_after_a_restart(rig: Rig) -> None:
     await rig.back()
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Perhaps twice."))
     assert await settled(rig, "Perhaps twice.") == marked
+
+
+# ---------------------------------------------------------------- settled questions
+
+FORMATS = Ask("q1", "Which format?", ("csv", "pdf"))
+SIZES = Ask("q2", "Which size?", ("A4", "A5"))
+
+
+@demanded("edits", "buttons")
+@pytest.mark.parametrize("asks", [(FORMATS,), (FORMATS, SIZES)], ids=["alone", "with another"])
+async def test_a_settled_question_says_its_outcome_in_place_of_its_buttons(rig: Rig, asks: tuple[Ask, ...]) -> None:
+    """A later process edits the message. It can be repeated, and taken back."""
+    final, posts = Final("The report is ready. Which format?", asks, state="waiting"), Memory()
+    await rig.channel.reply(rig.thread(), posts).finish(final)
+    await until(lambda: "pdf" in rig.offers())
+    before = rig.visible()
+    for _ in range(2):
+        await rig.channel.reply(rig.thread(), posts).settle(final, "q1", "✓ csv (Jane)")
+        await until(lambda: "pdf" not in rig.offers())
+        assert rig.offers() == [option for ask in asks[1:] for option in ask.options]
+        seen = rig.visible()
+        assert len(seen) == len(before)
+        assert "\n".join(seen).count("✓ csv (Jane)") == 1
+        assert seen[0].startswith("The report is ready.")
+    await rig.channel.reply(rig.thread(), posts).settle(final, "q1", "")
+    assert rig.visible() == before
+    assert rig.offers() == [option for ask in asks for option in ask.options]
+
+
+@demanded("edits", "buttons", "erase")
+async def test_a_question_whose_message_is_gone_is_not_posted_again(rig: Rig) -> None:
+    final, posts = Final("Which format?", (FORMATS,), state="waiting"), Memory()
+    await rig.channel.reply(rig.thread(), posts).finish(final)
+    await until(lambda: "pdf" in rig.offers())
+    rig.erase()
+    await rig.channel.reply(rig.thread(), posts).settle(final, "q1", "✓ csv (Jane)")
+    assert rig.visible() == []

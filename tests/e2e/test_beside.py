@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_files import OUT, files
-from tests.e2e.test_permissions import press, toast, written
+from tests.e2e.test_permissions import press, written
 from tests.e2e.test_schedules import propose
 from tests.e2e.test_tasks import endings
 from tests.fakes.model import FakeModel
@@ -17,6 +17,7 @@ from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import Shown
 from tests.support.service_process import Service, ask, said
+from tests.support.settled import outcome
 
 ASK: Mapping[str, Any] = {"ask": ["write_file"]}
 GROUP, EVE = -1001, 77
@@ -59,7 +60,7 @@ async def test_a_waiting_task_is_cancelled_and_its_button_does_nothing(
     await telegram.wait(JANE, "1. ❓ “Look around”: it waits for an answer")
     telegram.send("/task 1 cancel")
     await telegram.wait(JANE, "Task 1 is cancelled.")
-    assert "answered or closed" in await toast(telegram, press(telegram, shown, "Approve"))
+    assert "Closed without an answer" in await outcome(telegram, shown)
     telegram.send("/task 1")
     await telegram.wait(JANE, "1. ⏹ “Look around”: cancelled at")
     await service.restart()
@@ -101,7 +102,7 @@ async def test_waiting_tasks_count_are_shown_and_end_with_a_stop(
     assert service.rows("SELECT state FROM questions") == [("open",)], "it is Jane's"
     telegram.send("/stop@fawn_bot", chat=GROUP)
     await telegram.wait(GROUP, "Stopped. This in the background has ended: 1 (“Look around”).")
-    assert "answered or closed" in await toast(telegram, press(telegram, shown, "Approve", chat=GROUP))
+    assert "Closed without an answer" in await outcome(telegram, shown, GROUP)
     await service.quiet()
     assert written(service) == []
 
@@ -122,10 +123,10 @@ async def test_a_scheduled_run_that_waits_is_in_the_history_and_ends_with_its_sc
     telegram.send("/schedule run 1")
     await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), 30, "the approval")
     await service.quiet()
+    last = [each for each in telegram.visible(JANE) if each.buttons and APPROVAL in each.text][-1]
     telegram.send("/schedule delete 1")
     await telegram.wait(JANE, "Schedule 1 is deleted.")
-    last = [each for each in telegram.visible(JANE) if each.buttons and APPROVAL in each.text][-1]
-    assert "answered or closed" in await toast(telegram, press(telegram, last, "Approve"))
+    assert "Closed without an answer" in await outcome(telegram, last)
     telegram.send("/task 3")
     await telegram.wait(JANE, "3. ⏹ ")
 

@@ -17,6 +17,7 @@ from tests.fakes.slack import JANE as SLACK_JANE
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import Shown
 from tests.support.service_process import Service, ask, said
+from tests.support.settled import outcome
 
 ASK: Mapping[str, Any] = {"ask": ["write_file"]}
 EVE, GROUP = 78, -1001
@@ -148,7 +149,7 @@ async def test_an_approval_expires_as_denied(telegram: FakeTelegram, model: Fake
     await telegram.wait(JANE, "then without it")
     await service.quiet()
     assert "did not approve this call: no answer in time" in results(model)[0]
-    assert "answered or closed" in await toast(telegram, press(telegram, question, "Approve"))
+    assert "Nobody answered in time" in await outcome(telegram, question)
     assert written(service) == []
     code, text = await service.fawn("audit", "export", "--kind", "approval.expired")
     assert (code, len(text.splitlines())) == (0, 1), text

@@ -34,6 +34,7 @@ _TOKENS = (
     r"SK[0-9a-f]{32}",  # Twilio
     r"dop_v1_[0-9a-f]{32,}",  # DigitalOcean
     r"lsv2_[a-z]{2}_\w{16,}",  # LangSmith
+    r"fawn_[\w-]{43}",  # Fawn: a key of the HTTP API
 )
 _BEFORE = r"(?:(?<![A-Za-z0-9])|(?<=/bot))"  # of a word, or in a URL of Telegram
 SECRET_PATTERNS = (

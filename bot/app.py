@@ -13,6 +13,7 @@ from typing import Any
 
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
+from bot.api.channel import connect as connect_web
 from bot.commands.call import CommandService
 from bot.commands.reception import FeatureReception
 from bot.commands.reload import answer_reload
@@ -37,6 +38,7 @@ from bot.service.systemd import SystemdNotifier
 from bot.startup import keep_reserve, open_database, open_http, open_telemetry, use_languages
 from bot.storage.database import Database
 from bot.storage.watermarks import StoredCatchUp
+from bot.storage.web_people import WEB
 from catalogue import configure_language
 from channels import console
 from channels.base import Channel
@@ -62,9 +64,10 @@ class App:
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
         self._folders = folders(config)
+        web: dict[str, Connect] = {WEB: connect_web} if config.http.listen else {}
         self._reported = tuple(connects)  # without a console that has no view of its own
         self._supervisor = ChannelSupervisor(
-            {**connects, "console": lambda: self._connect_console(connects.get("console"))},
+            {**connects, **web, "console": lambda: self._connect_console(connects.get("console"))},
             self._drain_console,
             self._commands.listed,
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from agent.messages import Message
 from bot.backups.feature import FEATURE as BACKUPS
+from bot.api.feature import FEATURE as API
 from bot.budgets.feature import FEATURE as BUDGETS
 from bot.commands.core import CORE_COMMANDS
 from bot.commands.presses import PressTable
@@ -30,7 +31,7 @@ from bot.threads.feature import FEATURE as THREADS
 
 FEATURES: tuple[Feature, ...] = (
     *(MEMORY, BUDGETS, SCHEDULES, HOOKS, TASKS, THREADS, SKILLS),
-    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS),
+    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS, API),
 )
 
 

@@ -25,9 +25,10 @@ import orjson
 from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
 from bot.admin.lookups import lookups
+from bot.api import keys
 from bot.privacy.command import enqueue_forgetting
 from bot.service.backup import back_up
-from bot.storage import audit, conversations, dead_letters, people, person_roles, transcripts
+from bot.storage import api_keys, audit, conversations, dead_letters, people, person_roles, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
@@ -95,6 +96,9 @@ class Operations:
             "pair.revoke": self.pair_revoke,
             "forget": self.forget,
             "offboard": self.offboard,
+            "key.add": self.key_add,
+            "key.list": self.key_list,
+            "key.revoke": self.key_revoke,
             "backup": self.backup,
             "export": self.export,
             "skills.note": self.skills_note,
@@ -162,6 +166,26 @@ class Operations:
         if isinstance(answer, str):
             raise NotFound(answer)
         return answer
+
+    async def key_add(self, name: str, person: str, scopes: str, expires: str) -> Answer:
+        """Make a key for a person, `CHANNEL/ID` or `CHANNEL/NAME`. The answer is the only place that has it."""
+        try:
+            key, row = await self._store.run(
+                partial(keys.make_key, name=name, person=person, scopes=scopes, expires=expires)
+            )
+        except keys.BadKey as error:
+            raise NotFound(str(error)) from error
+        return keys.describe_key(row) | {"key": key}
+
+    async def key_list(self) -> Answer:
+        """List the keys, without what they are."""
+        return {"keys": [*map(keys.describe_key, await self._store.run(api_keys.list_keys))]}
+
+    async def key_revoke(self, name: str) -> Answer:
+        """End a key at once."""
+        if row := await self._store.run(partial(keys.end_key, name=name)):
+            return keys.describe_key(row)
+        raise NotFound(_("there is no key {name}: see `fawn key list`", name=name))
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
         """Revoke what pairing allowed, and the roles that were given with `/access`."""

@@ -84,12 +84,15 @@ def answer_press(call: CommandCall, pressed: Pressed) -> str:
 def enqueue_forgetting(
     execute: Execute, person: PersonKey, chats: Sequence[Thread] = (), tell: Thread | None = None, by: str = ""
 ) -> None:
-    """Enqueue the job. `chats` are direct chats of the person, `tell` is where its end is said, `by` who asked."""
-    payload = {
-        "channel": person.channel,
-        "person": person.id,
-        "chats": [*map(str, chats)],
-        "tell": str(tell) if tell else "",
-        "by": by,
-    }
-    enqueue_job(execute, key=f"{FORGET_PERSON_JOB}:{person.key}", kind=FORGET_PERSON_JOB, payload=payload)
+    """Enqueue the job, and one for what the same person did over HTTP. `chats` are direct chats of the person, `tell` is where its end is said, `by` who asked."""
+    platform = PersonKey(*true_person(person.channel, person.id))
+    for each in (platform, platform.on_web):
+        asked = each == person
+        payload = {
+            "channel": each.channel,
+            "person": each.id,
+            "chats": [*map(str, chats)] if asked else [],
+            "tell": str(tell) if tell and asked else "",
+            "by": by if asked else "",
+        }
+        enqueue_job(execute, key=f"{FORGET_PERSON_JOB}:{each.key}", kind=FORGET_PERSON_JOB, payload=payload)

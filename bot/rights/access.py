@@ -21,6 +21,7 @@ from bot.storage.people import PersonRow
 from bot.storage.person_roles import PersonRoleRow, chat_subject, person_subject
 from bot.storage.states import PairingState
 from bot.storage.watermarks import is_chat, is_workspace
+from bot.storage.web_people import WEB, true_person
 from catalogue import N_
 
 LOCAL_CHANNEL = "console"  # its person started the service
@@ -91,6 +92,8 @@ class AccessPolicy:
         before one of the chat, and that before one of the workspace; of equal ones that of the configuration."""
         if not person:
             return STRANGER
+        if place.channel == WEB:
+            return self._standing_on_web(execute, place, person)
         rule, known = self.rules_for(place.channel), people.find_person(execute, place.channel, person)
         mine, around = person_roles.subjects_of(place, person)
         of_person, of_chat = person_subject(place.workspace, person), chat_subject(place.chat)
@@ -112,6 +115,15 @@ class AccessPolicy:
         shared.append(self._inherited_by_all(execute, place))
         standing = next(filter(None, shared), Standing(self._default, BY_DEFAULT))
         return replace(standing, personal=personal)
+
+    def _standing_on_web(self, execute: Execute, place: Thread, person: str) -> Standing:
+        """Return what a person has who acts over HTTP: their role in their private chat, in their own threads only."""
+        channel, id = true_person(WEB, person)
+        if not id or channel == WEB or place.chat not in ("", person):
+            return STRANGER
+        known = people.find_person(execute, channel, id)
+        chat = known.private_chat if known else None
+        return self.standing_of(execute, chat or Thread(channel, "", ""), id)
 
     def _inherited(self, execute: Execute, place: Thread, person: str, known: PersonRow | None) -> Standing | None:
         """Return what a person's roles in all workspaces give them in a direct chat that belongs to none of them."""

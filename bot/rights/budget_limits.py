@@ -94,7 +94,7 @@ def limits_of(
     thread, channel = payer.thread, payer.thread.channel
     keys = {
         "turn": (str(payer.run), ()),
-        "person": (payer.person, (payer.requester, payer.person)),
+        "person": (payer.person, payer.names),
         "chat": (payer.chat, (thread.chat, f"{channel}:{thread.chat}")),
         "workspace": (payer.workspace, (thread.workspace, f"{channel}:{thread.workspace}")),
         "agent": (planned.agent, (planned.agent,)),

@@ -21,6 +21,7 @@ from bot.current import Current
 from bot.storage.blanked import PIECE_SECONDS
 from bot.storage.database import Database, Execute
 from bot.storage.uses import MessageUse, forgotten_name, read_forgotten_uses, read_message_uses, read_tool_uses
+from bot.storage.web_people import payer_key, true_person
 from catalogue import format_duration, ngettext
 
 MESSAGE_SCOPES = ("person", "chat")
@@ -203,7 +204,7 @@ def _key(limit: RateLimitConfig, uses: Uses) -> str:
 def _message_uses(thread: Thread, person: str) -> Uses:
     chat = str(thread.without_topic)
     return {
-        "person": (f"{thread.channel}:{person}", (person, f"{thread.channel}:{person}")),
+        "person": (payer := payer_key(thread.channel, person), (true_person(thread.channel, person)[1], payer)),
         "chat": (chat, (thread.chat, f"{thread.channel}:{thread.chat}")),
     }
 

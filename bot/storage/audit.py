@@ -73,6 +73,8 @@ class AuditKind(StrEnum):
     PUSH = "push"  # a notification outside of the chats
     BACKUP = "backup"
     RESTORE = "restore"
+    KEY_ADDED = "key.added"  # of the HTTP API
+    KEY_REVOKED = "key.revoked"
     PERSON_OFFBOARDED = "person.offboarded"
     PRUNED = "audit.pruned"  # older rows were deleted, up to `seq` with `hash`
 

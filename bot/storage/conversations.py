@@ -97,6 +97,26 @@ def list_threads(execute: Execute, beginning: str = "") -> list[str]:
     return [str(row["thread"]) for row in execute(sql, {"beginning": beginning})]
 
 
+def latest_of_chat(execute: Execute, chat: Thread, before: str, limit: int) -> list[ConversationRow]:
+    """Return the current conversations of a chat's threads, the latest first, that follow the cursor `USED~KEY`."""
+    used, _mark, key = before.partition("~")
+    sql = (
+        "SELECT c.* FROM addresses a JOIN conversations c ON c.key=a.conversation WHERE a.thread>=:first AND"
+        " a.thread<:first || '~' AND (:key='' OR c.used<:used OR (c.used=:used AND c.key<:key))"
+        " ORDER BY c.used DESC, c.key DESC LIMIT :limit"
+    )
+    first = str(chat.without_topic)
+    bounds = {"first": first, "used": _as_number(used), "key": key, "limit": limit}
+    return read_rows(execute, ConversationRow, sql, **bounds)
+
+
+def _as_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
 def begin_conversation(execute: Execute, thread: Thread, now: float) -> str:
     """Begin a new conversation at this address. The old one keeps its history and files."""
     address = str(thread)

@@ -32,6 +32,7 @@ from bot.storage.states import (
     TaskState,
 )
 from bot.storage.uses import FORGOTTEN
+from bot.storage.web_people import WEB, web_id
 
 CLAIM = "forgetting"  # the owner of a conversation while it is cleaned
 FORGOTTEN_RUN = "-"  # the conversation of usage whose person is forgotten
@@ -78,6 +79,11 @@ class PersonKey:
     def key(self) -> str:
         """The person as in the inbox, the usage and the audit."""
         return audit.person_name(self.channel, self.id)
+
+    @property
+    def on_web(self) -> PersonKey:
+        """The same person as their keys of the API act."""
+        return PersonKey(WEB, web_id(self.channel, self.id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot.storage import forgetting, people, person_roles, schedules, tasks
+from bot.storage import api_keys, forgetting, people, person_roles, schedules, tasks
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.schedules import ScheduleRow
@@ -13,13 +13,15 @@ from bot.storage.states import ScheduleState
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """Runs and commands that were stopped, and how many grants, which roles and whether a pairing ended."""
+    """Runs and commands that were stopped, and how many grants, which roles and whether a pairing ended, and how many
+    keys of the API."""
 
     runs: tuple[int, ...] = ()
     tasks: tuple[int, ...] = ()
     grants: int = 0
     roles: tuple[str, ...] = ()
     pairing: bool = False
+    keys: int = 0
 
 
 def all_schedules(execute: Execute, person: PersonKey) -> list[ScheduleRow]:
@@ -39,7 +41,7 @@ def end_schedule(execute: Execute, row: ScheduleRow) -> None:
 def end_account(execute: Execute, person: PersonKey, now: float) -> LeftBehind:
     """Stop the work of a person, and end their grants, the roles by `/access` and what pairing allowed."""
     values = {"channel": person.channel, "person": person.id}
-    stopped = forgetting.stop_runs(execute, person)
+    stopped = [run for each in (person, person.on_web) for run in forgetting.stop_runs(execute, each)]
     sql = "DELETE FROM permission_grants WHERE channel=:channel AND person=:person RETURNING 1"
     grants = len(execute(sql, values))
     execute("DELETE FROM held_pings WHERE channel=:channel AND person=:person", values)
@@ -52,4 +54,5 @@ def end_account(execute: Execute, person: PersonKey, now: float) -> LeftBehind:
         grants,
         tuple(row.role for row in roles),
         people.revoke_pairing(execute, person.channel, person.id),
+        api_keys.revoke_keys_of(execute, person.channel, person.id),
     )

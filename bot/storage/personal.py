@@ -161,6 +161,16 @@ TASKS = (
     ),
 )
 
+API = (
+    PersonalTable(
+        "api_keys",
+        ("name", "person"),
+        forget=("DELETE FROM api_keys WHERE channel=:channel AND person=:person",),
+        exported="api_key",
+        export="SELECT name, scopes, created, expires, used FROM api_keys WHERE channel=:channel AND person=:person",
+    ),
+)
+
 TEAM = (
     PersonalTable(
         "person_roles",  # a rule stays, without a name

@@ -38,6 +38,7 @@ class RunRow:
     started: float
     language: str  # that the platform reported of the requester
     deaths_alone: int = 0  # of the process, while no other run was in progress
+    finished: float | None = None
     people: str = ""  # ids of those whose messages the run answers, separated by spaces; "": the requester
 
     @property

@@ -125,6 +125,16 @@ def delivered_files(execute: Execute, conversation: str, run: int) -> list[str]:
     return [str(row["text"]) for row in execute(sql, {"conversation": conversation, "run": run})]
 
 
+def answer_of_run(execute: Execute, conversation: str, run: int) -> str:
+    """Return the last text of the agent in a run; "" for none."""
+    sql = (
+        f"SELECT text FROM transcript WHERE conversation=:conversation AND run=:run AND kind='{EntryKind.TEXT}'"
+        " ORDER BY id DESC LIMIT 1"
+    )
+    rows = execute(sql, {"conversation": conversation, "run": run})
+    return str(rows[0]["text"]) if rows else ""
+
+
 def with_feedback(execute: Execute, entries: Sequence[StoredEntry]) -> list[StoredEntry]:
     """Add what people think of each run behind the last entry of the run, under the same id."""
     last = {entry.run: entry for entry in entries}

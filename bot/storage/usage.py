@@ -13,6 +13,7 @@ from agent.messages import Thread
 from agent.spending import ModelCall
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
+from bot.storage.web_people import payer_key, true_person
 
 _SUMS = (
     "coalesce(sum(cost), 0) AS cost, coalesce(sum(input+output), 0) AS tokens, count(*) AS calls,"
@@ -41,7 +42,12 @@ class Payer:
     @property
     def person(self) -> str:
         """The requester with the channel, as in the inbox; "" if nobody is known."""
-        return f"{self.thread.channel}:{self.requester}" if self.requester else ""
+        return payer_key(self.thread.channel, self.requester) if self.requester else ""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """How the configuration can name the requester."""
+        return true_person(self.thread.channel, self.requester)[1], self.person
 
     @property
     def chat(self) -> str:

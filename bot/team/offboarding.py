@@ -72,6 +72,7 @@ def offboard(execute: Execute, person: PersonKey, to: PersonKey | None, now: flo
     enqueue_job(execute, key=f"{STOP_WORK_JOB}:{person.key}", kind=STOP_WORK_JOB, payload=payload)
     counts = {"schedules": len(ended), "handed": len(handed), "tasks": len(left.tasks), "grants": left.grants}
     what: dict[str, int | str] = {"via": via, **counts, "roles": len(left.roles), "pairing": int(left.pairing)}
+    what |= {"keys": left.keys} if left.keys else {}
     audit.record(execute, AuditEvent(AuditKind.PERSON_OFFBOARDED, subject=person.key, what=what))
     return receipt
 
@@ -154,6 +155,8 @@ def describe_offboarding(answer: Mapping[str, Any]) -> Iterator[str]:
         yield ngettext("{n} request at work is being stopped.", "{n} requests at work are being stopped.", n)
     if left["grants"]:
         yield ngettext("{n} grant was taken back.", "{n} grants were taken back.", left["grants"])
+    if left["keys"]:
+        yield ngettext("{n} key of the API was revoked.", "{n} keys of the API were revoked.", left["keys"])
     if left["pairing"]:
         yield _("What pairing allowed has ended.")
 

@@ -1,0 +1,75 @@
+"""Who calls: the person of the key that a request shows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.messages import Author, Thread
+from bot.api.keys import allows, find_good_key
+from bot.config.team import Right
+from bot.feature import Door
+from bot.http.route import HttpProblem
+from bot.storage import people
+from bot.storage.api_keys import ApiKeyRow
+from bot.storage.database import Execute
+from bot.storage.web_people import WEB, web_id
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+NO_KEY = HttpProblem(
+    *(401, "no_key", "The request has no good key."),
+    "Send the header Authorization: Bearer KEY. `fawn key add` makes a key; one that expired or was revoked is not good.",
+    headers={"WWW-Authenticate": 'Bearer realm="fawn"'},
+)
+NO_SCOPE = "The key does not have the scope `{scope}`."
+MAKE_KEY = "`fawn key add NAME --person … --scopes {scope}` makes one that has it."
+NO_ACCESS = HttpProblem(
+    *(403, "no_access", "The person of this key may not do this."),
+    "`/whoami` in their chat shows their role; operators change it.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The person of a key, as an author on the channel `web`."""
+
+    author: Author
+
+    @property
+    def chat(self) -> Thread:
+        """The place of all their threads."""
+        return Thread(WEB, "", self.author.id)
+
+    def thread(self, id: str) -> Thread:
+        """Return the address of one of their threads."""
+        return Thread(WEB, "", self.author.id, id)
+
+
+async def find_caller(door: Door, request: web.Request, scope: str, right: Right | None = None) -> Caller:
+    """Return who calls. Raises HttpProblem without a good key of this scope, or where the person lacks the right."""
+    kind, _blank, key = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() != "bearer" or len(request.headers.getall("Authorization", ())) != 1:
+        raise NO_KEY
+    return await door.store.run(partial(_find, door=door, key=key.strip(), scope=scope, right=right), durable=False)
+
+
+def _find(execute: Execute, door: Door, key: str, scope: str, right: Right | None) -> Caller:
+    row = find_good_key(execute, key, time.time())
+    if row is None:
+        raise NO_KEY
+    if not allows(row, scope):
+        raise HttpProblem(403, "no_scope", NO_SCOPE.format(scope=scope), MAKE_KEY.format(scope=scope))
+    caller = Caller(_author_of(execute, row))
+    role = door.current.access.role_of(execute, caller.chat, caller.author.id)
+    if not role.rights or (right and right not in role.rights):
+        raise NO_ACCESS
+    return caller
+
+
+def _author_of(execute: Execute, row: ApiKeyRow) -> Author:
+    known = people.find_person(execute, row.channel, row.person)
+    return Author(web_id(row.channel, row.person), known.name if known else "")

@@ -1,0 +1,107 @@
+"""The channel `web`: people who act over HTTP, with keys. Its messages come through the routes of `bot/api`.
+
+A thread is `(web, "", PERSON, ID)`, and always private. What a run shows and how it ends is read from its feed and its
+transcript, so there is nothing to post: a reply is delivered once the outbox has recorded it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from agent.blocks import Block, Final
+from agent.messages import Attachment, Message, Thread
+from bot.storage.web_people import WEB
+from catalogue import N_, _
+from channels.base import (
+    NO_CATCH_UP,
+    CatchUpSource,
+    ChannelLimits,
+    CommandInfo,
+    Health,
+    OutgoingFile,
+    Readiness,
+    Receive,
+    Refused,
+    SentMessages,
+    find_sent_message,
+)
+
+NO_FILES = N_("files cannot come over HTTP yet")
+
+
+class WebChannel:
+    """The channel of the HTTP API: `channels.base.Channel`."""
+
+    name = WEB
+    limits = ChannelLimits(text_limit=1_000_000, upload=1 << 40, download=0, edits_notify=True)
+    window = 0.05
+
+    def __init__(self) -> None:
+        self._ready = Readiness(Health.READY, time.time(), "HTTP")
+
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
+        """Wait until cancelled: the routes offer the messages."""
+        await asyncio.Event().wait()
+
+    def readiness(self) -> Readiness:
+        """Return that it works: the listener is checked at the start."""
+        return self._ready
+
+    def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> WebReply:
+        """Begin a reply, which readers follow in the run's feed."""
+        return WebReply(posts)
+
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        """Note that the files are there: the transcript names them."""
+        for index, _file in enumerate(files):
+            await _record_sent(posts, index)
+
+    async def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        """Refuse: messages over HTTP have no files yet."""
+        raise Refused(_(NO_FILES))
+        yield b""
+
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
+        """Return the message: it has everything."""
+        return message
+
+    def spell_command(self, thread: Thread, command: str) -> str:
+        """Return how a person writes a command in a chat."""
+        return f"/{command}"
+
+    async def announce(self, commands: Sequence[CommandInfo]) -> None:
+        """Do nothing: programs read the documentation."""
+
+
+class WebReply:
+    """A running reply. Its blocks are in the feed, its end in the transcript, which the run's transaction stores."""
+
+    def __init__(self, posts: SentMessages) -> None:
+        self._posts = posts
+
+    def show(self, block: Block) -> None:
+        """Do nothing: the feed has it."""
+
+    async def finish(self, final: Final) -> None:
+        """Record the reply as delivered."""
+        await _record_sent(self._posts, 0)
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+async def _record_sent(posts: SentMessages, index: int) -> None:
+    known = find_sent_message(posts, index)
+    if known is None or known.id is None:
+        await posts.sending(index)
+        await posts.sent(index, uuid4().hex)
+
+
+@asynccontextmanager
+async def connect() -> AsyncIterator[WebChannel]:
+    """Open the channel."""
+    yield WebChannel()

@@ -1,0 +1,215 @@
+"""The routes under `/v1`: threads, messages, runs and questions of the key's person."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import web
+
+from agent.messages import Kind, Message, Origin, Thread
+from agent.stored_json import Damaged
+from bot.api import read_models
+from bot.api.caller import NO_ACCESS, Caller, find_caller
+from bot.api.keys import READ, THREADS
+from bot.api.read_models import Json, message_json, not_found
+from bot.config.team import Right
+from bot.feature import Door
+from bot.http.route import HttpProblem, Route, json_response, read_json
+from bot.rights.approvals import may_answer
+from bot.storage import inbox, questions
+from bot.storage.database import Execute
+from bot.storage.inbox import IGNORED_KIND, InboxRow
+from bot.storage.questions import QuestionRow
+from bot.storage.rows import parse_row_id
+from bot.storage.states import RunState
+from bot.storage.uses import RATE_LIMIT
+from channels.base import Receipt
+
+MESSAGE_BYTES = 1 << 20
+MAX_KEY_CHARS = 255
+_THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CURSOR = re.compile(r"[0-9.e+-]{1,30}~[\x21-\x7e]{1,500}")
+
+RATE = HttpProblem(
+    *(429, "rate_limit", "The person of this key has sent too many messages."),
+    "Wait, and send it again with another Idempotency-Key.",
+    headers={"Retry-After": "60"},
+)
+KEY_REUSED = HttpProblem(
+    *(422, "key_reused", "Another message came with this Idempotency-Key."), "Use a new key for each message."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """The routes."""
+
+    door: Door
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes."""
+        return [
+            Route("GET", "/v1/threads", self._threads),
+            Route("GET", "/v1/threads/{thread}", self._thread),
+            Route("POST", "/v1/threads/{thread}/messages", self._post, body_bytes=MESSAGE_BYTES),
+            Route("GET", "/v1/messages/{message}", self._message),
+            Route("GET", "/v1/runs/{run}", self._run),
+            Route("POST", "/v1/runs/{run}/stop", self._stop),
+            Route("POST", "/v1/questions/{question}/answer", self._answer),
+        ]
+
+    async def _threads(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+        before = request.query.get("before", "")
+        if before and not _CURSOR.fullmatch(before):
+            raise HttpProblem(400, "bad_cursor", "`before` is no cursor.", "Send the `next` of the page before.")
+        return await self._answer_read(partial(read_models.list_threads, caller=caller, before=before))
+
+    async def _thread(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+        after = parse_row_id(request.query.get("after", "0"))
+        if after is None:
+            raise HttpProblem(400, "bad_cursor", "`after` is no number.", "Send the `next` of the page before.")
+        id = _thread_id(request)
+        return await self._answer_read(partial(read_models.read_thread, caller=caller, id=id, after=after))
+
+    async def _message(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+        number = _number(request, "message")
+        return await self._answer_read(partial(read_models.read_message, caller=caller, number=number))
+
+    async def _answer_read(self, read: Any) -> web.Response:
+        return json_response(200, await self.door.store.run(read, durable=False))
+
+    async def _post(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, THREADS, Right.TALK)
+        thread = caller.thread(_thread_id(request))
+        key = _idempotency_key(request)
+        text = _text_field(await read_json(request), "text")
+        message = _make_message(caller, thread, text, _event_key(thread, key))
+        [receipt] = await self.door.receive([message])
+        row = await self.door.store.run(partial(inbox.find_message, key=message.key), durable=False)
+        if row is None or row.kind == IGNORED_KIND:
+            raise NO_ACCESS
+        if receipt is Receipt.DUPLICATE and not _says(row, text):
+            raise KEY_REUSED
+        if row.error == RATE_LIMIT:
+            raise RATE
+        return json_response(202, message_json(thread, row))
+
+    async def _run(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+        return json_response(200, await self._read_run(caller, _number(request, "run")))
+
+    async def _read_run(self, caller: Caller, number: int) -> Json:
+        found, _row, _thread = await self.door.store.run(
+            partial(read_models.read_run, caller=caller, number=number), durable=False
+        )
+        live = next((turn for turn in self.door.scheduler.running_turns if turn.job.run == number), None)
+        return found | ({"text": live.feed.view.text} if live else {})
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        """Send the command `/stop`, for the run, or for the questions with which it waits."""
+        caller = await find_caller(self.door, request, THREADS)
+        number = _number(request, "run")
+        _found, row, thread = await self.door.store.run(
+            partial(read_models.read_run, caller=caller, number=number), durable=False
+        )
+        if row.state in (RunState.QUEUED, RunState.RUNNING, RunState.WAITING):
+            target = "" if row.state == RunState.WAITING else f"r{number}"
+            key = f"web:stop:{uuid4().hex}"
+            await self.door.receive([_make_message(caller, thread, "stop", key, Kind.COMMAND, target)])
+        return json_response(202, await self._read_run(caller, number))
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, THREADS)
+        id = request.match_info["question"]
+        given = _text_field(await read_json(request), "answer")
+        find = partial(_find_question, door=self.door, caller=caller, id=id)
+        row, thread = await self.door.store.run(find, durable=False)
+        if (answer := row.accept(given)) is None:
+            fix = f"Send one of the options: {', '.join(row.options)}"
+            raise HttpProblem(422, "no_option", "This is no answer to the question.", fix)
+        key = f"web:answer:{uuid4().hex}"
+        click = _make_message(caller, thread, answer, key, Kind.CLICK, id)
+        [receipt] = await self.door.receive([click])
+        if receipt is not Receipt.ACCEPTED:
+            raise HttpProblem(409, "answered", "The question is not open any more.", "Read the run.")
+        return json_response(202, {"question": id, "answer": answer, "thread": thread.topic, "run": row.run})
+
+
+def _find_question(execute: Execute, door: Door, caller: Caller, id: str) -> tuple[QuestionRow, Thread]:
+    """Return an open question that the caller may answer, and where it was asked. Raises HttpProblem."""
+    conversation = questions.conversation_of_open(execute, id, str(caller.chat))
+    thread = read_models.own_conversation(execute, caller, conversation)
+    asked = questions.unresolved_questions(execute, conversation) if thread else []
+    row = next((each for each in asked if each.id == id), None)
+    if row is None or thread is None:
+        raise not_found("open question")
+    if not may_answer(execute, door.current.access, row, thread, caller.author.id):
+        raise NO_ACCESS
+    return row, thread
+
+
+def _make_message(
+    caller: Caller, thread: Thread, text: str, key: str, kind: Kind = Kind.CHAT, target: str = ""
+) -> Message:
+    values: dict[str, Any] = {"kind": kind, "target": target, "private": True, "origin": Origin.PERSON}
+    return Message(thread, key, key, caller.author, text, time.time(), **values)
+
+
+def _says(row: InboxRow, text: str) -> bool:
+    with suppress(Damaged):
+        return row.message.text == text
+    return False
+
+
+def _event_key(thread: Thread, key: str) -> str:
+    """Return the key of a message: the same for the same thread and Idempotency-Key."""
+    digest = hashlib.sha256(f"{thread}\n{key}".encode()).hexdigest()
+    return f"web:{digest[:40]}"
+
+
+def _idempotency_key(request: web.Request) -> str:
+    found = request.headers.get("Idempotency-Key")
+    if found is None:
+        return uuid4().hex
+    if not (0 < len(found) <= MAX_KEY_CHARS and found.isascii() and found.isprintable()):
+        fix = f"Send up to {MAX_KEY_CHARS} printable ASCII characters, such as a UUID."
+        raise HttpProblem(400, "bad_idempotency_key", "The Idempotency-Key cannot be used.", fix)
+    return found
+
+
+def _thread_id(request: web.Request) -> str:
+    id = request.match_info["thread"]
+    if not _THREAD_ID.fullmatch(id):
+        fix = "Choose up to 64 letters, digits, - and _, such as a UUID."
+        raise HttpProblem(400, "bad_thread", "This cannot be the id of a thread.", fix)
+    return id
+
+
+def _number(request: web.Request, what: str) -> int:
+    text = request.match_info[what]
+    number = parse_row_id(text) if text.isascii() else None
+    if number is None:
+        raise not_found(what)
+    return number
+
+
+def _text_field(body: Any, name: str) -> str:
+    """Return the only field of a body. Raises HttpProblem."""
+    fix = f'Send {{"{name}": "…"}} and nothing else.'
+    if not isinstance(body, dict) or {*body} != {name} or not isinstance(body[name], str):
+        raise HttpProblem(422, "bad_body", f"The body is not an object with the text `{name}`.", fix)
+    text: str = body[name]
+    if not text.strip() or "\0" in text:
+        raise HttpProblem(422, "empty_text", f"`{name}` is empty, or has a NUL character.", "Write something.")
+    return text

@@ -1,0 +1,93 @@
+"""What the API shows: threads, messages, runs and questions of one person, as plain JSON values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.messages import Thread
+from bot.api.caller import Caller
+from bot.http.route import HttpProblem
+from bot.storage import conversations, inbox, questions, runs, transcripts
+from bot.storage.conversations import ConversationRow
+from bot.storage.database import Execute
+from bot.storage.inbox import InboxRow
+from bot.storage.questions import QuestionRow
+from bot.storage.runs import RunRow
+from bot.storage.states import QuestionState
+from bot.storage.transcripts import StoredEntry
+
+PAGE = 50
+Json = dict[str, Any]
+
+
+def not_found(what: str) -> HttpProblem:
+    """Return the refusal for what does not exist, and for what is another person's: nobody learns which."""
+    return HttpProblem(404, "not_found", f"You have no such {what}.", "Compare the id with the answer that named it.")
+
+
+def own_conversation(execute: Execute, caller: Caller, key: str) -> Thread | None:
+    """Return the address of a conversation of the caller; None if it is none of theirs."""
+    row = conversations.find_conversation(execute, key) if key else None
+    thread = Thread.parse(row.thread) if row else None
+    return thread if thread and thread.without_topic == caller.chat else None
+
+
+def list_threads(execute: Execute, caller: Caller, before: str) -> Json:
+    """Return a page of threads, the latest first, and the cursor of the next one."""
+    rows = conversations.latest_of_chat(execute, caller.chat, before, PAGE)
+    last = f"{rows[-1].used!r}~{rows[-1].key}" if len(rows) == PAGE else None
+    return {"threads": [*map(_thread, rows)], "next": last}
+
+
+def read_thread(execute: Execute, caller: Caller, id: str, after: int) -> Json:
+    """Return a thread with a page of its transcript and its open questions. Raises HttpProblem."""
+    thread = caller.thread(id)
+    row = conversations.find_conversation(execute, conversations.find_current(execute, thread))
+    if row is None:
+        raise not_found("thread")
+    entries = transcripts.read_thread(execute, str(thread), after, PAGE)
+    asked = questions.open_questions_at(execute, thread)
+    more = {"entries": [*map(_entry, entries)], "next": entries[-1].id if len(entries) == PAGE else None}
+    return {**_thread(row), **more, "questions": [*map(_question, asked)]}
+
+
+def read_message(execute: Execute, caller: Caller, number: int) -> Json:
+    """Return a message and the run that took it. Raises HttpProblem."""
+    row = inbox.find_row(execute, number)
+    thread = own_conversation(execute, caller, row.conversation) if row else None
+    if row is None or thread is None:
+        raise not_found("message")
+    return message_json(thread, row)
+
+
+def message_json(thread: Thread, row: InboxRow) -> Json:
+    """Return a message; `run` is null until a turn takes it."""
+    return {"id": row.id, "thread": thread.topic, "run": row.run}
+
+
+def read_run(execute: Execute, caller: Caller, number: int) -> tuple[Json, RunRow, Thread]:
+    """Return a run, its row and its thread. Raises HttpProblem."""
+    row = runs.find_run(execute, number)
+    thread = own_conversation(execute, caller, row.conversation) if row else None
+    if row is None or thread is None:
+        raise not_found("run")
+    asked = questions.unresolved_questions(execute, row.conversation)
+    shown = [_question(each) for each in asked if each.run == row.id and each.state == QuestionState.OPEN]
+    found = {"id": row.id, "thread": thread.topic, "state": row.state, "attempt": row.attempt, "started": row.started}
+    text = transcripts.answer_of_run(execute, row.conversation, row.id)
+    files = transcripts.delivered_files(execute, row.conversation, row.id)
+    return {**found, "finished": row.finished, "text": text, "files": files, "questions": shown}, row, thread
+
+
+def _thread(row: ConversationRow) -> Json:
+    return {"id": Thread.parse(row.thread).topic, "title": row.title, "created": row.created, "used": row.used}
+
+
+def _entry(entry: StoredEntry) -> Json:
+    shown = {"id": entry.id, "run": entry.run, "kind": entry.kind, "text": entry.text, "at": entry.at}
+    return shown | {"by": "person" if entry.author else "agent", "state": entry.state, "seconds": entry.seconds}
+
+
+def _question(row: QuestionRow) -> Json:
+    shown = {"id": row.id, "run": row.run, "kind": row.kind, "text": row.text, "call": row.call}
+    return shown | {"options": row.options, "free_text": bool(row.free_text), "until": row.until}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NO_KEY = HttpProblem(
     *(401, "no_key", "The request has no good key."),
-    "Send the header Authorization: Bearer KEY. `fawn key add` makes a key; one that expired or was revoked is not good.",
+    "Send the header Authorization: Bearer KEY. `fawn key add` makes one; it may have expired, or been revoked.",
     headers={"WWW-Authenticate": 'Bearer realm="fawn"'},
 )
 NO_SCOPE = "The key does not have the scope `{scope}`."

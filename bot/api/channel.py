@@ -60,10 +60,9 @@ class WebChannel:
         for index, _file in enumerate(files):
             await _record_sent(posts, index)
 
-    async def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         """Refuse: messages over HTTP have no files yet."""
-        raise Refused(_(NO_FILES))
-        yield b""
+        return _refuse_download()
 
     async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         """Return the message: it has everything."""
@@ -92,6 +91,12 @@ class WebReply:
 
     async def close(self) -> None:
         """Do nothing."""
+
+
+async def _refuse_download() -> AsyncGenerator[bytes, None]:
+    for chunk in tuple[bytes, ...]():
+        yield chunk
+    raise Refused(_(NO_FILES))
 
 
 async def _record_sent(posts: SentMessages, index: int) -> None:

@@ -74,7 +74,7 @@ def make_key(execute: Execute, name: str, person: str, scopes: str, expires: str
     row = ApiKeyRow(hash_key(key), name, channel, id, " ".join(_parse_scopes(scopes)), now, until, None)
     if not api_keys.add_key(execute, row):
         raise BadKey(_(TAKEN, name=name))
-    what = {"scopes": row.scopes, "days": int(seconds / DAY_SECONDS)}
+    what: dict[str, int | str] = {"scopes": row.scopes, "days": int(seconds / DAY_SECONDS)}
     _record(execute, AuditKind.KEY_ADDED, row, what)
     return key, row
 
@@ -95,8 +95,8 @@ def describe_key(row: ApiKeyRow) -> dict[str, Any]:
 
 def _record(execute: Execute, kind: AuditKind, row: ApiKeyRow, what: dict[str, int | str]) -> None:
     subject = audit.person_name(row.channel, row.person)
-    what = audit.COMMAND_LINE | {"key": row.hash[:16]} | what
-    audit.record(execute, AuditEvent(kind, subject=subject, what=what))
+    details: dict[str, int | str] = {**audit.COMMAND_LINE, "key": row.hash[:16], **what}
+    audit.record(execute, AuditEvent(kind, subject=subject, what=details))
 
 
 def _find_person(execute: Execute, text: str) -> tuple[str, str]:

@@ -45,7 +45,8 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
 
 def _describe_added(answer: Answer) -> str:
     text = _(
-        "The key {name} acts as {person} on {channel}. It is shown this once; keep it like a password:", **_names(answer)
+        "The key {name} acts as {person} on {channel}. It is shown this once; keep it like a password:",
+        **_names(answer),
     )
     return f"{text}\n{answer['key']}"
 

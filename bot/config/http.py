@@ -12,7 +12,7 @@ from catalogue import _
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """The listener for machines: `GET /healthz` and `GET /readyz` (docs/operations.md)."""
+    """The listener for machines: probes (docs/operations.md) and the HTTP API (docs/api.md)."""
 
     listen: str = setting("", "address and port, such as 127.0.0.1:8080; empty: no listener")
     peers: tuple[str, ...] = setting(

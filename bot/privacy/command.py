@@ -9,10 +9,11 @@ from agent.blocks import Ask, command_hint
 from agent.messages import Thread
 from bot.commands.call import CommandCall
 from bot.commands.presses import Pressed
-from bot.storage import outbox
+from bot.storage import inbox, outbox
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import enqueue_job, has_job
+from bot.storage.web_people import true_person
 from catalogue import N_, _
 from channels.base import Receipt
 
@@ -84,10 +85,15 @@ def answer_press(call: CommandCall, pressed: Pressed) -> str:
 def enqueue_forgetting(
     execute: Execute, person: PersonKey, chats: Sequence[Thread] = (), tell: Thread | None = None, by: str = ""
 ) -> None:
-    """Enqueue the job, and one for what the same person did over HTTP. `chats` are direct chats of the person, `tell` is where its end is said, `by` who asked."""
+    """Enqueue the job, and another one where the same person wrote over HTTP.
+
+    `chats` are direct chats of the person, `tell` is where its end is said, `by` who asked.
+    """
     platform = PersonKey(*true_person(person.channel, person.id))
     for each in (platform, platform.on_web):
         asked = each == person
+        if not asked and not inbox.has_written(execute, each.key):
+            continue
         payload = {
             "channel": each.channel,
             "person": each.id,

@@ -90,6 +90,11 @@ def _author_key(message: Message) -> str:
     return f"{message.thread.channel}:{message.author.id}"
 
 
+def has_written(execute: Execute, author: str) -> bool:
+    """Return whether anything is stored that a person (`CHANNEL:ID`) wrote."""
+    return bool(execute("SELECT 1 FROM inbox WHERE author=:author LIMIT 1", {"author": author}))
+
+
 def find_ignored(execute: Execute, key: str) -> InboxRow | None:
     """Return the row of an event that was not for the bot."""
     return read_row(execute, InboxRow, f"SELECT * FROM inbox WHERE key=:key AND kind='{IGNORED_KIND}'", key=key)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import yarl
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_probes import address_of
@@ -168,3 +171,70 @@ async def test_a_question_is_answered_once_and_a_run_is_stopped(start: Start) ->
         status, _stopping = await post(client, f"/v1/runs/{taken['run']}/stop", {})
         assert status == 202
         await finished_run(client, sent["id"], "stopped")
+
+
+JSON_TYPE = {"Content-Type": "application/json"}
+MESSAGES = "/v1/threads/t/messages"
+WORST: dict[str, tuple[str, str, bytes, dict[str, str], int, str]] = {
+    "a list": ("POST", MESSAGES, b'["text"]', JSON_TYPE, 422, "bad_body"),
+    "a number as text": ("POST", MESSAGES, b'{"text": 1}', JSON_TYPE, 422, "bad_body"),
+    "no text": ("POST", MESSAGES, b"{}", JSON_TYPE, 422, "bad_body"),
+    "another thread in the body": ("POST", MESSAGES, b'{"text": "a", "thread": "b"}', JSON_TYPE, 422, "bad_body"),
+    "blanks": ("POST", MESSAGES, b'{"text": " \\n"}', JSON_TYPE, 422, "empty_text"),
+    "a NUL": ("POST", MESSAGES, b'{"text": "a\\u0000"}', JSON_TYPE, 422, "empty_text"),
+    "half a character": ("POST", MESSAGES, b'{"text": "\\ud800"}', JSON_TYPE, 400, "bad_json"),
+    "no JSON": ("POST", MESSAGES, b"{", JSON_TYPE, 400, "bad_json"),
+    "deep JSON": ("POST", MESSAGES, b"[" * 100_000, JSON_TYPE, 400, "bad_json"),
+    "10 MB": ("POST", MESSAGES, b'{"text": "' + b"a" * (10 << 20) + b'"}', JSON_TYPE, 413, "too_large"),
+    "a form": ("POST", MESSAGES, b"text=a", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "not_json"),
+    "an empty Idempotency-Key": ("POST", MESSAGES, b'{"text": "a"}', {**JSON_TYPE, "Idempotency-Key": ""}, 400,
+                                 "bad_idempotency_key"),
+    "a long Idempotency-Key": ("POST", MESSAGES, b'{"text": "a"}', {**JSON_TYPE, "Idempotency-Key": "a" * 256}, 400,
+                               "bad_idempotency_key"),
+    "a thread that climbs": ("POST", "/v1/threads/..%2Fx/messages", b'{"text": "a"}', JSON_TYPE, 400, "bad_thread"),
+    "a long thread": ("POST", f"/v1/threads/{'a' * 65}/messages", b'{"text": "a"}', JSON_TYPE, 400, "bad_thread"),
+    "a thread with a quote": ("GET", "/v1/threads/a'--", b"", {}, 400, "bad_thread"),
+    "an unknown thread": ("GET", "/v1/threads/nothing", b"", {}, 404, "not_found"),
+    "a cursor that is none": ("GET", "/v1/threads?before=a", b"", {}, 400, "bad_cursor"),
+    "a number that is none": ("GET", "/v1/threads/t?after=-1", b"", {}, 400, "bad_cursor"),
+    "an unknown run": ("GET", "/v1/runs/999", b"", {}, 404, "not_found"),
+    "a run of words": ("GET", "/v1/runs/one", b"", {}, 404, "not_found"),
+    "a run of foreign digits": ("GET", "/v1/runs/%D9%A1", b"", {}, 404, "not_found"),
+    "a run beyond numbers": ("GET", f"/v1/runs/{'9' * 30}", b"", {}, 404, "not_found"),
+    "an unknown message": ("GET", "/v1/messages/999", b"", {}, 404, "not_found"),
+    "an unknown question": ("POST", "/v1/questions/a/answer", b'{"answer": "a"}', JSON_TYPE, 404, "not_found"),
+    "a stop of nothing": ("POST", "/v1/runs/999/stop", b"", {}, 404, "not_found"),
+    "another method": ("DELETE", "/v1/threads/t", b"", {}, 405, "method_not_allowed"),
+    "no key": ("GET", "/v1/threads", b"", {"Authorization": ""}, 401, "no_key"),
+    "another scheme": ("GET", "/v1/threads", b"", {"Authorization": "Basic KEY"}, 401, "no_key"),
+    "half a key": ("GET", "/v1/threads", b"", {"Authorization": "Bearer HALF"}, 401, "no_key"),
+    "a made-up key": ("GET", "/v1/threads", b"", {"Authorization": f"Bearer fawn_{'a' * 43}"}, 401, "no_key"),
+    "a cookie": ("GET", "/v1/threads", b"", {"Authorization": "", "Cookie": "key=KEY"}, 401, "no_key"),
+    "a key in the address": ("GET", "/v1/threads?key=KEY", b"", {"Authorization": ""}, 401, "no_key"),
+    "a page": ("POST", MESSAGES, b'{"text": "a"}', {**JSON_TYPE, "Origin": "https://evil.example"}, 403, "foreign_page"),
+}  # fmt: skip
+
+
+async def test_the_worst_requests_are_refused_and_store_nothing(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    wrong: dict[str, tuple[int, Json]] = {}
+    async with client_of(service, key) as client:
+        for name, (method, path, body, headers, status, code) in WORST.items():
+            sent = {each: text.replace("KEY", key).replace("HALF", key[:20]) for each, text in headers.items()}
+            url = yarl.URL(f"{address_of(service)}{path.replace('KEY', key)}", encoded=True)
+            async with client.request(method, url, data=io.BytesIO(body), headers=sent) as answer:
+                problem = await answer.json(content_type=None)
+                if (answer.status, problem["code"]) != (status, code) or not (problem.get("detail") or status == 405):
+                    wrong[name] = answer.status, problem
+    assert wrong == {}
+    assert service.rows("SELECT 1 FROM inbox UNION ALL SELECT 1 FROM conversations") == []
+
+
+async def test_an_expired_key_is_not_good(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "old", "telegram/7", "--expires", "1d")
+    with sqlite3.connect(service.data / "fawn.db") as store:
+        store.execute("UPDATE api_keys SET expires=1.0")
+    async with client_of(service, key) as client:
+        assert (await get(client, "/v1/threads"))[0] == 401

@@ -41,6 +41,8 @@ ROWS = {  # a command that changes something → the kind of its row, and where 
     "pair decline": (AuditKind.PAIRING_DECLINED, "tests/unit/bot/test_deeds.py"),
     "pair revoke": (AuditKind.PAIRING_REVOKED, "tests/unit/bot/test_deeds.py"),
     "offboard": (AuditKind.PERSON_OFFBOARDED, "tests/unit/bot/test_deeds.py"),
+    "key add": (AuditKind.KEY_ADDED, "tests/e2e/test_api.py"),
+    "key revoke": (AuditKind.KEY_REVOKED, "tests/e2e/test_api.py"),
     "backup": (AuditKind.BACKUP, "tests/unit/bot/test_deeds.py"),
     "restore": (AuditKind.RESTORE, "tests/unit/bot/test_restore.py"),
     "forget": (AuditKind.PERSON_FORGOTTEN, "tests/unit/bot/test_audit_writers.py"),
@@ -91,10 +93,12 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.BACKUP: "tests/unit/bot/test_deeds.py",
     AuditKind.RESTORE: "tests/unit/bot/test_restore.py",
     AuditKind.PERSON_OFFBOARDED: "tests/unit/bot/test_deeds.py",
+    AuditKind.KEY_ADDED: "tests/e2e/test_api.py",
+    AuditKind.KEY_REVOKED: "tests/e2e/test_api.py",
     AuditKind.PRUNED: "tests/unit/bot/test_audit_check.py",
 }
 READS = {
-    "check", "status", "dead list", "pair list", "skills list", "skills diff", "mcp list", "export", "audit verify",
+    "check", "status", "dead list", "pair list", "key list", "skills list", "skills diff", "mcp list", "export", "audit verify",
     "audit export", "audit head", "permissions try", "why", "help", "version", "completion", "slack manifest",
 }  # fmt: skip
 EXEMPT = {

@@ -22,7 +22,7 @@ from bot.rights import deeds
 from bot.rights.deeds import DEEDS, Deed
 from bot.schedules import proposals
 from bot.skills import decisions
-from bot.storage import audit, conversations, grants, inbox, outbox, people, person_roles, transcripts
+from bot.storage import api_keys, audit, conversations, grants, inbox, outbox, people, person_roles, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import EntryKind, OutboxState
@@ -296,10 +296,12 @@ OPERATIONS: Mapping[str, tuple[dict[str, str], str]] = {  # what the command lin
     "pair.decline": ({"code": "MALLORYS"}, "pairing.declined"),
     "pair.revoke": ({"channel": "telegram", "person": BOSS.id}, "pairing.revoked"),
     "offboard": ({"channel": "telegram", "person": BOSS.id, "to": ""}, "person.offboarded"),
+    "key.add": ({"name": "ci", "person": f"telegram/{BOSS.id}", "scopes": "read", "expires": "1d"}, "key.added"),
+    "key.revoke": ({"name": "old"}, "key.revoked"),
     "backup": ({"file": "saved.tar.gz"}, "backup"),
     "skills.note": ({"action": "disable", "skill": "minutes", "result": "done"}, "skill"),
 }
-READING = {"dead.list", "pair.list", "export", "forget.look", "why"}
+READING = {"dead.list", "pair.list", "key.list", "export", "forget.look", "why"}
 LATER = {"forget"}  # its job writes the row: tests/e2e/test_privacy.py
 
 
@@ -308,6 +310,7 @@ async def test_every_change_of_the_command_line_has_its_row(team: Team, tmp_path
     def fill(execute: Execute) -> None:
         subject = person_roles.person_subject("1", BOSS.id)
         person_roles.store_role(execute, GROUP, subject, "owner", name="", by=BOSS, now=1.0)
+        api_keys.add_key(execute, api_keys.ApiKeyRow("0", "old", "telegram", EVE.id, "read", 1.0, None, None))
         for number in (1, 2):
             outbox.enqueue_notice(execute, GROUP, "lost", key=f"lost{number}", now=1.0)
         execute("UPDATE outbox SET state=:dead WHERE key LIKE 'lost%'", {"dead": OutboxState.DEAD})

@@ -166,6 +166,7 @@ TOKENS = {
     "Basic": f"Authorization: Basic {WORD}",
     "private key": f"-----BEGIN RSA PRIVATE KEY-----\n{WORD}\n{WORD}\n-----END RSA PRIVATE KEY-----",
     "LangSmith": f"lsv2_pt_{WORD}",
+    "Fawn": f"fawn_{WORD}{HEX[:11]}",
 }
 
 

@@ -211,7 +211,7 @@ WORST: dict[str, tuple[str, str, bytes, dict[str, str], int, str]] = {
     "a made-up key": ("GET", "/v1/threads", b"", {"Authorization": f"Bearer fawn_{'a' * 43}"}, 401, "no_key"),
     "a cookie": ("GET", "/v1/threads", b"", {"Authorization": "", "Cookie": "key=KEY"}, 401, "no_key"),
     "a key in the address": ("GET", "/v1/threads?key=KEY", b"", {"Authorization": ""}, 401, "no_key"),
-    "a page": ("POST", MESSAGES, b'{"text": "a"}', {**JSON_TYPE, "Origin": "https://evil.example"}, 403, "foreign_page"),
+    "a page": ("GET", "/v1/threads", b"", {"Origin": "https://evil.example"}, 403, "foreign_page"),
 }  # fmt: skip
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agent.messages import Message
-from bot.backups.feature import FEATURE as BACKUPS
 from bot.api.feature import FEATURE as API
+from bot.backups.feature import FEATURE as BACKUPS
 from bot.budgets.feature import FEATURE as BUDGETS
 from bot.commands.core import CORE_COMMANDS
 from bot.commands.presses import PressTable

@@ -13,7 +13,6 @@ from typing import Any
 
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
-from bot.api.channel import connect as connect_web
 from bot.commands.call import CommandService
 from bot.commands.reception import FeatureReception
 from bot.commands.reload import answer_reload
@@ -36,9 +35,9 @@ from bot.service.sandbox_setup import folders
 from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
 from bot.startup import keep_reserve, open_database, open_http, open_telemetry, use_languages
+from bot.startup import keep_reserve, open_database, open_http, use_languages, web_connector
 from bot.storage.database import Database
 from bot.storage.watermarks import StoredCatchUp
-from bot.storage.web_people import WEB
 from catalogue import configure_language
 from channels import console
 from channels.base import Channel
@@ -64,10 +63,9 @@ class App:
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
         self._folders = folders(config)
-        web: dict[str, Connect] = {WEB: connect_web} if config.http.listen else {}
         self._reported = tuple(connects)  # without a console that has no view of its own
         self._supervisor = ChannelSupervisor(
-            {**connects, **web, "console": lambda: self._connect_console(connects.get("console"))},
+            {**connects, **web_connector(config), "console": lambda: self._connect_console(connects.get("console"))},
             self._drain_console,
             self._commands.listed,
         )

@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,12 +24,16 @@ from bot.journey.scheduler import Scheduler
 from bot.rights.reservations import Budgets
 from bot.service.audit_upkeep import record_config
 from bot.service.loop_watch import LoopWatch
+from bot.service import web_channel
+from bot.service.audit_upkeep import record_config
+from bot.service.channel_supervisor import Connect
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.languages import read_chosen
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.plan_holds import restore_holds
+from bot.storage.web_people import WEB
 from channels.base import Channel, Receive
 from channels.shared.texts import use_chosen_languages
 from sandbox.disk.folders import ConversationFolders
@@ -82,6 +87,9 @@ def open_telemetry(
     from bot.telemetry.opening import open_metrics
 
     return open_metrics(status, Budgets(store, current), watch, stack)
+def web_connector(config: Config) -> Mapping[str, Connect]:
+    """Return channel name → connect function of the HTTP API, where an address is configured."""
+    return {WEB: web_channel.connect} if config.http.listen else {}
 
 
 async def open_http(

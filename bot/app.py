@@ -34,8 +34,7 @@ from bot.service.loop_watch import LoopWatch
 from bot.service.sandbox_setup import folders
 from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
-from bot.startup import keep_reserve, open_database, open_http, open_telemetry, use_languages
-from bot.startup import keep_reserve, open_database, open_http, use_languages, web_connector
+from bot.startup import keep_reserve, open_database, open_http, open_telemetry, use_languages, web_connector
 from bot.storage.database import Database
 from bot.storage.watermarks import StoredCatchUp
 from catalogue import configure_language

@@ -6,8 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,11 +21,10 @@ from bot.journey import claims
 from bot.journey.inbox import extend_bundle_wait
 from bot.journey.scheduler import Scheduler
 from bot.rights.reservations import Budgets
-from bot.service.audit_upkeep import record_config
-from bot.service.loop_watch import LoopWatch
 from bot.service import web_channel
 from bot.service.audit_upkeep import record_config
 from bot.service.channel_supervisor import Connect
+from bot.service.loop_watch import LoopWatch
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
@@ -87,6 +85,8 @@ def open_telemetry(
     from bot.telemetry.opening import open_metrics
 
     return open_metrics(status, Budgets(store, current), watch, stack)
+
+
 def web_connector(config: Config) -> Mapping[str, Connect]:
     """Return channel name → connect function of the HTTP API, where an address is configured."""
     return {WEB: web_channel.connect} if config.http.listen else {}

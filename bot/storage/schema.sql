@@ -706,6 +706,20 @@ CREATE TABLE hook_refusals (
     PRIMARY KEY (hook, reason)
 );
 
+CREATE TABLE api_keys (
+    hash TEXT NOT NULL,
+    name TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    created FLOAT NOT NULL,
+    expires FLOAT,
+    used FLOAT,
+    PRIMARY KEY (hash),
+    UNIQUE (name)
+);
+CREATE INDEX api_keys_of_person ON api_keys (channel, person);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)

@@ -89,6 +89,9 @@ class WebReply:
         """Record the reply as delivered."""
         await _record_sent(self._posts, 0)
 
+    async def settle(self, final: Final, question: str, outcome: str) -> None:
+        """Do nothing: a question's state is read with its run."""
+
     async def close(self) -> None:
         """Do nothing."""
 

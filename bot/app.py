@@ -22,7 +22,7 @@ from bot.config.source import ConfigSource
 from bot.console.host import ServiceConsoleHost
 from bot.current import Current
 from bot.engine import Engine
-from bot.features import gather_checks, gather_commands, gather_meetings, gather_presses
+from bot.features import gather_checks, gather_commands, gather_meetings, gather_presses, gather_waits
 from bot.journey.inbox import Inbox
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
@@ -102,6 +102,7 @@ class App:
             self._reloader = ConfigReloader(
                 store, self._current, self._source, partial(answer_reload, store), gather_checks
             )
+            waits = gather_waits(self._current)
             service = CommandService(
                 self._current,
                 self._status.describe,
@@ -111,12 +112,13 @@ class App:
                 self._commands,
                 lambda: [line for line, _ in self._status.describe_channels().values()],
                 self._rates.take_once,
+                waits.listed,
                 self._reloader.request,
             )
             presses = gather_presses(self._current)
             runner = CommandRunner(store, service, presses)
             meet = gather_meetings(self._current, lambda: "console" in channels)
-            reception = FeatureReception(self._commands, presses, meet)
+            reception = FeatureReception(self._commands, presses, meet, waits)
             table = operations.Operations(
                 store, config.data_dir, self._folders, lambda: self._skills.folders.custom
             ).table()

@@ -14,6 +14,7 @@ from bot.admin.status import ServiceStatus
 from bot.commands.call import Command
 from bot.commands.presses import Press
 from bot.commands.table import Commands, NamedCommands
+from bot.commands.waits import Waits
 from bot.config.schema import Config
 from bot.current import Current
 from bot.http.route import Route, still_starting
@@ -95,17 +96,19 @@ def _no_checks(_config: Config) -> Iterable[Check]:
 class Feature:
     """A feature.
 
-    `presses` are by the begin of a question's id. `named` are commands that exist only at times. `meet` answers who
-    may not enter; its last argument is whether somebody reads the console. `recover` runs in the first transaction of a
-    start. `personal` are its tables, with what they have of people and when that ends. `checks` are those of a
-    configuration, for `fawn check`, a start and a reload. `routes` makes what it answers over HTTP, where the service
-    listens (`bot/http/route.py`). `start` makes the parts of the running service.
+    `presses` are by the begin of a question's id. `waits` returns what the feature waits for a person to decide.
+    `named` are commands that exist only at times. `meet` answers who may not enter; its last argument is whether
+    somebody reads the console. `recover` runs in the first transaction of a start. `personal` are its tables, with what
+    they have of people and when that ends. `checks` are those of a configuration, for `fawn check`, a start and a
+    reload. `routes` makes what it answers over HTTP, where the service listens (`bot/http/route.py`). `start` makes the
+    parts of the running service.
     """
 
     name: str
     commands: Sequence[Command] = ()
     named: NamedCommands | None = None
     presses: Mapping[str, Press] = field(default_factory=dict)
+    waits: Waits | None = None
     meet: Callable[[Execute, AccessPolicy, Message, float, bool], None] | None = None
     recover: Callable[[Execute, Config, float], None] | None = None
     personal: Tables = ()

@@ -11,6 +11,7 @@ from bot.budgets.feature import FEATURE as BUDGETS
 from bot.commands.core import CORE_COMMANDS
 from bot.commands.presses import PressTable
 from bot.commands.table import Commands
+from bot.commands.waits import WaitTable
 from bot.config.schema import Config
 from bot.current import Current
 from bot.feature import Feature
@@ -28,9 +29,10 @@ from bot.storage.personal import CORE, PersonalTable, Tables
 from bot.tasks.feature import FEATURE as TASKS
 from bot.team.feature import FEATURE as TEAM
 from bot.threads.feature import FEATURE as THREADS
+from bot.waiting.feature import FEATURE as WAITING
 
 FEATURES: tuple[Feature, ...] = (
-    *(MEMORY, BUDGETS, SCHEDULES, HOOKS, TASKS, THREADS, SKILLS),
+    *(MEMORY, BUDGETS, SCHEDULES, HOOKS, TASKS, THREADS, WAITING, SKILLS),
     *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS, API),
 )
 
@@ -59,6 +61,11 @@ def gather_checks(config: Config, features: Sequence[Feature] = FEATURES) -> lis
 def gather_presses(current: Current, features: Sequence[Feature] = FEATURES) -> PressTable:
     """Return the presses of the features."""
     return PressTable({prefix: press for feature in features for prefix, press in feature.presses.items()}, current)
+
+
+def gather_waits(current: Current, features: Sequence[Feature] = FEATURES) -> WaitTable:
+    """Return what lists what waits for people."""
+    return WaitTable([feature.waits for feature in features if feature.waits], current)
 
 
 def gather_meetings(current: Current, console_open: Callable[[], bool]) -> Callable[[Execute, Message, float], None]:

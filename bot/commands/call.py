@@ -8,6 +8,7 @@ from typing import Protocol
 
 from agent.blocks import command_hint
 from agent.messages import Message, Thread
+from bot.commands.waits import Waiting
 from bot.config.team import RoleConfig
 from bot.current import Current
 from bot.rights import deeds
@@ -32,6 +33,7 @@ class CommandService:
     commands: CommandTable
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
     take_tool: Callable[[str, str], float | None] = lambda _tool, _key: None  # counts a call, see `take_once`
+    waits: Callable[[Execute, Message, float], Sequence[tuple[int, Waiting]]] = lambda _execute, _viewer, _now: ()
     reload: Callable[[Message], None] = lambda message: None  # reads the configuration again for a command
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from agent.messages import Message
 from bot.commands.presses import PressTable
 from bot.commands.table import Commands
+from bot.commands.waits import WaitTable
+from bot.journey.addressing import AnswerElsewhere
 from bot.storage.database import Execute
 from channels.base import Receipt
 
@@ -19,6 +21,7 @@ class FeatureReception:
     commands: Commands
     presses: PressTable
     meet: Callable[[Execute, Message, float], None]  # a stranger
+    waits: WaitTable
 
     def knows_command(self, name: str) -> bool:
         """Return whether there is a command of this name."""
@@ -27,6 +30,10 @@ class FeatureReception:
     def begins_work(self, command: Message) -> bool:
         """Return whether a command has the agent work."""
         return self.commands.begins_work(command)
+
+    def redirect(self, execute: Execute, event: Message, now: float) -> AnswerElsewhere | None:
+        """Return what an answer that was given elsewhere is at the question's own place; None for another event."""
+        return self.waits.redirect(execute, event, now)
 
     def take_press(self, execute: Execute, event: Message, now: float) -> Message | Receipt | None:
         """Return what is left of a press to be answered, or its receipt; None for another event."""

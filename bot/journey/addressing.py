@@ -39,6 +39,14 @@ class Addressed:
     choices: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerElsewhere:
+    """A press as if it had come from the question itself, and the question's conversation; "" for one of the bot."""
+
+    press: Message
+    conversation: str
+
+
 def address_text(execute: Execute, access: AccessPolicy, message: Message, now: float) -> Addressed:
     """Return the conversation of a text: that of the message it replies to, of the only question that it can answer,
     or of its thread; the author's own one while that waits for another person."""

@@ -22,7 +22,7 @@ from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
 from bot.journey import bot_turns, claims, questions
-from bot.journey.addressing import Addressed, address_text, conversation_of_answer, hold
+from bot.journey.addressing import Addressed, AnswerElsewhere, address_text, conversation_of_answer, hold
 from bot.journey.changed_messages import Stopped, apply_change
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.ignored import describe_ignored, overhear, refusal_reason
@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 1.0  # how long a piece waits for the next one: clients send them within a few hundred milliseconds
 UNSUPPORTED = N_("I can't read {what} yet. Text, photos, documents, voice messages and videos work.")
+ANSWERED = N_("Answered: **{answer}**.")
+CLOSED = N_("That question is closed already, so nothing has changed.")
 FLOOD = N_(
     "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
 )
@@ -103,6 +105,9 @@ class Reception(Protocol):
 
     def begins_work(self, command: Message) -> bool:
         """Return whether a command has the agent work."""
+
+    def redirect(self, execute: Execute, event: Message, now: float) -> AnswerElsewhere | None:
+        """Return what an answer that was given elsewhere is at the question's own place; None for another event."""
 
     def take_press(self, execute: Execute, event: Message, now: float) -> Message | Receipt | None:
         """Return what is left of a press to be answered, or its receipt; None for another event."""
@@ -212,6 +217,23 @@ class Inbox:
             self._reasons[event.key] = "not_addressed"
             overhear(execute, event, self._current.limits, now)
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
+        if (elsewhere := self._reception.redirect(execute, event, now)) is not None:
+            return self._store_answer_elsewhere(execute, event, elsewhere, now)
+        return self._store_addressed(execute, event, now)
+
+    def _store_answer_elsewhere(
+        self, execute: Execute, event: Message, elsewhere: AnswerElsewhere, now: float
+    ) -> Outcome:
+        """Store an answer as a press on the question itself, and tell who gave it in words whether it counts."""
+        outcome = self._store_addressed(execute, elsewhere.press, now, elsewhere.conversation)
+        counts = receipt_of(outcome) is Receipt.ACCEPTED
+        if event.kind is Kind.COMMAND:
+            sentence = ANSWERED if counts else CLOSED
+            _notify_author(execute, event, lambda: _(sentence, answer=elsewhere.press.text), f"in:{event.key}", now)
+        return outcome
+
+    def _store_addressed(self, execute: Execute, event: Message, now: float, asking: str = "") -> Outcome:
+        """Store an event that is meant for the bot. `asking` is the conversation that it answers from elsewhere."""
         access = self._current.access
         if (pressed := self._reception.take_press(execute, event, now)) is not None:
             if isinstance(pressed, Receipt):
@@ -221,7 +243,7 @@ class Inbox:
             return refused
         if event.private and access.may(execute, event.thread, event.author.id, Right.OPERATE):
             people.store_address(execute, event)
-        where = self._address(execute, event, now)
+        where = Addressed(asking) if asking else self._address(execute, event, now)
         conversation = where.conversation
         if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, access, conversation, event, now)):
             return refusal
@@ -230,7 +252,7 @@ class Inbox:
             hold(execute, event, where.choices, now)
         elif receipt is Receipt.ACCEPTED:
             if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
-                questions.record_answers(execute, access, conversation, [event], now)
+                questions.record_answers(execute, access, conversation, [event], now, is_shown=not asking)
             return Accepted(conversation, event)
         return receipt
 

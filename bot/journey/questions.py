@@ -168,9 +168,18 @@ def numbered_answers(questions: list[QuestionRow], text: str) -> list[tuple[Ques
 
 
 def record_answers(
-    execute: Execute, access: AccessPolicy, conversation: str, messages: Collection[Message], now: float
+    execute: Execute,
+    access: AccessPolicy,
+    conversation: str,
+    messages: Collection[Message],
+    now: float,
+    *,
+    is_shown: bool = True,
 ) -> Bound:
-    """Bind messages to the open questions of a conversation and record the answers. Raises Damaged."""
+    """Bind messages to the open questions of a conversation and record the answers. Raises Damaged.
+
+    `is_shown` says whether the message with the buttons shows what was pressed: not if they were elsewhere.
+    """
     questions = stored.unresolved_questions(execute, conversation)
     replies = _replies(execute, messages) if questions else {}
     bound = bind(questions, messages, replies, _rights(execute, access), _meant(execute))
@@ -181,7 +190,9 @@ def record_answers(
         if question.kind == QuestionKind.APPROVE:
             _record_decision(execute, question, text, message)
             _store_grant(execute, question, text, message, now)
-            _announce_decision(execute, question, text, message, now)
+            _announce_decision(execute, question, text, message, now, is_shown=is_shown)
+        elif not is_shown:
+            _announce_here(execute, question, text, message, now)
     return bound
 
 
@@ -193,14 +204,14 @@ def _meant(execute: Execute) -> Callable[[QuestionRow, Message], bool]:
     return lambda question, message: is_meant_for(execute, question, message.author.id)
 
 
-def _announce_decision(execute: Execute, question: QuestionRow, text: str, message: Message, now: float) -> None:
+def _announce_decision(
+    execute: Execute, question: QuestionRow, text: str, message: Message, now: float, *, is_shown: bool
+) -> None:
     """Say who decided: where they did, unless the message with the buttons shows it, and in the other chat if two were
     asked."""
-    key, name = f"answered:{question.id}:{message.key}", message.author.name or message.author.id
-    if message.kind is not Kind.CLICK:
-        with languages.speak_to(execute, message.thread, message.author):
-            words = _(CHOSEN, name=name, option=text, question=question.text) + _shown_call(question)
-            outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+    key, name = _answer_key(question, message), message.author.name or message.author.id
+    if message.kind is not Kind.CLICK or not is_shown:
+        _announce_here(execute, question, text, message, now)
     row, run = conversations.find_conversation(execute, question.conversation), runs.find_run(execute, question.run)
     if not (question.asked_in and row and run):
         return
@@ -212,6 +223,19 @@ def _announce_decision(execute: Execute, question: QuestionRow, text: str, messa
         option = next((each for each in APPROVAL_OPTIONS if text in every_translation(each)), text)
         words = _(CHOSEN, name=name, option=_(option), question=question.text) + _shown_call(question)
         outbox.enqueue_notice(execute, other, words, key=f"{key}:other", now=now, reply_to=reply_to)
+
+
+def _announce_here(execute: Execute, question: QuestionRow, text: str, message: Message, now: float) -> None:
+    """Say where somebody answered what they answered."""
+    name = message.author.name or message.author.id
+    with languages.speak_to(execute, message.thread, message.author):
+        words = _(CHOSEN, name=name, option=text, question=question.text) + _shown_call(question)
+        key = _answer_key(question, message)
+        outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+
+
+def _answer_key(question: QuestionRow, message: Message) -> str:
+    return f"answered:{question.id}:{message.key}"
 
 
 def _shown_call(question: QuestionRow) -> str:

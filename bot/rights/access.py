@@ -95,18 +95,11 @@ class AccessPolicy:
         if place.channel == WEB:
             return self._standing_on_web(execute, place, person)
         rule, known = self.rules_for(place.channel), people.find_person(execute, place.channel, person)
-        mine, around = person_roles.subjects_of(place, person)
+        _mine, around = person_roles.subjects_of(place, person)
         of_person, of_chat = person_subject(place.workspace, person), chat_subject(place.chat)
         given = person_roles.find_roles(execute, place.channel, (of_person, of_chat))
-        configured = [self._configured(place.channel, subject) for subject in mine]
-        if own := next(filter(None, [*configured, self._given(given.get(of_person))]), None):
+        if own := self._own(execute, place, person, known, given.get(of_person)):
             return own
-        if inherited := self._inherited(execute, place, person, known):
-            return inherited
-        if place.channel == LOCAL_CHANNEL and rule.open:
-            return Standing(OWNER, STARTED)
-        if known and known.operator:
-            return Standing(self.find_role(OPERATOR.name), PAIRED)
         personal = person in rule.allow or bool(known and known.allowed == PairingState.ALLOWED)
         if not (personal or rule.open or {place.chat, place.workspace} & {*rule.allow}):
             return STRANGER
@@ -124,6 +117,26 @@ class AccessPolicy:
         known = people.find_person(execute, channel, id)
         chat = known.private_chat if known else None
         return self.standing_of(execute, chat or Thread(channel, "", ""), id)
+
+    def holds_role(self, execute: Execute, place: Thread, person: str) -> bool:
+        """Return whether a person has a role in this place that is theirs, and not everybody's there."""
+        known, subject = people.find_person(execute, place.channel, person), person_subject(place.workspace, person)
+        given = person_roles.find_roles(execute, place.channel, (subject,)).get(subject)
+        return bool(person) and self._own(execute, place, person, known, given) is not None
+
+    def _own(
+        self, execute: Execute, place: Thread, person: str, known: PersonRow | None, given: PersonRoleRow | None
+    ) -> Standing | None:
+        """Return the role of a person in a place that is theirs, and not everybody's there."""
+        mine, _around = person_roles.subjects_of(place, person)
+        configured = [self._configured(place.channel, subject) for subject in mine]
+        if own := next(filter(None, [*configured, self._given(given)]), None):
+            return own
+        if inherited := self._inherited(execute, place, person, known):
+            return inherited
+        if place.channel == LOCAL_CHANNEL and self.rules_for(place.channel).open:
+            return Standing(OWNER, STARTED)
+        return Standing(self.find_role(OPERATOR.name), PAIRED) if known and known.operator else None
 
     def _inherited(self, execute: Execute, place: Thread, person: str, known: PersonRow | None) -> Standing | None:
         """Return what a person's roles in all workspaces give them in a direct chat that belongs to none of them."""

@@ -56,6 +56,7 @@ SHOW = Deed(
             "/privacy",
             "/skills",
             "/tasks",
+            "/waiting",
         ),
         "/whoami",
     ),
@@ -71,7 +72,12 @@ CHANGE_OWN = Deed(
 REVOKE_OWN_GRANT = Deed("take back what one allowed oneself", ("/permissions revoke",), None, Extent.OWN)
 HAVE_WORK = Deed("have the agent work", ("/plan", "/goal", "/retry"), Right.TALK, Extent.THREAD)
 REPEAT_TASK = Deed("repeat one's task", ("/task N retry",), Right.TALK, Extent.THREAD)
-ANSWER = Deed("answer a question of the agent", ("button ask", "button which:"), Right.TALK, Extent.THREAD)
+ANSWER = Deed(
+    "answer a question of the agent",
+    ("button ask", "button which:", "button waiting:", "/waiting NUMBER ANSWER"),
+    Right.TALK,
+    Extent.THREAD,
+)
 BEGIN_ANEW = Deed("begin a new conversation", ("/new",), Right.TALK, Extent.THREAD)
 CHOOSE_HERE = Deed("choose the model or the agent", ("/model", "/agents"), Right.TALK, Extent.THREAD)
 CHOOSE_FOR_CHAT = Deed(

@@ -53,5 +53,6 @@ FEATURE = Feature(
         Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin", rank=160),
     ),
     presses={proposals.PREFIX: Press("schedule", proposals.OPTIONS, proposals.check_press, answer_press)},
+    waits=proposals.waiting_proposals,
     start=_start,
 )

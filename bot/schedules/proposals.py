@@ -5,13 +5,15 @@ A press on a button does what `/schedule confirm NUMBER` does, so that one place
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from agent.blocks import Ask
-from agent.messages import Requester, Thread
+from agent.messages import Message, Requester, Thread
 from agent.permissions.rules import Subject, ToolUse, judge
 from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingForm
 from bot.commands.presses import Pressed
+from bot.commands.waits import Waiting
 from bot.config.schema import Config
 from bot.config.team import Right
 from bot.current import Current
@@ -147,6 +149,15 @@ def ask_to_change(execute: Execute, row: ScheduleRow, verb: str, run: int, now: 
         ask = Ask(f"{PREFIX}{verb}-{row.id}", text, tuple(map(_, OPTIONS)), free_text=False)
         key = f"sched:{row.id}:{verb}:{run}"
         outbox.enqueue_notice(execute, row.thread, text, key=key, now=now, mention=row.owner, asks=(ask,))
+
+
+def waiting_proposals(execute: Execute, _current: Current, viewer: Message, _now: float) -> Iterator[Waiting]:
+    """Yield the proposals that wait for the author of a message."""
+    for row in schedules.list_unended(execute, viewer.thread.channel, viewer.author.id):
+        if row.state == ScheduleState.PROPOSED:
+            yield Waiting(
+                row.place, f"{PREFIX}{row.id}", confirmation_text(row, row.created), OPTIONS, since=row.created
+            )
 
 
 # ------------------------------------------------------------ the decision

@@ -7,6 +7,7 @@ A press does what `/skills accept HASH` does, so that one place says what happen
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.blocks import Ask, command_hint
@@ -14,9 +15,12 @@ from agent.messages import Author, Message, Thread
 from agent.skills.changes import SkillChange
 from agent.skills.found import FoundSkill
 from bot.commands.presses import UNKNOWN, Pressed
+from bot.commands.waits import Waiting
+from bot.current import Current
+from bot.rights.deeds import CHANGE_SKILLS
 from bot.storage import languages, outbox
 from bot.storage.database import Execute
-from catalogue import N_, _, ngettext
+from catalogue import N_, _, join_sentences, ngettext
 from channels.base import Receipt
 from channels.shared.texts import shorten
 
@@ -32,6 +36,7 @@ OTHERS = N_("Press a button, or write `{command}`.")
 MAX_CHOICES = 20  # as buttons
 MAX_LINE_CHARS = 100
 CHOICE = "one:"  # before the hash of an address, in place of that of a change
+SHOWN_BY = N_("`{command}` shows what is in it.")
 REST = N_("Not shown: {n} more characters. `{command}` shows all of it.")
 
 
@@ -84,3 +89,15 @@ def check_press(_execute: Execute, pressed: Pressed) -> Receipt | None:
     """Return the receipt of a press on a button that says neither a decision nor the name of a skill."""
     is_known = pressed.option != UNKNOWN or pressed.subject.startswith(CHOICE)
     return None if is_known else Receipt.DUPLICATE
+
+
+def waiting_changes(execute: Execute, current: Current, viewer: Message, _now: float) -> Iterator[Waiting]:
+    """Yield the changes of skills that wait, for an operator who may decide on them."""
+    if current.skills is None or not current.access.may_do(execute, viewer.thread, viewer.author.id, CHANGE_SKILLS):
+        return
+    for digest, staged in current.skills.records().staged.items():
+        words = join_sentences(
+            _(CHANGED if staged.base else NEW, name=staged.name),
+            _(SHOWN_BY, command=command_hint(f"skills diff {staged.name}")),
+        )
+        yield Waiting(viewer.thread, f"{PREFIX}{digest[:SHOWN_HASH_CHARS]}", words, OPTIONS)

@@ -42,5 +42,6 @@ FEATURE = Feature(
             "skills", decisions.OPTIONS, decisions.check_press, answer_press, deeds.CHANGE_SKILLS, has_names=True
         )
     },
+    waits=decisions.waiting_changes,
     start=_start,
 )

@@ -196,6 +196,8 @@ NOTIFICATIONS = (
     ),
 )
 
+WAITING = (PersonalTable("waiting_numbers", finished="listed<:before"),)
+
 OUTCOMES = (
     PersonalTable("outcomes", finished="day<:oldest_day"),
     PersonalTable("outcome_errors", finished="day<:oldest_day"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
 
 from agent.blocks import Approve, Ask
 from agent.messages import Thread
-from agent.stored_json import build_dataclass, raise_damaged
+from agent.stored_json import Damaged, build_dataclass, raise_damaged
 from bot.storage.database import Execute, Row
 from bot.storage.rows import insert_row
 from bot.storage.states import QuestionKind, QuestionState
+
+MAX_LOOKED_AT = 1000  # open questions of a platform, for one list
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,21 @@ def open_questions_at(execute: Execute, thread: Thread) -> list[QuestionRow]:
     )
     keys = [str(row["conversation"]) for row in execute(sql, {"thread": str(thread)})]
     return [each for key in keys for each in unresolved_questions(execute, key) if each.state == QuestionState.OPEN]
+
+
+def open_questions_for(execute: Execute, channel: str, person: str) -> list[QuestionRow]:
+    """Return the oldest open questions of a platform that a person may be asked: whether they are, `may_answer` says.
+
+    One that is damaged is left out: its own conversation reports it.
+    """
+    sql = f"""SELECT q.* FROM questions q JOIN conversations c ON c.key=q.conversation
+        WHERE q.state='{QuestionState.OPEN}' AND c.thread>=:channel || '/' AND c.thread<:channel || '0'
+        AND (q.who='' OR ' ' || q.who || ' ' LIKE '% ' || :person || ' %') ORDER BY q.asked LIMIT {MAX_LOOKED_AT}"""
+    found = []
+    for row in execute(sql, {"channel": channel, "person": person}):
+        with suppress(Damaged):
+            found.append(_load_question(row))
+    return found
 
 
 def close_questions(execute: Execute, conversation: str, id: str | None = None) -> None:

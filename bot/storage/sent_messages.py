@@ -156,3 +156,10 @@ def question_of_message(execute: Execute, thread: Thread, message_id: str) -> st
     sql = f"SELECT question FROM posts WHERE thread=:thread AND {_HAS_ID} AND question<>'' LIMIT 1"
     rows = execute(sql, {"thread": str(thread), "id": message_id})
     return str(rows[0]["question"]) if rows else ""
+
+
+def message_of_question(execute: Execute, thread: Thread, question: str) -> str:
+    """Return the id of the message at an address that shows a question; "" for none."""
+    sql = "SELECT message_id FROM posts WHERE thread=:thread AND question=:id AND sent=1 ORDER BY created DESC LIMIT 1"
+    rows = execute(sql, {"thread": str(thread), "id": question})
+    return str(rows[0]["message_id"]).partition("/")[0] if rows else ""

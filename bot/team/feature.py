@@ -45,6 +45,7 @@ FEATURE = Feature(
         Command("audit", N_("show who did what"), audit_command, AUDIT_WORDS, deeds.READ_AUDIT, rank=230),
     ),
     presses={pairing.PREFIX: Press("pair", pairing.OPTIONS, pairing.decide, deed=deeds.DECIDE_PAIRING)},
+    waits=pairing.waiting_strangers,
     meet=pairing.ask_pairing,
     start=_start,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,7 +17,10 @@ from agent.foreign_text import printable_line
 from agent.messages import Author, Kind, Message
 from agent.stored_json import Damaged
 from bot.commands.presses import UNKNOWN, Pressed
+from bot.commands.waits import Waiting
+from bot.current import Current
 from bot.rights.access import LOCAL_CHANNEL, AccessPolicy
+from bot.rights.deeds import DECIDE_PAIRING
 from bot.storage import audit, conversations, inbox, languages, outbox, people
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
@@ -119,15 +123,35 @@ def kept_message(person: PersonRow) -> Message | None:
 def _ask_operators(execute: Execute, operators: list[PersonRow], person: PersonRow, now: float) -> None:
     """Ask the operators of the person's channel and at the terminal; if there are none, those of the other channels."""
     near = [row for row in operators if row.channel in (person.channel, LOCAL_CHANNEL)]
-    shown = {"name": readable_name(person), "person": person.person, "channel": person.channel, "code": person.code}
     for row in near or operators:
         if (place := row.private_chat) is None:
             continue
         key = f"{outbox.about_stranger(person.channel, person.person)}{person.code}:{row.channel}:{row.person}"
         with languages.speak_to(execute, place, Author(row.person, row.name)):
-            words = _(QUESTION, **shown)
+            words = _question_about(person)
             ask = Ask(f"{PREFIX}{person.code}", words, tuple(map(_, OPTIONS)), free_text=False)
             outbox.enqueue_notice(execute, place, words, key=key, now=now, asks=(ask,))
+
+
+def waiting_strangers(execute: Execute, current: Current, viewer: Message, now: float) -> Iterator[Waiting]:
+    """Yield the people with a good code, for an operator of their channel, or of the service at its terminal."""
+    here = viewer.thread
+    if not current.access.may_do(execute, here, viewer.author.id, DECIDE_PAIRING):
+        return
+    for person in people.list_paired(execute, now):
+        if person.code and person.until > now and here.channel in (person.channel, LOCAL_CHANNEL):
+            yield Waiting(
+                here,
+                f"{PREFIX}{person.code}",
+                _question_about(person),
+                OPTIONS,
+                since=person.until - PAIRING_CODE_SECONDS,
+            )
+
+
+def _question_about(person: PersonRow) -> str:
+    name = readable_name(person)
+    return _(QUESTION, name=name, person=person.person, channel=person.channel, code=person.code)
 
 
 def readable_name(person: PersonRow) -> str:

@@ -11,7 +11,7 @@ from bot.commands.reception import FeatureReception
 from bot.commands.runner import CommandRunner
 from bot.current import Current
 from bot.feature import Feature, Parts, Service
-from bot.features import FEATURES, gather_commands, gather_meetings, gather_personal, gather_presses
+from bot.features import FEATURES, gather_commands, gather_meetings, gather_personal, gather_presses, gather_waits
 from bot.journey.inbox import Inbox, Turns
 from bot.journey.turn_runner import TurnRunner
 from bot.rights.rates import ToolAndMessageRates
@@ -30,7 +30,8 @@ def open_inbox(
 ) -> Inbox:
     """Return an inbox."""
     meet = gather_meetings(current, lambda: console)
-    reception = FeatureReception(gather_commands(current, features), gather_presses(current, features), meet)
+    presses, waits = gather_presses(current, features), gather_waits(current, features)
+    reception = FeatureReception(gather_commands(current, features), presses, meet, waits)
     return Inbox(store, current, turns, reception)
 
 
@@ -38,7 +39,8 @@ def command_service(
     current: Current, status: str = "", features: Sequence[Feature] = FEATURES, **values: Any
 ) -> CommandService:
     """Return a service of which nothing runs."""
-    commands = gather_commands(current, features)
+    commands, waits = gather_commands(current, features), gather_waits(current, features)
+    values = {"waits": waits.listed, **values}
     return CommandService(
         current, lambda: status, lambda: Health.READY, lambda _run, _by: None, lambda _name: None, commands, **values
     )

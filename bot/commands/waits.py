@@ -1,0 +1,124 @@
+"""What waits for a person in any chat, and the way of an answer from elsewhere to the question's own place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from agent.blocks import APPROVAL_OPTIONS
+from agent.messages import Kind, Message, Thread
+from bot.current import Current
+from bot.journey.addressing import AnswerElsewhere
+from bot.storage import sent_messages
+from bot.storage.database import Execute
+from bot.storage.rows import parse_row_id
+from bot.storage.waiting_numbers import number_of
+from catalogue import every_translation
+
+PREFIX = "waiting:"  # begins the id of a question in the list, before its number
+COMMAND = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A question that waits for a person: a press on it would come from `place`, for the id `target`.
+
+    `options` are as the question shows them, or untranslated. `call` is the exact call that needs approval. `who` asks,
+    and `title` names the thread or the work; "" where nobody or nothing is known. `conversation` is that of a question
+    of the agent, "" for one of the bot itself. `since` is 0 where it is unknown.
+    """
+
+    place: Thread
+    target: str
+    question: str
+    options: tuple[str, ...] = ()
+    free_text: bool = False
+    call: str = ""
+    who: str = ""
+    title: str = ""
+    since: float = 0.0
+    conversation: str = ""
+
+    @property
+    def digest(self) -> str:
+        """What names this very question: another call, or another wording, is another one. The bot's own questions are
+        in the language of their reader."""
+        asked = (self.question, self.call, *self.options) if self.conversation else ()
+        parts = (str(self.place), self.conversation, self.target, *asked)
+        return sha256("".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def accept(self, words: str) -> str | None:
+        """Return the answer that these words give: an option in any language, never by its place; None for none."""
+        wanted = words.strip()
+        same = {wanted.casefold()}
+        for option in (*self.options, *APPROVAL_OPTIONS):
+            names = {name.casefold() for name in (option, *every_translation(option))}
+            if wanted.casefold() in names:
+                same |= names
+        found = next((option for option in self.options if option.casefold() in same), None)
+        return found or (wanted or None if self.free_text or not self.options else None)
+
+
+Waits = Callable[[Execute, Current, Message, float], Iterable[Waiting]]
+"""Returns what waits for the author of a message, in a transaction. A feature that asks has one."""
+
+
+class WaitTable:
+    """What waits for people, of all features."""
+
+    def __init__(self, waits: Sequence[Waits], current: Current) -> None:
+        self._waits = waits
+        self._current = current
+
+    def listed(self, execute: Execute, viewer: Message, now: float) -> Sequence[tuple[int, Waiting]]:
+        """Return what waits for the author of a private message, the oldest first, with its numbers."""
+        if not viewer.private or not viewer.is_by_author:
+            return ()
+        found = [each for waits in self._waits for each in waits(execute, self._current, viewer, now)]
+        return [(number_of(execute, each.digest, now), each) for each in sorted(found, key=lambda each: each.since)]
+
+    def redirect(self, execute: Execute, event: Message, now: float) -> AnswerElsewhere | None:
+        """Return what a press in the list, or its number with an answer, is at the question's own place; None for
+        anything else, and for what does not wait for this person."""
+        given = _given_answer(event)
+        if given is None or not self._current.access.may_enter(execute, event):
+            return None
+        item = dict(self.listed(execute, event, now)).get(given[0])
+        answer = item.accept(given[1]) if item else None
+        if item is None or answer is None:
+            return None
+        press = replace(
+            event,
+            thread=item.place,
+            kind=Kind.CLICK,
+            target=item.target,
+            text=answer,
+            id=sent_messages.message_of_question(execute, item.place, item.target),
+            private=item.place.without_topic == event.thread.without_topic,
+            attachments=(),
+            quotes=(),
+            reply_to="",
+            native=False,
+            follow_up=False,
+        )
+        return AnswerElsewhere(press, item.conversation)
+
+
+def _given_answer(event: Message) -> tuple[int, str] | None:
+    """Return the number and the answer that an event gives."""
+    before, listed, id = event.target.partition(PREFIX)
+    if event.kind is Kind.CLICK and listed and not before:
+        number, answer = parse_row_id(id), event.text
+    elif event.kind is Kind.COMMAND:
+        name, _space, words = event.text.partition(" ")
+        number, answer = split_number(words) if name == COMMAND else (None, "")
+    else:
+        return None
+    return None if number is None or not answer.strip() else (number, answer)
+
+
+def split_number(words: str) -> tuple[int | None, str]:
+    """Return the number at the beginning of words, if there is one, and what follows."""
+    first, *rest = words.split(maxsplit=1) or [""]
+    return parse_row_id(first.lstrip("#")), "".join(rest)

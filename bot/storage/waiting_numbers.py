@@ -1,0 +1,12 @@
+"""The numbers by which people answer what waits for them. A number is never given again."""
+
+from __future__ import annotations
+
+from bot.storage.database import Execute
+from bot.storage.rows import insert_row
+
+
+def number_of(execute: Execute, subject: str, now: float) -> int:
+    """Return the number of what has this digest, a new one if it has none."""
+    [row] = insert_row(execute, "waiting_numbers", "subject", {"subject": subject, "listed": now}, update=("listed",))
+    return int(row["number"])

@@ -1,0 +1,91 @@
+"""`/waiting`: list what waits for a person in all chats, each with its buttons; say why an answer does not count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.blocks import Approve, command_hint
+from bot.commands.call import CommandCall
+from bot.commands.waits import COMMAND, PREFIX, Waiting, split_number
+from bot.rights.approvals import send_long_call
+from bot.service.plain_text import code_span, plain_line
+from bot.storage import outbox
+from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
+from channels.shared.texts import shorten
+
+WAITING_WORDS = "NUMBER ANSWER"
+MAX_SHOWN = 10  # items of one list
+MAX_QUESTION_CHARS = 1500
+ONLY_PRIVATE = N_(
+    "What waits for you may come from other chats, so I show it only in our direct chat: write `{command}` to me there."
+)
+NOTHING = N_("Nothing waits for you.")
+NOT_KNOWN = N_("Nothing with the number {number} waits for you any more. `{command}` lists what does.")
+TAKES = N_("Number {number} takes one of these answers: {options}. Write, for example, `{command}`.")
+USE = N_("Use `{list}`, or `{answer}` with the number of what you answer.")
+HOW = N_("Press a button, or write `{command}`.")
+
+
+def waiting_command(call: CommandCall) -> str:
+    """List what waits for a person. An answer that counts does not come here: it went to its question."""
+    if not call.message.private:
+        return _(ONLY_PRIVATE, command=command_hint(COMMAND))
+    found = call.service.waits(call.execute, call.message, call.now)
+    if call.words:
+        return _explain(dict(found), call.words)
+    if not found:
+        return _(NOTHING)
+    heading = ngettext("{n} question waits for you.", "{n} questions wait for you.", len(found))
+    if more := len(found) - MAX_SHOWN:
+        oldest = _("These are the oldest {n}.", n=MAX_SHOWN) if more > 0 else ""
+        heading = join_sentences(heading, oldest)
+    key = f"waiting:{call.message.key}"
+    outbox.enqueue_notice(call.execute, call.thread, heading, key=key, now=call.now, reply_to=call.message.id)
+    for number, item in found[:MAX_SHOWN]:
+        _show(call, number, item, f"{key}:{number}")
+    return ""
+
+
+def _explain(found: dict[int, Waiting], words: str) -> str:
+    """Say why words are no answer to what waits."""
+    number, _answer = split_number(words)
+    if number is None:
+        return _(USE, list=command_hint(COMMAND), answer=command_hint(_("waiting 12 ANSWER")))
+    if (item := found.get(number)) is None:
+        return _(NOT_KNOWN, number=number, command=command_hint(COMMAND))
+    options = [_(option) for option in item.options]
+    if not options:
+        return _(USE, list=command_hint(COMMAND), answer=command_hint(_("waiting {n} ANSWER", n=number)))
+    return _(
+        TAKES,
+        number=number,
+        options=list_items(f"**{option}**" for option in options),
+        command=command_hint(f"{COMMAND} {number} {options[0]}"),
+    )
+
+
+def _show(call: CommandCall, number: int, item: Waiting, key: str) -> None:
+    """Enqueue one item: what it asks, the exact call, where, of whom and since when, and its buttons."""
+    options = tuple(_(option) for option in item.options)
+    first = options[0] if options else _("ANSWER")
+    answer = command_hint(f"{COMMAND} {number} {first}")
+    detail = join_sentences(_describe_origin(call, item), _(HOW, command=answer) if options else f"`{answer}`")
+    words = f"**{number}.** {shorten(item.question, MAX_QUESTION_CHARS)}"
+    approve = Approve(f"{PREFIX}{number}", words, detail, item.call, option_count=len(options))
+    ask = replace(approve.to_question(), options=options, approval=bool(item.call))
+    send_long_call(call.execute, approve, call.thread, key=key, now=call.now)
+    asks = (ask,) if options else ()
+    outbox.enqueue_notice(call.execute, call.thread, ask.question, key=key, now=call.now, asks=asks)
+
+
+def _describe_origin(call: CommandCall, item: Waiting) -> str:
+    """Say where something was asked, for whose request, and for how long it has waited."""
+    place = item.place
+    here = place.without_topic == call.thread.without_topic
+    chat = "/".join(filter(None, (place.channel, place.workspace, place.chat)))
+    parts = [_("our direct chat") if here else code_span(chat)]
+    parts += [f"“{title}”"] if (title := plain_line(item.title)) else []
+    parts += [_("asked for {name}", name=plain_line(item.who))] if item.who else []
+    since = format_duration(max(0.0, call.now - item.since))
+    parts += [_("waits for {time}", time=since)] if item.since else []
+    return " · ".join(parts) + "."

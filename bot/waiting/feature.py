@@ -1,0 +1,28 @@
+"""What waits for a person as a feature: the list, and the buttons of what is closed."""
+
+from __future__ import annotations
+
+from bot.commands.call import Command
+from bot.commands.presses import Press, Pressed
+from bot.commands.waits import COMMAND, PREFIX
+from bot.feature import Feature
+from bot.storage import personal
+from bot.storage.database import Execute
+from bot.waiting.command import WAITING_WORDS, waiting_command
+from bot.waiting.questions import waiting_questions
+from catalogue import N_
+from channels.base import Receipt
+
+
+def refuse_listed(_execute: Execute, _pressed: Pressed) -> Receipt:
+    """Return the receipt of a press on what waits no longer: one that counts went to its question (`redirect`)."""
+    return Receipt.DUPLICATE
+
+
+FEATURE = Feature(
+    "waiting",
+    personal=personal.WAITING,
+    commands=(Command(COMMAND, N_("all that waits for you"), waiting_command, WAITING_WORDS, rank=135),),
+    presses={PREFIX: Press("waiting", (), refuse_listed)},
+    waits=waiting_questions,
+)

@@ -1,0 +1,99 @@
+"""`/waiting` on every platform: what waits elsewhere is listed in the direct chat, and answered there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.model_script import without_directives
+from tests.fakes.server import until
+from tests.support.service_process import ask
+from tests.support.thread_talk import PLATFORMS, ThreadTalk, calls, question, tool
+
+pytestmark = [pytest.mark.usefixtures("bubblewrap"), pytest.mark.parametrize("name", PLATFORMS)]
+
+
+class Direct:
+    """Jane's direct chat with the bot."""
+
+    def __init__(self, talk: ThreadTalk) -> None:
+        self._talk, self._rig = talk, talk.service.rigs[talk.name]
+
+    def say(self, text: str) -> None:
+        self._rig.mutter(text)
+
+    def press(self, label: str) -> None:
+        self._rig.press(label)
+
+    def text(self) -> str:
+        return "\n".join(without_directives(each) for each in self._rig.visible())
+
+    async def shows(self, words: str) -> None:
+        await until(lambda: words in self.text(), 20, f"{words!r} in the direct chat")
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of what was listed, in order."""
+        return [int(number) for (number,) in self._talk.service.rows("SELECT number FROM waiting_numbers ORDER BY 1")]
+
+
+def run(command: str, text: str) -> str:
+    return ask(steps=[calls(tool("bash", command=command))], text=text)
+
+
+async def test_an_approval_is_given_from_the_direct_chat_and_survives_a_kill(tmp_path: Path, name: str) -> None:
+    """Its own chat says who gave it; a number never hits another call; a group is told nothing."""
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+        direct = Direct(talk)
+        direct.say("!waiting")
+        await direct.shows("Nothing waits for you")
+        talk.say(run("echo first", "the first is done"))
+        await talk.shows("echo first")
+        await talk.service.quiet()
+        direct.say("!waiting")
+        await direct.shows("echo first")
+        await talk.service.quiet()
+        direct.press("Approve")
+        await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), 20, "the answer")
+        await talk.service.restart()
+        await talk.shows("the first is done")
+        await talk.shows(" chose ")
+
+        talk.say(run("echo second", "the second is done"))
+        await talk.shows("echo second")
+        await talk.service.quiet()
+        talk.say("!waiting")
+        await talk.shows("only in our direct chat")
+        direct.say("!waiting")
+        await direct.shows("echo second")
+        await talk.service.quiet()
+        old, new = direct.numbers()
+        for words, answer in ((f"{old} Approve", "any more"), (f"{new} 1", "takes one of these answers")):
+            direct.say(f"!waiting {words}")
+            await direct.shows(answer)
+        assert not talk.count("the second is done")
+        direct.say(f"!waiting {new} approve")
+        await talk.shows("the second is done")
+        await direct.shows("Answered")
+        await talk.service.quiet()
+        assert talk.service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
+
+
+async def test_questions_and_proposals_are_answered_from_the_direct_chat(tmp_path: Path, name: str) -> None:
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        direct = Direct(talk)
+        yearly = tool("schedule", action="create", what="Read the news", cron="0 4 1 1 *", time_zone="UTC")
+        talk.say(ask(steps=[calls(yearly)], text="proposed"))
+        await talk.shows("Shall I")
+        talk.say(ask(steps=[question("Which market?", "Asia", "Europe")], text="the market it is"))
+        await talk.shows("Which market?")
+        await talk.service.quiet()
+        direct.say("!waiting")
+        await direct.shows("Which market?")
+        await talk.service.quiet()
+        assert "Read the news" in direct.text()
+        direct.press("Europe")
+        await talk.shows("the market it is")
+        assert "Europe" in str(talk.last_request("Which market?").messages[-1])
+        direct.press("Yes")
+        await talk.shows("Schedule 1 is active")

@@ -99,9 +99,8 @@ class App:
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
             routes = open_telemetry(store, self._current, self._status, watch, stack)
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
-            self._reloader = ConfigReloader(
-                store, self._current, self._source, partial(answer_reload, store), gather_checks
-            )
+            answer = partial(answer_reload, store)
+            self._reloader = ConfigReloader(store, self._current, self._source, answer, gather_checks)
             waits = gather_waits(self._current)
             service = CommandService(
                 self._current,

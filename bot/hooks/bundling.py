@@ -14,7 +14,7 @@ WINDOW_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingDelivery:
     """A delivery that is not posted yet."""
 
     id: int
@@ -32,7 +32,7 @@ class Bundle:
 
 
 def bundle_due(
-    waiting: Sequence[Waiting],
+    waiting: Sequence[WaitingDelivery],
     known: Collection[str],
     posted: Sequence[float],
     now: float,

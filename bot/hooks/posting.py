@@ -16,7 +16,7 @@ from agent.stored_json import Damaged
 from bot.config.hooks import HookConfig
 from bot.config.team import Right
 from bot.current import Current
-from bot.hooks.bundling import WINDOW_SECONDS, Bundle, Waiting, bundle_due
+from bot.hooks.bundling import WINDOW_SECONDS, Bundle, WaitingDelivery, bundle_due
 from bot.hooks.events import HookEvent
 from bot.hooks.senders import Item
 from bot.hooks.words import describe_post, items_of, report, title_of
@@ -75,7 +75,7 @@ class HookPoster:
         """Post what is due, and look again when the next is."""
         rows = hooks.waiting_deliveries(execute, self.name)
         events = self._read_events(execute, rows)
-        waiting = [Waiting(row.id, row.group_key, row.received) for row in rows if row.id in events]
+        waiting = [WaitingDelivery(row.id, row.group_key, row.received) for row in rows if row.id in events]
         known = hooks.known_groups(execute, self.name, str(self.place), [each.subject for each in waiting])
         posted = hooks.latest_posts(execute, self.name, self.now - WINDOW_SECONDS)
         due, later = bundle_due(

@@ -105,7 +105,7 @@ def find_message(execute: Execute, key: str) -> InboxRow | None:
     return read_row(execute, InboxRow, "SELECT * FROM inbox WHERE key=:key", key=key)
 
 
-def has_written(execute: Execute, chat: Thread, person: str) -> bool:
+def has_written_in(execute: Execute, chat: Thread, person: str) -> bool:
     """Return whether a person has written to the bot in a chat, in any of its topics, as far as that is still kept."""
     sql = """SELECT 1 FROM inbox i JOIN conversations c ON c.key=i.conversation
         WHERE i.author=:author AND c.thread>=:chat AND c.thread<=:chat || '~' LIMIT 1"""

@@ -720,9 +720,17 @@ CREATE TABLE api_keys (
 );
 CREATE INDEX api_keys_of_person ON api_keys (channel, person);
 
+CREATE TABLE waiting_numbers (
+    number INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    subject TEXT NOT NULL,
+    listed FLOAT NOT NULL,
+    UNIQUE (subject)
+);
+CREATE INDEX waiting_numbers_listed ON waiting_numbers (listed);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0062');
+INSERT INTO alembic_version VALUES ('0063');
 COMMIT;

@@ -55,6 +55,6 @@ def find_place(
             continue
         if not question.approvers:
             return place if is_meant_for(execute, question, person) else None
-        if access.holds_role(execute, place, person) or inbox.has_written(execute, place, person):
+        if access.holds_role(execute, place, person) or inbox.has_written_in(execute, place, person):
             return place
     return None

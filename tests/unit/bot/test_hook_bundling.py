@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.hooks.bundling import WINDOW_SECONDS, Bundle, Waiting, bundle_due
+from bot.hooks.bundling import WINDOW_SECONDS, Bundle, WaitingDelivery, bundle_due
 
 NOW = 1_000_000.0
 
@@ -15,8 +15,10 @@ NOW = 1_000_000.0
 def replay(times: Sequence[float], subjects: Sequence[str], known: Collection[str] = ()) -> list[tuple[float, Bundle]]:
     """Let deliveries come at these times; return each post and when it was made."""
     posts = list[tuple[float, Bundle]]()
-    threads, arrived = {*known}, list[Waiting]()
-    coming = [Waiting(number, subject, at) for number, (at, subject) in enumerate(zip(times, subjects, strict=True))]
+    threads, arrived = {*known}, list[WaitingDelivery]()
+    coming = [
+        WaitingDelivery(number, subject, at) for number, (at, subject) in enumerate(zip(times, subjects, strict=True))
+    ]
     look = None
     while coming or look is not None:
         now = min([each.received for each in coming[:1]] + ([look] if look is not None else []))

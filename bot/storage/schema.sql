@@ -705,6 +705,7 @@ CREATE TABLE hook_refusals (
     at FLOAT NOT NULL,
     PRIMARY KEY (hook, reason)
 );
+CREATE INDEX hook_refusals_at ON hook_refusals (at);
 
 CREATE TABLE api_keys (
     hash TEXT NOT NULL,

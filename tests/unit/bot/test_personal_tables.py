@@ -24,6 +24,7 @@ EXEMPT = {
     "questions.grant_subject": "the same",
     "calls.subject": "the call, which goes with its person",
     "memory.superseded_by": "another memory",
+    "waiting_numbers.subject": "a digest of the question, its call and its options",
     "outcomes.name": "a model, tool or skill",
     "outcome_errors.name": "the same",
 }

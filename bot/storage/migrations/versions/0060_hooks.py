@@ -48,3 +48,4 @@ def upgrade() -> None:
         sa.Column("at", sa.Float(), nullable=False),
         sa.PrimaryKeyConstraint("hook", "reason"),
     )
+    op.create_index("hook_refusals_at", "hook_refusals", ["at"])

@@ -29,7 +29,7 @@ NO_SCOPE = "The key does not have the scope `{scope}`."
 MAKE_KEY = "`fawn key add NAME --person … --scopes {scope}` makes one that has it."
 NO_ACCESS = HttpProblem(
     *(403, "no_access", "The person of this key may not do this."),
-    "`/whoami` in their chat shows their role; operators change it.",
+    "The command whoami shows their role in their chat; operators change it.",
 )
 
 

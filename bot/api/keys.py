@@ -31,7 +31,9 @@ BAD_NAME = N_("a name has up to {n} letters, digits and . @ _ - without blanks: 
 BAD_PERSON = N_("{person} is not CHANNEL/ID, such as slack/U0123ABCD")
 BAD_SCOPES = N_("{scopes}: the scopes are {known}, separated by commas")
 BAD_EXPIRY = N_("{text} is no number of days from 1d to {most}d, such as 90d")
-UNKNOWN_PERSON = N_("nobody on {channel} is called {person}: write the platform id, which `/whoami` shows in the chat")
+UNKNOWN_PERSON = N_(
+    "nobody on {channel} is called {person}: write the platform id, which the command whoami shows in the chat"
+)
 SEVERAL = N_("several people on {channel} are called {person}: write one of the ids {ids}")
 TAKEN = N_("there is a key {name} already: see `fawn key list`")
 

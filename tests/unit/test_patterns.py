@@ -22,7 +22,7 @@ ACCEPTED = {  # the place of a pattern that is slow, or made at run time, and wh
     "bot/rights/known_people.py:is_possible_id": "shapes of ids, fixed by the channels; reads one word of a command",
     "bot/cli/parser.py:_pattern": "made of our own sentences, reads the command line of the operator",
     "bot/config/names_check.py:check_id": "shapes of ids, fixed by the channels; reads the configuration",
-    "bot/config/loader.py:_read_channel": "shapes of tokens, fixed by the channels; reads the configuration",
+    "bot/config/texts.py:_check_shape": "shapes of settings, fixed by the code; reads the configuration",
     "bot/service/log.py:hide": "secrets, escaped: alternatives without repetition",
     "channels/discord/events.py:_text_without_mention": "ids, without repetition",
     "sandbox/inside/search.py:find_lines": "the model's own; runs in the sandbox, within its time limit",

@@ -19,6 +19,7 @@ from agent.user_message import MessageFormatter
 from bot.cli import backup, dead, offboard, pair
 from bot.cli.program import command_line_parser
 from bot.cli.skills import ACTIONS, READING, changes_skills
+from bot.commands import waits
 from bot.features import FEATURES
 from bot.journey import addressing
 from bot.privacy import command as forgetting
@@ -154,6 +155,7 @@ def test_only_reading_actions_of_skills_have_no_row() -> None:
     assert {action for action in ACTIONS if not changes_skills(action, "minutes")} == {"list", "diff"}
 
 
+# A press on a list of `/waiting` becomes one on its question, with the row of that one.
 PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreign question is refused
     pairing.PREFIX: (pairing.LET_IN, "MALLORYS", AuditKind.PAIRING_ACCEPTED),
     decisions.PREFIX: (decisions.ACCEPT, "a" * 32, AuditKind.COMMAND),
@@ -163,7 +165,9 @@ PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreig
 }
 
 
-@pytest.mark.parametrize("decision", [prefix for feature in FEATURES for prefix in feature.presses])
+@pytest.mark.parametrize(
+    "decision", [prefix for feature in FEATURES for prefix in feature.presses if prefix != waits.PREFIX]
+)
 async def test_every_decision_button_has_its_row(team: Team, decision: str) -> None:
     def propose(execute: Execute) -> None:
         """Store a schedule and a message about which somebody else has to decide."""

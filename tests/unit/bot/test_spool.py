@@ -55,4 +55,4 @@ def test_no_other_module_names_a_folder_of_the_spool() -> None:
     sources = {path: path.read_text("utf-8") for path in Path(bot.__file__).parent.rglob("*.py")}
     own = Path(spool.__file__)
     naming = {path.name for path, text in sources.items() if re.search(r"""["']spool|\bSPOOL\b""", text)}
-    assert naming == {own.name, "backup.py"}
+    assert naming == {own.name, "backup.py", "restore.py"}

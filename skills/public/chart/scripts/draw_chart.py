@@ -11,6 +11,7 @@ import datetime
 import html
 import importlib
 import json
+import logging
 import math
 import re
 import sys
@@ -124,6 +125,7 @@ def prepare_matplotlib(text: str) -> tuple[Any, list[str]]:
     """Set fonts and defaults. Returns pyplot, and notes about missing fonts. Raises ImportError."""
     matplotlib = importlib.import_module("matplotlib")
     matplotlib.use("agg")
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # no note of a font without a bold form
     installed = {font.name for font in importlib.import_module("matplotlib.font_manager").fontManager.ttflist}
     fonts = [font for font in CJK_FONTS if font in installed]
     matplotlib.rcParams.update({

@@ -1,4 +1,4 @@
-"""What a person gives the agent: a message with its files."""
+"""Carry what a person gives the agent: a message with its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls: the person of the key that a request shows."""
+"""Find the caller: the person of the key that a request shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API shows: threads, messages, runs and questions of one person, as plain JSON values."""
+"""Show threads, messages, runs and questions of one person, as plain JSON values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for a person in any chat, and the way of an answer from elsewhere to the question's own place."""
+"""Gather what waits for a person in any chat, and bring an answer from elsewhere to the question's own place."""
 
 from __future__ import annotations
 

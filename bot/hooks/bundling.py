@@ -1,4 +1,4 @@
-"""When the deliveries of a hook are posted, and which of them together.
+"""Decide when the deliveries of a hook are posted, and which of them together.
 
 A delivery waits until none has come for a moment. Those of one subject go together, into the thread that the subject
 has. New subjects get a thread each, up to the posts that the hook has left in this minute; more than that is a storm:

@@ -349,6 +349,8 @@ async def test_a_private_memory_in_a_group(
         telegram.send(f"{fact} {words}", chat=attempt.person)
     await until(lambda: service.rows("SELECT count(*) FROM memory") == [(len(attempts),)], 30, "the memories")
     await prepare(attempts)
+    learnt = "SELECT 1 FROM jobs WHERE kind='memory'"
+    await until(lambda: not service.rows(learnt), 30, "what is learnt of the direct chats")
     before = len(model.requests())
     await act(attempts)
     await each_path(attempts, took_effect)

@@ -48,7 +48,7 @@ def unpack_backup(file: Path, target: Path, first: str, folders: Sequence[str]) 
 
 
 def _check_entries(file: Path, first: str, folders: Sequence[str]) -> tuple[int, int]:
-    size, links, files = 0, set[PurePosixPath](), set[str]()
+    size, count, links, files = 0, 0, set[PurePosixPath](), set[PurePosixPath]()
     with tarfile.open(file, "r:gz") as archive:
         for entry in _entries(archive):
             if not files and (entry.name != first or not entry.isfile()):
@@ -58,22 +58,28 @@ def _check_entries(file: Path, first: str, folders: Sequence[str]) -> tuple[int,
                 raise UnpackRefused(text, file=file, name=shown_path(entry.name[:200]))
             if entry.issym():
                 links.add(PurePosixPath(entry.name))
-            elif entry.isfile():
-                files.add(entry.name)
-            size += entry.size
+            elif not entry.isdir():
+                files.add(PurePosixPath(entry.name))
+            size, count = size + entry.size, count + entry.isfile()
     if not files:
         raise UnpackRefused(N_("{file} is no backup of Fawn: it is empty"), file=file)
-    return len(files), size
+    return count, size
 
 
-def _belongs(entry: tarfile.TarInfo, folders: Sequence[str], links: Set[PurePosixPath], files: Set[str]) -> bool:
-    """Return whether an entry lies in a folder of the backup, below no link, and is a file, a folder or a link."""
+def _belongs(
+    entry: tarfile.TarInfo, folders: Sequence[str], links: Set[PurePosixPath], files: Set[PurePosixPath]
+) -> bool:
+    """Return whether an entry lies in a folder of the backup and is a file, a folder or a link.
+
+    It may be neither below a link nor in the place of a link or a file: what is written there would follow the link.
+    """
     path = PurePosixPath(entry.name)
     inside = path.parts[:1] and path.parts[0] in folders and ".." not in path.parts
     inside = inside or not files  # the first one is checked by name
-    below_link = any(parent in links for parent in path.parents)
-    known = entry.linkname in files if entry.islnk() else entry.isfile() or entry.isdir() or entry.issym()
-    return bool(inside) and known and not below_link
+    is_free = path not in files and not any(each in links for each in (path, *path.parents))
+    target = PurePosixPath(entry.linkname)
+    known = target in files if entry.islnk() else entry.isfile() or entry.isdir() or entry.issym()
+    return bool(inside) and known and is_free
 
 
 def _entries(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

@@ -55,6 +55,10 @@ class AccountUnknown(Refused):
     """Discord has no account with this id (10013)."""
 
 
+class ComponentsOnly(Refused):
+    """The message consists of components, and so can have no `content` (50035)."""
+
+
 class InteractionAnswered(InteractionExpired):
     """The interaction already has a response (40060)."""
 
@@ -76,6 +80,8 @@ _CODES: dict[int, type[Refused]] = {
     10015: InteractionExpired,
     50027: InteractionExpired,
 }
+# Reasons of the code 50035 (…/docs/reference#error-messages): an edit would take the flag IS_COMPONENTS_V2 away
+_COMPONENT_REASONS = ("MESSAGE_CANNOT_REMOVE_COMPONENTS_V2_FLAG", "MESSAGE_CANNOT_USE_LEGACY_FIELDS_WITH_COMPONENTS_V2")
 _LIMIT_CODES = (
     20016,
     20028,
@@ -186,6 +192,8 @@ class DiscordApi(HttpClient):
         if status == 413 or code == 40005:
             return Refused("Discord says it is too large")
         kind = _CODES.get(code, Forbidden if status == 403 else Refused)
+        if any(reason.encode() in payload for reason in _COMPONENT_REASONS):
+            kind = ComponentsOnly
         return kind(f"Discord: {reason} ({code or status}){_refused_fields(error)}")
 
 

@@ -23,18 +23,13 @@ from channels.base import (
 )
 from channels.discord import DiscordSettings, events
 from channels.discord.api import NO_MENTIONS, AccountUnknown, DiscordApi, MemberUnknown
+from channels.discord.body import MAX_MESSAGE_CHARS, MAX_WIDE_UNITS, SUPPRESS_EMBEDS_FLAG
 from channels.discord.gateway import Gateway
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache, snowflake_from_time
 from channels.discord.inbound import Inbound
 from channels.discord.interactions import Interactions
 from channels.discord.limits import account_window
-from channels.discord.reply import (
-    MAX_MESSAGE_CHARS,
-    SUPPRESS_EMBEDS_FLAG,
-    DiscordRenderer,
-    TypingReplyWriter,
-    post_nonce,
-)
+from channels.discord.reply import DiscordRenderer, TypingReplyWriter, post_nonce
 from channels.discord.texts import TOKEN_SHARED
 from channels.discord.threads import DiscordThreads
 from channels.shared import file_limits
@@ -57,7 +52,7 @@ class DiscordChannel(PlatformChannel):
 
     name = NAME
     limits = ChannelLimits(
-        text_limit=MAX_MESSAGE_CHARS,
+        text_limit=MAX_WIDE_UNITS,
         upload=UPLOAD_BYTES_BY_TIER[-1],
         download=MAX_DOWNLOAD_BYTES,
         private_topics=True,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, Quote, Thread
 from catalogue import N_
 from channels.base import parse_command_text
+from channels.discord.body import components_in, text_in
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
 from channels.discord.visible_text import card_lines, embed_lines, poll_lines
 from channels.shared.buttons import as_command
@@ -280,11 +281,10 @@ def _file_name(file: Event) -> str:
 
 def _option_text(shown: Event, chosen: str) -> str:
     label = chosen
-    for row in shown.get("components") or ():
-        for component in row.get("components") or ():
-            if str(component.get("custom_id", "")).endswith(f"|{chosen}"):
-                label = str(component.get("label") or chosen)
-            for option in component.get("options") or ():
-                if option.get("value") == chosen:
-                    label = str(option.get("label") or chosen)
-    return option_in_full(label, chosen, shown.get("content") or "")
+    for component in components_in(shown):
+        if str(component.get("custom_id", "")).endswith(f"|{chosen}"):
+            label = str(component.get("label") or chosen)
+        for option in component.get("options") or ():
+            if option.get("value") == chosen:
+                label = str(option.get("label") or chosen)
+    return option_in_full(label, chosen, text_in(shown))

@@ -11,6 +11,7 @@ from agent.messages import Kind, Message
 from catalogue import N_
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.api import DiscordApi, InteractionAnswered
+from channels.discord.body import with_rows
 from channels.shared.buttons import is_stop, press_refusal
 from channels.shared.caches import ExpiringDict
 from channels.shared.texts import choice_line, shorten, text_for
@@ -89,9 +90,9 @@ class Interactions:
             if not deferred:
                 await self._respond(event, defer, True)
         elif deferred:
-            await self._api.edit_response(_response_token(event), _after_press(message))
+            await self._api.edit_response(_response_token(event), _after_press(event, message))
         else:
-            await self._respond(event, {"type": RESPOND_UPDATE, "data": _after_press(message)}, True)
+            await self._respond(event, {"type": RESPOND_UPDATE, "data": _after_press(event, message)}, True)
 
     async def acknowledge_foreign(self, event: dict[str, Any]) -> None:
         """Acknowledge a click on a button that is not Fawn's, unless the program that posted it answers first."""
@@ -130,11 +131,11 @@ def _response_token(event: dict[str, Any]) -> str:
     return f"{event['application_id']}/{event['token']}"
 
 
-def _after_press(message: Message) -> dict[str, Any]:
+def _after_press(event: dict[str, Any], message: Message) -> dict[str, Any]:
     """Return a message body that shows the choice in place of the buttons, or nothing in place of a command's."""
     if message.kind is Kind.COMMAND:
-        return {"components": []}
+        return with_rows(event["message"], [])
     label = shorten(choice_line(message.text, message.author.name), MAX_LABEL_CHARS)
     style = RED if message.text == APPROVAL_OPTIONS[1] else GREEN
     button = {"type": 2, "style": style, "label": label, "custom_id": "chosen", "disabled": True}
-    return {"components": [{"type": 1, "components": [button]}]}
+    return with_rows(event["message"], [{"type": 1, "components": [button]}])

@@ -8,60 +8,49 @@ import hashlib
 import io
 import logging
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from agent.blocks import Ask, Final, View
+from agent.blocks import Final, View
 from agent.messages import Thread
 from catalogue import N_, _
 from channels.base import ChannelError, SentMessages, TryLater
-from channels.discord.api import NONCE_MARK, DiscordApi, Forbidden, InteractionExpired
+from channels.discord.api import NONCE_MARK, ComponentsOnly, DiscordApi, Forbidden, InteractionExpired
+from channels.discord.body import (
+    CHUNK_UNITS,
+    COMPONENTS_FLAG,
+    DOCUMENT_NAME,
+    MAX_MESSAGE_CHARS,
+    MAX_WIDE_UNITS,
+    WIDE_UNITS,
+    DiscordMessage,
+    Json,
+    message_body,
+    message_content,
+    question_hint,
+    text_in,
+)
 from channels.discord.guild_cache import DIRECT_WORKSPACE
 from channels.discord.interactions import Interactions
-from channels.discord.markdown import to_discord_markdown, without_previews
+from channels.discord.markdown import to_discord_markdown
 from channels.discord.threads import DiscordThreads
 from channels.shared import progress, texts
-from channels.shared.buttons import button_label, final_button, live_button
-from channels.shared.markdown_split import split_markdown, utf16_length
+from channels.shared.buttons import final_button, live_button
+from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
 from channels.shared.rate_limit import ReplyRateLimit
 from channels.shared.reply_writer import MessageRenderer, ReplyWriter
 
 log = logging.getLogger(__name__)
 
-MAX_MESSAGE_CHARS = 2000  # discord.com/developers/docs/resources/message#create-message
-CHUNK_UNITS = 1950  # UTF-16 units (the strictest way to count) of Markdown: leaves room for a mention
-MAX_MESSAGES, DOCUMENT_NAME = 4, "answer.md"  # of an answer; the file has the rest
+MAX_MESSAGES = 3  # of an answer; a file has the rest
 REST_FOLLOWS = N_("The answer is long: the rest comes as a file when I am done.")
 REST_IN_FILE = N_("The answer is long: the rest is in the file.")
 MAX_PROGRESS_CHARS = 2000  # of plan and steps (an embed takes 4,096)
+LEAST_PROGRESS_CHARS = 200  # beside a long text, which leaves them less room: else they get a message of their own
 MAX_SUMMARY_CHARS = 80  # of the line below an answer, for which every answer leaves room
 MAX_STEPS_CHARS = 400  # of the steps below that
 MAX_SHOWN_STEPS = 10  # the latest
-MAX_BUTTONS, BUTTONS_PER_ROW, MAX_LABEL_CHARS = 25, 5, 80
-MAX_MENUS, MAX_MENU_OPTIONS, MAX_OPTION_CHARS = 5, 25, 100
-SUPPRESS_EMBEDS_FLAG = 1 << 2  # hides link previews, and the bot's own embeds too
-EMBED_COLOUR = 0x5865F2
-GREY, APPROVAL_STYLES = 2, (3, 4, 2, 2)  # discord.com/developers/docs/components/reference#button-button-styles
 _FORMATTING = re.compile(r"[\\`*_~|<>\[\]()@#]")
-
-Json = dict[str, Any]  # Discord defines the shape
-
-
-@dataclass(frozen=True, slots=True)
-class DiscordMessage:
-    """One message: text, an embed with the progress, an open question, and the user to mention.
-
-    The `document` is the rest of a long answer, a file below the text. The `fold` is small grey text below an answer,
-    the `command` the data of a button that sends one.
-    """
-
-    text: str
-    document: str = ""
-    progress: str = ""
-    fold: str = ""
-    ask: Ask | None = None
-    command: str = ""
-    mention: str = ""
 
 
 class DiscordRenderer(MessageRenderer[DiscordMessage]):
@@ -82,6 +71,7 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
         self._thread = thread
         self._key = posts.key
         self._to = to
+        self._wide: set[str] = set()  # messages that consist of components: they never get a `content` again
         self.posted = asyncio.Event()  # a message has ended the typing indicator
 
     # ------------------------------------------------------------ rendering
@@ -93,7 +83,10 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
         parts = self._bounded(_split_text(view.text), REST_FOLLOWS)
         if lines:
             parts = parts or [DiscordMessage("")]
-            shown = progress.join_latest(lines, MAX_PROGRESS_CHARS)
+            room = MAX_WIDE_UNITS - utf16_length(parts[-1].text) if parts[-1].is_wide else MAX_PROGRESS_CHARS
+            if room < LEAST_PROGRESS_CHARS:
+                parts, room = [*parts, DiscordMessage("")], MAX_PROGRESS_CHARS
+            shown = progress.join_latest(lines, min(room, MAX_PROGRESS_CHARS), utf16_length)
             parts[-1] = replace(parts[-1], progress=shown, command=live_button(view, self._key))
         return parts
 
@@ -102,13 +95,12 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
         parts: list[DiscordMessage] = []
         summary = progress.summary_line(final)
         for text, ask in final.messages():
-            hint = _question_hint(ask) if ask else ""
-            room = CHUNK_UNITS - (MAX_SUMMARY_CHARS if summary else 0)
-            messages = _split_text(f"{text}\n\n{hint}" if hint else text, room)
+            hint = question_hint(ask) if ask else ""
+            messages = _split_text(f"{text}\n\n{hint}" if hint else text, MAX_SUMMARY_CHARS if summary else 0)
             if not ask:  # a question stays readable
                 messages = self._bounded(messages, REST_IN_FILE, as_file=True)
             if messages:
-                fold = _fold(final, summary, messages[-1].text) if summary else ""
+                fold = _fold(final, summary, messages[-1]) if summary else ""
                 command = "" if ask else final_button(final, self._key)
                 messages[-1], summary = replace(messages[-1], ask=ask, fold=fold, command=command), ""
             parts += messages
@@ -129,16 +121,17 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
     def plain(self, part: DiscordMessage) -> DiscordMessage:
         text = texts.with_options(part.text, part.ask.options) if part.ask else part.text or part.progress
         fold = part.fold.partition("\n")[0]
-        text = text[: MAX_MESSAGE_CHARS - len(f"<@{part.mention}> ") - len(fold) - 1]
+        most = MAX_WIDE_UNITS if utf16_length(text) > CHUNK_UNITS else MAX_MESSAGE_CHARS
+        text = cut_units(text, most - len(f"<@{part.mention}> ") - utf16_length(fold) - 1)
         return DiscordMessage(text, fold=fold, mention=part.mention)
 
     # ------------------------------------------------------------ calls
 
     async def post(self, part: DiscordMessage, index: int, replaced: str) -> str:
-        body = _message_body(part)
+        body = message_body(part)
         if index == 0 and (token := await self._interactions.take_token(self._to)):
             try:
-                return str((await self._api.edit_response(token, body))["id"])
+                return self._note_posted(await self._api.edit_response(token, body))
             except InteractionExpired:
                 log.debug("discord.expired interaction=%s", self._to)  # a normal post follows
         nonce = post_nonce(self._thread, self._key, index, f"{self._to} {replaced}")
@@ -150,9 +143,9 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
             return await self._send("POST", f"/channels/{channel_id}/messages", body, part)
 
         answer = await self._threads.call_in_thread(self._thread, send)
-        if str(answer.get("content") or "").strip() != message_content(part).strip():  # an earlier post with this nonce
-            path = f"/channels/{answer['channel_id']}/messages/{answer['id']}"
-            await self._send("PATCH", path, _message_body(part), part)
+        posted = self._note_posted(answer)
+        if text_in(answer).strip() != message_content(part).strip():  # an earlier post with this nonce
+            await self.edit(posted, part)
         self._threads.clear_typing(answer["channel_id"])
         self.posted.set()
         if index == 0:
@@ -160,10 +153,26 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
                 await self._threads.explain_missing_threads(self._thread)
             except ChannelError as error:
                 log.debug("discord.explain reason=%s", error)
-        return str(answer["id"])
+        return posted
+
+    def _note_posted(self, answer: Json) -> str:
+        """Return the id of a message that Discord shows."""
+        message_id = str(answer["id"])
+        if (answer.get("flags") or 0) & COMPONENTS_FLAG:
+            self._wide.add(message_id)
+        return message_id
 
     async def edit(self, message_id: str, part: DiscordMessage) -> None:
-        await self._call_on_message("PATCH", message_id, _message_body(part), part)
+        """Replace the content. One that consists of components stays so; that of an earlier process is found out."""
+        if not (part.is_wide or message_id in self._wide):
+            try:
+                await self._call_on_message("PATCH", message_id, message_body(part), part)
+            except ComponentsOnly:
+                log.debug("discord.components message=%s", message_id)
+            else:
+                return
+        self._wide.add(message_id)
+        await self._call_on_message("PATCH", message_id, message_body(part, wide=True), part)
 
     async def _send(self, method: str, path: str, body: Json | None, part: DiscordMessage | None) -> Any:
         """Make a call with the document of a part. Where files are forbidden, the answer is rendered without one."""
@@ -219,84 +228,22 @@ class TypingReplyWriter(ReplyWriter[DiscordMessage]):
                     await self._posted.wait()
 
 
-def message_content(part: DiscordMessage) -> str:
-    """Return the text of a message with its mention."""
-    text = without_previews(part.text) if part.progress else part.text
-    if len(text) > MAX_MESSAGE_CHARS:
-        text = part.text
-    text = f"{text}\n{part.fold}" if part.fold else text
-    return f"<@{part.mention}> {text}" if part.mention else text
+def _split_text(text: str, spare: int = 0) -> list[DiscordMessage]:
+    """Split Markdown into messages: one with a `content` if it fits into that, else ones with a text component."""
+    shown = to_discord_markdown(text)
+    room = (CHUNK_UNITS if utf16_length(shown) <= CHUNK_UNITS - spare else WIDE_UNITS) - spare
+    return [DiscordMessage(chunk) for chunk in split_markdown(shown, room, utf16_length)]
 
 
-def _split_text(text: str, room: int = CHUNK_UNITS) -> list[DiscordMessage]:
-    return [DiscordMessage(chunk) for chunk in split_markdown(to_discord_markdown(text), room, utf16_length)]
-
-
-def _fold(final: Final, summary: str, text: str) -> str:
+def _fold(final: Final, summary: str, part: DiscordMessage) -> str:
     """Return the summary as small grey text, and below it the steps in one line: Discord cannot fold."""
-    room = min(CHUNK_UNITS - utf16_length(f"{text}{summary}") - 2 * len("\n-# "), MAX_STEPS_CHARS)
+    room = WIDE_UNITS if part.is_wide else CHUNK_UNITS
+    room = min(room - utf16_length(f"{part.text}{summary}") - 2 * len("\n-# "), MAX_STEPS_CHARS)
     lines = [_FORMATTING.sub(r"\\\g<0>", line) for line in progress.folded_lines(final, details=False)]
     steps = progress.join_latest([f"{line} · " for line in lines], room, utf16_length)
     return f"-# {summary}" + (f"\n-# {steps.replace(chr(10), '').removesuffix(' · ')}" if steps else "")
 
 
-def _message_body(part: DiscordMessage) -> Json:
-    document: Json = {"attachments": [{"id": 0, "filename": DOCUMENT_NAME}]} if part.document else {}
-    return document | {
-        "content": message_content(part),
-        "embeds": [{"description": part.progress, "color": EMBED_COLOUR}] if part.progress else [],
-        "components": _question_components(part.ask) if part.ask else _command_components(part.command),
-        "flags": 0 if part.progress else SUPPRESS_EMBEDS_FLAG,
-        "allowed_mentions": {"parse": [], "users": [part.mention] if part.mention else [], "replied_user": False},
-    }
-
-
 def post_nonce(thread: Thread, key: str, index: int, to: str) -> str:
     """Return the nonce of a post, the same in every process, at most 25 characters. Discord shows it once."""
     return NONCE_MARK + hashlib.blake2s(f"{thread} {key} {index} {to}".encode(), digest_size=11).hexdigest()
-
-
-def _fits_buttons(ask: Ask) -> bool:
-    return len(ask.options) <= MAX_BUTTONS and all(len(option) <= MAX_LABEL_CHARS for option in ask.options)
-
-
-def _fits_menus(ask: Ask) -> bool:
-    return len(ask.options) <= MAX_MENUS * MAX_MENU_OPTIONS
-
-
-def _question_hint(ask: Ask) -> str:
-    label = MAX_LABEL_CHARS if _fits_buttons(ask) else MAX_OPTION_CHARS
-    when = f"<t:{ask.until:.0f}:R>" if ask.until else ""  # discord.com/developers/docs/reference#message-formatting
-    return texts.question_hint(ask, has_buttons=_fits_menus(ask), max_label_chars=label, when=when)
-
-
-def _command_components(command: str) -> list[Json]:
-    if not command:
-        return []
-    button = {"type": 2, "style": GREY, "label": button_label(command), "custom_id": command}
-    return [{"type": 1, "components": [button]}]
-
-
-def _question_components(ask: Ask) -> list[Json]:
-    """Return rows of five buttons; menus for many or long options."""
-    if not _fits_menus(ask):
-        return []
-    numbered = list(enumerate(ask.options))
-    if _fits_buttons(ask):
-        buttons = [
-            {
-                "type": 2,
-                "style": APPROVAL_STYLES[n] if ask.approval else GREY,
-                "label": texts.shorten(option, MAX_LABEL_CHARS) or "…",
-                "custom_id": f"{ask.id}|{n}",
-            }
-            for n, option in numbered
-        ]
-        rows = [buttons[at : at + BUTTONS_PER_ROW] for at in range(0, len(buttons), BUTTONS_PER_ROW)]
-    else:
-        options = [{"label": texts.shorten(option, MAX_OPTION_CHARS) or "…", "value": str(n)} for n, option in numbered]
-        rows = [
-            [{"type": 3, "custom_id": f"{ask.id}|m{at}", "options": options[at : at + MAX_MENU_OPTIONS]}]
-            for at in range(0, len(options), MAX_MENU_OPTIONS)
-        ]
-    return [{"type": 1, "components": row} for row in rows]

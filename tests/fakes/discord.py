@@ -26,7 +26,7 @@ from aiohttp import web
 
 from tests.fakes.discord_people import People
 from tests.fakes.discord_rest import Files
-from tests.fakes.discord_world import BOT, CHANNEL, GUILD, JANE, MAX, TOKEN, ApiError, Shown
+from tests.fakes.discord_world import BOT, CHANNEL, GUILD, JANE, MAX, TOKEN, ApiError, Shown, displays
 from tests.fakes.server import Json, LocalServer, main
 
 __all__ = ["BOT", "CHANNEL", "GUILD", "JANE", "MAX", "TOKEN", "Call", "FakeDiscord", "Rates", "Shown"]
@@ -51,7 +51,8 @@ class Call:
 
     @property
     def text(self) -> str:
-        return str(self.body.get("content") or "") if isinstance(self.body, dict) else ""
+        said = self.body if isinstance(self.body, dict) else {}
+        return "\n".join(filter(None, [str(said.get("content") or ""), *displays(said.get("components"))]))
 
 
 @dataclass(slots=True)

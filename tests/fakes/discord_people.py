@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from tests.fakes.discord_rest import Rest, guild_of
-from tests.fakes.discord_world import BOT, CHANNEL, EVERYTHING, GUILD, JANE, MEMBER, THREAD, Room, stamp
+from tests.fakes.discord_world import BOT, CHANNEL, EVERYTHING, GUILD, JANE, MEMBER, THREAD, Room, stamp, walked
 from tests.fakes.server import Json
 
 
@@ -138,15 +138,14 @@ class People(Rest):
         """A person clicks a button or a menu option of the bot's latest message that has it."""
         room = self.room(channel)
         for found in reversed(list(room.messages.values())):
-            for row in found["components"]:
-                for part in row["components"]:
-                    if part.get("label") == label and not part.get("disabled"):
-                        data = {"custom_id": part["custom_id"], "component_type": 2, "id": 1}
-                        return self._interaction(room, 3, data, user, message=found)
-                    for option in part.get("options", ()):
-                        if option["label"] == label:
-                            data = {"custom_id": part["custom_id"], "component_type": 3, "values": [option["value"]]}
-                            return self._interaction(room, 3, data | {"id": 1}, user, message=found)
+            for part in walked(found["components"]):
+                if part.get("label") == label and not part.get("disabled"):
+                    data = {"custom_id": part["custom_id"], "component_type": 2, "id": 1}
+                    return self._interaction(room, 3, data, user, message=found)
+                for option in part.get("options", ()):
+                    if option["label"] == label:
+                        data = {"custom_id": part["custom_id"], "component_type": 3, "values": [option["value"]]}
+                        return self._interaction(room, 3, data | {"id": 1}, user, message=found)
         raise KeyError(f"no button {label!r}")
 
     def slash(self, name: str, words: str = "", channel: str = "", user: str = JANE) -> str:

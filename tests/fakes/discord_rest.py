@@ -5,11 +5,25 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tests.fakes.discord_gateway import Gateway
-from tests.fakes.discord_world import BOT, DM, EPHEMERAL, LOADING, MEMBER, SUPPRESS, TIERS, ApiError, Room, stamp
+from tests.fakes.discord_world import (
+    BOT,
+    COMPONENTS,
+    DM,
+    EPHEMERAL,
+    LOADING,
+    MEMBER,
+    SUPPRESS,
+    TIERS,
+    ApiError,
+    Room,
+    displays,
+    stamp,
+    walked,
+)
 from tests.fakes.server import Json
 
 NO_CHANNEL = ApiError(404, 10003, "Unknown Channel")
@@ -274,7 +288,13 @@ class Rest(Gateway):
         return message
 
     def _amend(self, message: Json, body: Json) -> Json:
-        check({"embeds": message["embeds"], "content": message["content"], **body}, {}, bool(message["attachments"]))
+        """Change a message. One of components stays one (…/docs/components/using-message-components)."""
+        composed = message["flags"] & COMPONENTS
+        if composed and "flags" in body and not body["flags"] & COMPONENTS:
+            raise refused("flags", "MESSAGE_CANNOT_REMOVE_COMPONENTS_V2_FLAG")
+        kept = {name: message[name] for name in ("embeds", "content", "components")}
+        flags = composed | (body.get("flags") or 0)
+        check({**kept, **body, "flags": flags}, {}, [each["filename"] for each in message["attachments"]])
         if "content" in body:
             message["content"] = (body["content"] or "").strip()
         if "embeds" in body:
@@ -282,7 +302,7 @@ class Rest(Gateway):
         if "components" in body:
             message["components"] = numbered(body["components"])
         if "flags" in body:
-            message["flags"] = message["flags"] & ~SUPPRESS | body["flags"] & SUPPRESS
+            message["flags"] = message["flags"] & ~SUPPRESS | body["flags"] & (SUPPRESS | COMPONENTS)
         message["edited_timestamp"] = stamp()
         message["_edits"] = message.get("_edits", 0) + 1
         self.push("MESSAGE_UPDATE", self.event(message))
@@ -358,27 +378,28 @@ def rich(embeds: list[Json] | None) -> list[Json]:
     return [{"type": "rich", **embed} for embed in embeds or ()]
 
 
-def numbered(rows: list[Json] | None) -> list[Json]:
+def numbered(components: list[Json] | None) -> list[Json]:
     """Return components as Discord does: each has an id."""
     count = itertools.count(1)
     more: dict[int, Json] = {
         2: {"disabled": False},
         3: {"placeholder": None, "min_values": 1, "max_values": 1, "disabled": False},
+        13: {"spoiler": False, "name": "", "size": 0},
+        17: {"spoiler": False},
     }
-    return [
-        {
-            "type": 1,
-            "id": next(count),
-            "components": [{**more[part["type"]], "id": next(count), **part} for part in row["components"]],
-        }
-        for row in rows or ()
-    ]
+
+    def one(part: Json) -> Json:
+        made = {**more.get(part["type"], {}), "id": next(count), **part}
+        return made | {"components": [one(each) for each in part["components"]]} if "components" in part else made
+
+    return [one(part) for part in components or ()]
 
 
 def pinged(body: Json) -> list[str]:
     """Return whom a new message notifies: those it mentions, as far as `allowed_mentions` permits."""
-    named = re.findall(r"<@!?(\d+)>", body.get("content") or "")
-    if re.search("@everyone|@here", body.get("content") or ""):
+    said = "\n".join([body.get("content") or "", *displays(body.get("components"))])
+    named = re.findall(r"<@!?(\d+)>", said)
+    if re.search("@everyone|@here", said):
         named.append("everyone")
     allowed = body.get("allowed_mentions")
     if allowed is None:
@@ -387,13 +408,17 @@ def pinged(body: Json) -> list[str]:
     return [each for each in named if each in users or ("everyone" if each == "everyone" else "users") in parse]
 
 
-def check(body: Json, files: Files, has_files: bool = False) -> None:
-    """The limits of a message (discord.com/developers/docs/resources/message#create-message).
+def refused(field: str, code: str) -> ApiError:
+    return ApiError(400, 50035, "Invalid Form Body", {field: {"_errors": [{"code": code, "message": code}]}})
 
-    A button with a custom_id has one of four styles (…/docs/components/reference#button-button-styles).
-    """
-    content, embeds, rows = (body.get("content") or "").strip(), body.get("embeds") or [], body.get("components") or []
-    if not (content or embeds or rows or files or has_files):
+
+def check(body: Json, files: Files, kept: Collection[str] = ()) -> None:
+    """The limits of a message (discord.com/developers/docs/resources/message#create-message)."""
+    content, embeds, parts = (body.get("content") or "").strip(), body.get("embeds") or [], body.get("components") or []
+    if (body.get("flags") or 0) & COMPONENTS:
+        check_components(content, embeds, parts, {*kept, *(name for name, _ in files.values())})
+        return
+    if not (content or embeds or parts or files or kept):
         raise ApiError(400, 50006, "Cannot send an empty message")
     if len(content) > 2000:
         raise invalid("content")
@@ -401,8 +426,36 @@ def check(body: Json, files: Files, has_files: bool = False) -> None:
         raise invalid("embeds")
     if sum(len(embed.get("description", "")) for embed in embeds) > 6000:
         raise invalid("embeds")
+    if len(parts) > 5 or any(part["type"] != 1 for part in parts):
+        raise invalid("components")
+    check_rows(parts)
+
+
+def check_components(content: str, embeds: list[Json], parts: list[Json], files: set[str]) -> None:
+    """The limits of a message of components (…/docs/components/reference): no content and no embeds, 40 components, and
+    4,000 characters in all of their texts. Its types here: rows, text displays, files and containers of texts."""
+    if content or embeds:
+        raise refused("content" if content else "embeds", "MESSAGE_CANNOT_USE_LEGACY_FIELDS_WITH_COMPONENTS_V2")
+    every = [*walked(parts)]
+    if not parts:
+        raise ApiError(400, 50006, "Cannot send an empty message")
+    texts = displays(parts)
+    if len(every) > 40 or not all(texts) or sum(map(len, texts)) > 4000:
+        raise invalid("components")
+    if any(part["type"] not in (1, 10, 13, 17) for part in parts):
+        raise invalid("components")
+    if any(each["type"] not in (1, 10) for part in parts if part["type"] == 17 for each in part["components"]):
+        raise invalid("components")
+    shown = [part["file"]["url"] for part in every if part["type"] == 13]
+    if any(url not in {f"attachment://{name}" for name in files} for url in shown):
+        raise invalid("components")
+    check_rows([part for part in every if part["type"] == 1])
+
+
+def check_rows(rows: list[Json]) -> None:
+    """A button with a custom_id has one of four styles (…/docs/components/reference#button-button-styles)."""
     ids = [part.get("custom_id") for row in rows for part in row["components"]]
-    good = len(rows) <= 5 and len(ids) == len(set(ids)) and all(0 < len(str(id)) <= 100 for id in ids)
+    good = len(ids) == len(set(ids)) and all(0 < len(str(id)) <= 100 for id in ids)
     for row in rows:
         menus = [part for part in row["components"] if part["type"] == 3]
         good = good and row["type"] == 1 and 1 <= len(row["components"]) <= (1 if menus else 5)

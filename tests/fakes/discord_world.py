@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ GUILD, CHANNEL, ROLE = "3000000000000001", "4000000000000001", "5000000000000001
 TOKEN = "MTAwMA.Gabcde.fake-token"
 TEXT, DM, THREAD = 0, 1, 11
 EVERYTHING = str((1 << 50) - 1)
-SUPPRESS, EPHEMERAL, LOADING = 1 << 2, 1 << 6, 1 << 7
+SUPPRESS, EPHEMERAL, LOADING, COMPONENTS = 1 << 2, 1 << 6, 1 << 7, 1 << 15
 TIERS = (10 << 20, 10 << 20, 50 << 20, 100 << 20)
 
 
@@ -251,6 +252,18 @@ class World:
 MEMBER: Json = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
 
 
+def walked(components: Iterable[Json] | None) -> Iterator[Json]:
+    """Yield components and those inside of them."""
+    for part in components or ():
+        yield part
+        yield from walked(part.get("components"))
+
+
+def displays(components: Iterable[Json] | None) -> list[str]:
+    """Return the texts of components."""
+    return [part["content"] for part in walked(components) if part["type"] == 10]
+
+
 def stamp(at: float | None = None) -> str:
     return datetime.fromtimestamp(time.time() if at is None else at, UTC).isoformat()
 
@@ -260,25 +273,21 @@ def shown(message: Json) -> Shown:
     suppressed = bool(message["flags"] & SUPPRESS)
     buttons: list[tuple[str, str]] = []
     styles: list[tuple[str, int]] = []
-    for row in message["components"]:
-        for part in row["components"]:
-            styles += [(part["label"], part["style"])] if part["type"] == 2 else []
-            if part["type"] == 2 and not part.get("disabled"):
-                buttons.append((part["label"], part["custom_id"]))
-            for option in part.get("options", ()):
-                buttons.append((option["label"], f"{part['custom_id']}={option['value']}"))
+    for part in walked(message["components"]):
+        styles += [(part["label"], part["style"])] if part["type"] == 2 else []
+        if part["type"] == 2 and not part.get("disabled"):
+            buttons.append((part["label"], part["custom_id"]))
+        for option in part.get("options", ()):
+            buttons.append((option["label"], f"{part['custom_id']}={option['value']}"))
     bare = message["content"].replace("<http", "")
+    top = [part["content"] for part in message["components"] if part["type"] == 10]
+    inside = displays([part for part in message["components"] if part["type"] == 17])
     return Shown(
         message["id"],
-        message["content"],
-        "" if suppressed else "\n".join(embed.get("description", "") for embed in message["embeds"]),
+        "\n".join(filter(None, [message["content"], *top])),
+        "\n".join([*([] if suppressed else [embed.get("description", "") for embed in message["embeds"]]), *inside]),
         tuple(buttons),
-        tuple(
-            (part["label"], part["style"])
-            for row in message["components"]
-            for part in row["components"]
-            if part["type"] == 2
-        ),
+        tuple(styles),
         tuple(file["filename"] for file in message["attachments"]),
         tuple(message.get("_pinged", ())),
         (message.get("message_reference") or {}).get("message_id", ""),

@@ -14,7 +14,7 @@ from agent.setting import Secret
 from channels import discord
 from channels.base import Health
 from channels.discord import DiscordSettings
-from channels.discord.reply import DOCUMENT_NAME
+from channels.discord.body import DOCUMENT_NAME
 from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
 from tests.fakes.discord_world import Shown
 from tests.fakes.server import until

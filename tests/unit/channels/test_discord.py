@@ -17,6 +17,7 @@ from tests.fakes.discord_world import ROLE
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory
 from tests.support.rigs.discord import DiscordRig
+from tests.support.rigs.registry import deliver
 
 
 class Slow(Box):
@@ -197,8 +198,8 @@ async def test_long_answers_are_split_without_breaking_fences(rig: DiscordRig) -
     code = "\n".join(f"print({number})  # some words to fill the line" for number in range(130))
     await rig.channel.reply(rig.thread(), Memory()).finish(Final(f"Here:\n\n```python\n{code}\n```\n\nThat is all."))
     texts = [shown.text for shown in rig.server.visible()]
-    assert len(texts) >= 3
-    assert all(len(text) <= 2000 and text.count("```") % 2 == 0 for text in texts)
+    assert len(texts) >= 2
+    assert all(len(text) <= 4000 and text.count("```") % 2 == 0 for text in texts)
     assert all(text.startswith("```python") for text in texts[1:-1])
     assert "\n".join(texts).count("print(") == 130
 
@@ -432,22 +433,82 @@ async def test_an_ignored_message_shows_no_typing(rig: DiscordRig) -> None:
 
 
 LONG = "\n\n".join(f"Paragraph {number}: " + "words and words " * 60 for number in range(20))
+PAGE = "\n\n".join(f"Paragraph {number}: " + "words and words " * 30 for number in range(7))  # 3,500 characters
+
+
+@pytest.mark.parametrize("topic", [0, 3], ids=["direct", "thread"])
+async def test_an_answer_of_four_thousand_characters_is_one_message(rig: DiscordRig, topic: int) -> None:
+    reply = rig.channel.reply(rig.thread(topic), Memory(), asker=JANE)
+    reply.show(Step("s1", "Reading", "running"))
+    await until(lambda: rig.visible(topic), what="the progress")
+    reply.show(Text(PAGE))
+    await until(lambda: "Paragraph 6" in rig.visible(topic)[0], what="the live answer")
+    [shown] = rig.server.visible(rig.room(topic))
+    assert "Reading" in shown.embed
+    assert [label for label, _ in shown.buttons] == ["⏹ Stop"]
+    await reply.finish(Final(PAGE, steps=(Step("s1", "Reading", "done"),), step_count=1, mention=JANE))
+    [shown] = rig.server.visible(rig.room(topic))
+    assert "".join(PAGE.split()) in "".join(shown.text.split())
+    assert (shown.embed, shown.buttons) == ("", ())
+    assert "1 step" in shown.text
+
+
+async def test_a_press_below_a_long_question_keeps_its_text(rig: DiscordRig) -> None:
+    ask = Ask("ask-1", PAGE, ("red", "blue"))
+    await deliver(rig, Final(PAGE, (ask,)), Memory(), 3)
+    rig.press("red", 3)
+    await until(lambda: rig.labels(3) == ["✓ red (Jane)"], what="the choice")
+    assert "Paragraph 6" in rig.visible(3)[-1]
+    assert rig.box.messages[-1].text == "red"
+
+
+async def test_a_press_on_retry_below_a_long_failure_keeps_its_text(rig: DiscordRig) -> None:
+    await deliver(rig, Final(PAGE, state="failed"), Memory(), 3)
+    rig.press("↻ Retry", 3)
+    await until(lambda: not rig.buttons(3), what="the press")
+    assert "Paragraph 6" in rig.visible(3)[-1]
+
+
+async def test_a_restarted_process_shortens_an_answer_that_was_long(rig: DiscordRig) -> None:
+    """A message of components stays one: Discord refuses to take the flag away."""
+    message = await asked(rig, "tell me")
+    posts = Memory()
+    await rig.channel.reply(message.thread, posts, to=message.id).finish(Final(PAGE))
+    [before] = rig.server.visible(message.id)
+    again = rig.channel.reply(message.thread, Memory(rows=posts.rows), to=message.id)
+    await again.finish(Final("Short."))
+    [after] = rig.server.visible(message.id)
+    assert (after.id, after.text) == (before.id, "Short.")
+    assert [call.status for call in rig.server.calls_of("editMessage")][-2:] == [400, 200]
+
+
+async def test_a_long_answer_with_a_long_plan_shows_both_while_it_runs(rig: DiscordRig) -> None:
+    plan = Plan(tuple(PlanItem(f"item {number} " + "of the plan " * 7, "running") for number in range(15)))
+    reply = rig.channel.reply(rig.thread(3), Memory())
+    reply.show(plan)
+    reply.show(Text(PAGE + "\n\n" + "more " * 80))
+    await until(lambda: "item 14" in "\n".join(rig.visible(3)), what="the plan")
+    assert "Paragraph 6" in "\n".join(rig.visible(3))
+    assert {call.status for call in rig.server.calls_of("createMessage")} == {200}
+    await reply.finish(Final(PAGE))
+    [shown] = rig.server.visible(rig.room(3))
+    assert "".join(shown.text.split()) == "".join(PAGE.split())
 
 
 async def test_the_rest_of_a_long_answer_is_a_file(rig: DiscordRig) -> None:
     message = await asked(rig, "tell me everything")
     reply = rig.channel.reply(message.thread, Memory(), to=message.id)
     reply.show(Text(LONG))
-    await until(lambda: len(rig.server.visible(message.id)) == 4, what="the live answer")
+    await until(lambda: len(rig.server.visible(message.id)) == 3, what="the live answer")
     await reply.finish(Final(LONG))
-    first, second, third, last = rig.server.visible(message.id)
-    assert [each.files for each in (first, second, third)] == [()] * 3
+    first, second, last = rig.server.visible(message.id)
+    assert [each.files for each in (first, second)] == [()] * 2
     assert (last.files, "rest is in the file" in last.text) == (("answer.md",), True)
     [file] = rig.server.rooms[message.id].messages[last.id]["attachments"]
-    whole = "\n".join([first.text, second.text, third.text, rig.server.files[file["id"]].decode()])
+    whole = "\n".join([first.text, second.text, rig.server.files[file["id"]].decode()])
     assert "".join(whole.split()) == "".join(LONG.split())
     await reply.finish(Final(LONG))  # an outbox may try again
-    assert len(rig.server.visible(message.id)) == 4
+    assert len(rig.server.visible(message.id)) == 3
 
 
 async def test_where_files_are_forbidden_a_long_answer_is_messages(rig: DiscordRig) -> None:

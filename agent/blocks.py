@@ -110,7 +110,7 @@ class Approve:
 
     def to_question(self) -> Ask:
         """Return the question as shown: with the call as a block of code, of which a long one shows the beginning."""
-        shown = self.call[:MAX_SHOWN_CALL_CHARS]
+        shown = self.shown_call
         fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", shown))])
         call, rest = f"{fence}\n{shown}\n{fence}" if shown else "", ""
         if self.has_long_call:
@@ -129,6 +129,11 @@ class Approve:
             self.until,
             approval=True,
         )
+
+    @property
+    def shown_call(self) -> str:
+        """The beginning of the call, as far as a message shows it."""
+        return self.call[:MAX_SHOWN_CALL_CHARS]
 
     @property
     def has_long_call(self) -> bool:

@@ -103,6 +103,7 @@ class Kind(StrEnum):
     TITLE = "title"  # a person named the thread: text = the title
     FEEDBACK = "feedback"  # a person put 👍 (text "up") or 👎 ("down") on the bot's message `reply_to`
     FEEDBACK_REMOVED = "feedback removed"  # …and took this one back
+    HOME = "home"  # a person opened the bot's own page
     UNSUPPORTED = "unsupported"  # a sticker, a poll: text = what it is
 
 

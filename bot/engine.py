@@ -15,7 +15,7 @@ from bot.commands.table import Commands
 from bot.config.schema import Config
 from bot.current import Current
 from bot.feature import Door, Service
-from bot.features import FEATURES, gather_personal
+from bot.features import FEATURES, gather_personal, gather_waits
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
 from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
@@ -89,7 +89,7 @@ class Engine:
             service = Service(
                 *(store, current, budgets, self.commands),
                 *(provider, folders, channel),
-                *(self.scheduler.stop_run, gather_personal()),
+                *(self.scheduler.stop_run, gather_personal(), gather_waits(current).listed),
             )
             parts = [feature.start(service) for feature in FEATURES]
             turns = TurnRunner(

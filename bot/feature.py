@@ -14,7 +14,7 @@ from bot.admin.status import ServiceStatus
 from bot.commands.call import Command
 from bot.commands.presses import Press
 from bot.commands.table import Commands, NamedCommands
-from bot.commands.waits import Waits
+from bot.commands.waits import Waiting, Waits
 from bot.config.schema import Config
 from bot.current import Current
 from bot.http.route import Route, still_starting
@@ -44,6 +44,7 @@ class Service:
     channel: Callable[[str], Channel | None]
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     personal: Tables  # of the core and of all features
+    waits: Callable[[Execute, Message, float], Sequence[tuple[int, Waiting]]]  # for the author, with its numbers
 
     def begins_work(self, command: Message) -> bool:
         """Return whether a command has the agent work."""

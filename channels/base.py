@@ -350,6 +350,40 @@ class TitleSetter(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class HomeItem:
+    """One thing that waits for the reader of a home page. A press on an option comes as a click on the question `id`.
+
+    The texts are plain. `call` is the exact call that the options approve, if they do.
+    """
+
+    id: str
+    question: str
+    detail: str = ""
+    call: str = ""
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A person's page: a heading, what waits for them, and what else there is to know."""
+
+    heading: str
+    items: tuple[HomeItem, ...] = ()
+    foot: str = ""
+
+
+@runtime_checkable
+class HomePage(Protocol):
+    """The further method of a channel whose platform has a page of the bot's own for each person.
+
+    A message of the kind HOME says that the person opened it, in their direct chat.
+    """
+
+    async def show_home(self, thread: Thread, person: str, home: Home) -> None:
+        """Show the page of the person with whom `thread` is the direct chat. Raises ChannelError; may be repeated."""
+
+
 @runtime_checkable
 class PrivateChatOpener(Protocol):
     """The further method of a channel on whose platform a bot may begin a private chat with a person."""

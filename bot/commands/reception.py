@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.messages import Message
 from bot.commands.presses import PressTable
 from bot.commands.table import Commands
-from bot.commands.waits import WaitTable
+from bot.commands.waits import WaitTable, open_home
 from bot.journey.addressing import AnswerElsewhere
 from bot.storage.database import Execute
 from channels.base import Receipt
@@ -38,6 +38,10 @@ class FeatureReception:
     def take_press(self, execute: Execute, event: Message, now: float) -> Message | Receipt | None:
         """Return what is left of a press to be answered, or its receipt; None for another event."""
         return self.presses.receive(execute, event, now)
+
+    def open_home(self, execute: Execute, event: Message) -> None:
+        """Have the bot's own page shown to who opened it."""
+        open_home(execute, event)
 
     def meet_stranger(self, execute: Execute, message: Message, now: float) -> None:
         """Answer somebody who may not enter."""

@@ -12,12 +12,14 @@ from bot.current import Current
 from bot.journey.addressing import AnswerElsewhere
 from bot.storage import sent_messages
 from bot.storage.database import Execute
+from bot.storage.jobs import enqueue_job
 from bot.storage.rows import parse_row_id
 from bot.storage.waiting_numbers import number_of
 from catalogue import every_translation
 
 PREFIX = "waiting:"  # begins the id of a question in the list, before its number
 COMMAND = "waiting"
+HOME_JOB = "home"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,14 @@ class WaitTable:
             follow_up=False,
         )
         return AnswerElsewhere(press, item.conversation)
+
+
+def open_home(execute: Execute, event: Message) -> None:
+    """Enqueue the job that shows what waits for a person on the bot's own page."""
+    author = event.author
+    who = {"person": author.id, "name": author.name, "guest": author.guest, "language": author.language}
+    payload = {"thread": str(event.thread), **who}
+    enqueue_job(execute, key=f"{HOME_JOB}:{event.thread}:{author.id}", kind=HOME_JOB, payload=payload)
 
 
 def _given_answer(event: Message) -> tuple[int, str] | None:

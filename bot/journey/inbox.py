@@ -112,6 +112,9 @@ class Reception(Protocol):
     def take_press(self, execute: Execute, event: Message, now: float) -> Message | Receipt | None:
         """Return what is left of a press to be answered, or its receipt; None for another event."""
 
+    def open_home(self, execute: Execute, event: Message) -> None:
+        """Have the bot's own page shown to who opened it."""
+
     def meet_stranger(self, execute: Execute, message: Message, now: float) -> None:
         """Answer somebody who may not enter."""
 
@@ -190,6 +193,9 @@ class Inbox:
     def _store_event(self, execute: Execute, event: Message | Unreadable, now: float) -> Outcome:
         if isinstance(event, Unreadable):
             return _store_unreadable(execute, event, now)
+        if event.kind is Kind.HOME:
+            self._reception.open_home(execute, event)
+            return Receipt.ACCEPTED
         watermarks.advance_watermark(execute, event)
         if event.kind in (Kind.EDIT, Kind.DELETE):
             change = apply_change(execute, event)

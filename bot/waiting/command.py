@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.blocks import Approve, command_hint
+from agent.messages import Thread
 from bot.commands.call import CommandCall
 from bot.commands.waits import COMMAND, PREFIX, Waiting, split_number
 from bot.rights.approvals import send_long_call
@@ -33,17 +34,22 @@ def waiting_command(call: CommandCall) -> str:
     found = call.service.waits(call.execute, call.message, call.now)
     if call.words:
         return _explain(dict(found), call.words)
+    heading = count_waiting(len(found))
     if not found:
-        return _(NOTHING)
-    heading = ngettext("{n} question waits for you.", "{n} questions wait for you.", len(found))
-    if more := len(found) - MAX_SHOWN:
-        oldest = _("These are the oldest {n}.", n=MAX_SHOWN) if more > 0 else ""
-        heading = join_sentences(heading, oldest)
+        return heading
     key = f"waiting:{call.message.key}"
     outbox.enqueue_notice(call.execute, call.thread, heading, key=key, now=call.now, reply_to=call.message.id)
     for number, item in found[:MAX_SHOWN]:
         _show(call, number, item, f"{key}:{number}")
     return ""
+
+
+def count_waiting(count: int) -> str:
+    """Say how much waits for a person, and whether the list has all of it."""
+    if not count:
+        return _(NOTHING)
+    heading = ngettext("{n} question waits for you.", "{n} questions wait for you.", count)
+    return join_sentences(heading, _("These are the oldest {n}.", n=MAX_SHOWN) if count > MAX_SHOWN else "")
 
 
 def _explain(found: dict[int, Waiting], words: str) -> str:
@@ -69,7 +75,8 @@ def _show(call: CommandCall, number: int, item: Waiting, key: str) -> None:
     options = tuple(_(option) for option in item.options)
     first = options[0] if options else _("ANSWER")
     answer = command_hint(f"{COMMAND} {number} {first}")
-    detail = join_sentences(_describe_origin(call, item), _(HOW, command=answer) if options else f"`{answer}`")
+    origin = describe_origin(item, call.thread, call.now)
+    detail = join_sentences(origin, _(HOW, command=answer) if options else f"`{answer}`")
     words = f"**{number}.** {shorten(item.question, MAX_QUESTION_CHARS)}"
     approve = Approve(f"{PREFIX}{number}", words, detail, item.call, option_count=len(options))
     ask = replace(approve.to_question(), options=options, approval=bool(item.call))
@@ -78,14 +85,14 @@ def _show(call: CommandCall, number: int, item: Waiting, key: str) -> None:
     outbox.enqueue_notice(call.execute, call.thread, ask.question, key=key, now=call.now, asks=asks)
 
 
-def _describe_origin(call: CommandCall, item: Waiting) -> str:
+def describe_origin(item: Waiting, reader: Thread, now: float) -> str:
     """Say where something was asked, for whose request, and for how long it has waited."""
     place = item.place
-    here = place.without_topic == call.thread.without_topic
+    here = place.without_topic == reader.without_topic
     chat = "/".join(filter(None, (place.channel, place.workspace, place.chat)))
     parts = [_("our direct chat") if here else code_span(chat)]
     parts += [f"“{title}”"] if (title := plain_line(item.title)) else []
     parts += [_("asked for {name}", name=plain_line(item.who))] if item.who else []
-    since = format_duration(max(0.0, call.now - item.since))
+    since = format_duration(max(0.0, now - item.since))
     parts += [_("waits for {time}", time=since)] if item.since else []
     return " · ".join(parts) + "."

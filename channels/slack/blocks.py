@@ -217,7 +217,7 @@ def _markdown_block(part: SlackMessage) -> list[dict[str, Any]]:
 def controls(part: SlackMessage) -> list[dict[str, Any]]:
     """Return the blocks below a message: the options of its question and when it expires, or its button."""
     if part.ask:
-        return [*_question_controls(part.ask), *_expiry_block(part.ask)]
+        return [*question_controls(part.ask), *_expiry_block(part.ask)]
     if not part.command:
         return []
     name = part.command.split("|")[1]
@@ -234,7 +234,7 @@ def _expiry_block(ask: Ask) -> list[dict[str, Any]]:
     return [{"type": "context", "block_id": f"{QUESTION_PREFIX}{ask.id}:expiry", "elements": [element]}] if note else []
 
 
-def _question_controls(ask: Ask) -> list[dict[str, Any]]:
+def question_controls(ask: Ask) -> list[dict[str, Any]]:
     """Return the options of a question as buttons, or many as a list. A value is the option in full."""
     if not ask.options or not fits_controls(ask):
         return []

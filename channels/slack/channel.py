@@ -15,6 +15,7 @@ from channels.base import (
     ChannelError,
     ChannelLimits,
     Health,
+    Home,
     OutcomeUnknown,
     OutgoingFile,
     Readiness,
@@ -36,6 +37,7 @@ from channels.slack.api import SlackApi, session_address
 from channels.slack.blocks import MAX_TEXT_CHARS, notification_text
 from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages, viewed_messages
+from channels.slack.home import home_view
 from channels.slack.manifest import SLASH_COMMAND
 from channels.slack.reply import SlackRenderer, SlackReplyLimit
 from channels.slack.response_url import EphemeralRenderer, ResponseUrl
@@ -119,6 +121,11 @@ class SlackChannel(PlatformChannel):
             workspace = await self._find_workspace(thread.workspace)
             new = title[:MAX_SESSION_TITLE_CHARS]
             await workspace.api("agents.sessions.rename", **session_address(thread), title=new)
+
+    async def show_home(self, thread: Thread, person: str, home: Home) -> None:
+        """Publish the Home tab (docs.slack.dev/reference/methods/views.publish). Refused while the app has none."""
+        workspace = await self._find_workspace(thread.workspace)
+        await workspace.api("views.publish", user_id=person, view=home_view(home, thread.chat))
 
     async def open_private_chat(self, person: str, near: Thread) -> Thread:
         """Return the direct messages with a person (docs.slack.dev/reference/methods/conversations.open)."""

@@ -101,6 +101,8 @@ def parse_event(raw: Json, account: SlackAccount, event_id: str = "") -> Message
             return _parse_reaction(raw, account, Kind.FEEDBACK_REMOVED)
         case "agent_session_stopped", _:
             return _parse_stop_button(raw, account, event_id)
+        case "app_home_opened", _ if raw.get("tab") == "home":
+            return _parse_home(raw["user"], raw["channel"], account, raw["event_ts"])
         case "agent_session_title_changed", _:
             return _parse_title(raw, account, event_id)
     return None
@@ -223,6 +225,30 @@ def _parse_title(raw: Json, account: SlackAccount, event_id: str) -> Message | N
     )
 
 
+def _parse_home(user: str, channel: str, account: SlackAccount, event_ts: str) -> Message:
+    """Convert that a person opened the Home tab (docs.slack.dev/reference/events/app_home_opened)."""
+    unique = f"{NAME}:{account.team_id}:home:{user}:{event_ts}"
+    return Message(
+        thread=Thread(NAME, account.team_id, channel),
+        key=unique,
+        id=unique,
+        author=Author(user, user),
+        text="",
+        time=float(event_ts),
+        kind=Kind.HOME,
+        private=True,
+        origin=Origin.PERSON,
+    )
+
+
+def home_after_press(payload: Json, account: SlackAccount) -> Message | None:
+    """Return that a person sees the Home tab, if they have pressed a button there."""
+    if payload["container"]["type"] != "view":
+        return None
+    chat, pressed = payload["view"]["private_metadata"], payload["actions"][0]["action_ts"]
+    return _parse_home(payload["user"]["id"], chat, account, pressed)
+
+
 def _make_stop(raw: Json, account: SlackAccount, unique: str, thread: Thread, on: str) -> Message:
     return Message(
         thread=thread,
@@ -263,7 +289,10 @@ def _parse_click(payload: Json, account: SlackAccount) -> Message | None:
     """Convert a pressed button or a chosen list entry: its value is the option in full, or the feedback."""
     action, where = payload["actions"][0], payload["container"]  # an ephemeral message has no other address
     block_id, is_feedback = str(action.get("block_id", "")), action["type"] == "feedback_buttons"
-    channel, ts, root = payload["channel"]["id"], where["message_ts"], where.get("thread_ts") or ""
+    if where["type"] == "view":  # the Home tab, whose view names the direct messages with its reader
+        channel, ts, root = payload["view"]["private_metadata"], "", ""
+    else:
+        channel, ts, root = payload["channel"]["id"], where["message_ts"], where.get("thread_ts") or ""
     private = _is_private({"channel": channel})
     click = Message(
         thread=Thread(NAME, account.team_id, channel, root or ("" if private else ANYWHERE)),

@@ -12,6 +12,7 @@ CALLS_PER_MINUTE = {
     "users.list": 20,
     "chat.appendStream": 100,
     "users.info": 100,
+    "views.publish": 100,
 }
 PER_CHANNEL = {"chat.postMessage": 60}
 DEFAULT_CALLS_PER_MINUTE = 50  # of any other method in a workspace (docs.slack.dev/apis/web-api/rate-limits)

@@ -36,6 +36,7 @@ BOT_EVENTS = (
     "agent_session_stopped",
     "agent_session_title_changed",
     "app_context_changed",  # without it, no message says what its author looks at (slack-go#1606)
+    "app_home_opened",
     "app_mention",
     "message.channels",
     "message.groups",
@@ -52,7 +53,7 @@ def app_manifest(name: str = "Fawn") -> str:
         "display_information": {"name": name, "description": "Answers questions, works in a sandbox, sends files"},
         "features": {
             "app_home": {
-                "home_tab_enabled": False,
+                "home_tab_enabled": True,
                 "messages_tab_enabled": True,
                 "messages_tab_read_only_enabled": False,
             },

@@ -21,7 +21,7 @@ from channels.shared.rate_limit import Priority
 from channels.slack import SlackSettings, WorkspaceTokens
 from channels.slack.api import PersonUnknown, SlackApi, session_address, thread_arguments
 from channels.slack.blocks import context_block, cut_fallback, notification_text
-from channels.slack.events import NAME, QUESTION_PREFIX, Json, SlackAccount
+from channels.slack.events import NAME, QUESTION_PREFIX, Json, SlackAccount, home_after_press
 
 log = logging.getLogger(__name__)
 
@@ -357,6 +357,9 @@ class Workspace:
     async def acknowledge(self, event: Message, receipt: Receipt, payload: Json) -> None:
         """Show the author the effect of a press or a stop; `pipeline` shows that of a message."""
         if payload.get("type") == "block_actions":
+            if self.account and (seen := home_after_press(payload, self.account)):
+                await self.pipeline.store([await self.with_author(seen)], notify=False)
+                return
             await self._show_choice(event, receipt, payload)
         elif _is_stop_button(payload) or (
             _is_withdrawn(event) and (event.thread in self._working or event.thread in self._watched)

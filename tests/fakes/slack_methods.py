@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -42,6 +43,10 @@ def all_text(part: Any) -> int:
     return own + sum(all_text(inside) for inside in part.values())
 
 
+HOME_BLOCK_TYPES = BLOCK_TYPES - {"markdown", "plan", "task_card", "context_actions"} | {"header"}
+VIEW_BYTES, VIEW_BLOCKS, HEADER = 250_000, 100, 150  # docs.slack.dev/reference/views/home-tab-views, …/header-block
+
+
 class ApiError(Exception):
     """`ok: false` with this error; `more` are further fields."""
 
@@ -50,7 +55,7 @@ class ApiError(Exception):
         self.error, self.more = error, more
 
 
-def checked(blocks: Iterable[Json]) -> list[Json]:
+def checked(blocks: Iterable[Json], most_chars: int = MESSAGE) -> list[Json]:
     """The limits of Block Kit (docs.slack.dev/reference/block-kit).
 
     A button's style is "primary" or "danger" (…/block-elements/button-element), the details of a task_card are a
@@ -61,7 +66,7 @@ def checked(blocks: Iterable[Json]) -> list[Json]:
         raise ApiError("invalid_blocks", detail="too many blocks")
     if sum(len(block["text"]) for block in blocks if block["type"] == "markdown") > MARKDOWN:
         raise ApiError("msg_blocks_too_long")
-    if sum(map(all_text, blocks)) > MESSAGE:
+    if sum(map(all_text, blocks)) > most_chars:
         raise ApiError("msg_blocks_too_long")
     limited = (block for block in blocks if block["type"] not in ("markdown", "rich_text"))
     if any(len(text) > 3000 for block in limited for text, _ in texts([block])):
@@ -140,6 +145,27 @@ class Methods(World):
             "bot_id": workspace.bot_id,
             "is_enterprise_install": False,
         }
+
+    def m_views_publish(self, workspace: Workspace, args: Json) -> Json:
+        """docs.slack.dev/reference/methods/views.publish; each block's page names the surfaces that have it."""
+        view = args["view"]
+        if not self.home_enabled:
+            raise ApiError("not_enabled")
+        if str(args["user_id"]) not in self.people:
+            raise ApiError("invalid_arguments", detail="user_id")
+        if view["type"] != "home" or len(view["blocks"]) > VIEW_BLOCKS or len(view.get("private_metadata", "")) > 3000:
+            raise ApiError("invalid_arguments", detail="view")
+        if len(json.dumps(view)) > VIEW_BYTES:
+            raise ApiError("view_too_large")
+        if any(block["type"] not in HOME_BLOCK_TYPES for block in view["blocks"]):
+            raise ApiError("invalid_blocks", detail="unsupported type")
+        if any(len(block["text"]["text"]) > HEADER for block in view["blocks"] if block["type"] == "header"):
+            raise ApiError("invalid_blocks", detail="a header")
+        checked([block for block in view["blocks"] if block["type"] != "header"], VIEW_BYTES)
+        known = self.homes.get((workspace.team, args["user_id"]), {})
+        shown = {**view, "id": known.get("id") or f"V{len(self.homes)}", "hash": self.ts(), "app_id": "A0FAWN"}
+        self.homes[workspace.team, args["user_id"]] = shown
+        return {"view": shown}
 
     def m_chat_postMessage(self, workspace: Workspace, args: Json) -> Json:
         place = self.place(workspace, args)

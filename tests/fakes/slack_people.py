@@ -9,7 +9,7 @@ from typing import Any
 from tests.fakes.server import Json
 from tests.fakes.slack_methods import Methods
 from tests.fakes.slack_scopes import EVENT_SCOPES
-from tests.fakes.slack_world import JANE, OPS, TEAM, Post, controls
+from tests.fakes.slack_world import JANE, OPS, TEAM, Post, controls, texts
 
 MESSAGE_EVENTS = {  # by the kind of conversation
     "channel": "message.channels",
@@ -234,6 +234,39 @@ class People(Methods):
         else:
             action |= {"type": "button", "text": text, "value": value}
         return self.deliver("interactive", payload | {"actions": [action]}, accepts=True)
+
+    def open_home(self, user: str = JANE, team: str = TEAM, tab: str = "home") -> None:
+        """A person opens a tab of the app (docs.slack.dev/reference/events/app_home_opened)."""
+        if tab == "home" and not self.home_enabled:
+            raise ValueError("the app has no Home tab")
+        place = self.conversation(f"D{user}", team)
+        view = {"view": self.homes[team, user]} if (team, user) in self.homes else {}
+        event = {"type": "app_home_opened", "user": user, "channel": place.id, "tab": tab, "event_ts": self.ts()}
+        self._notify("app_home_opened", {**event, **view}, team)
+
+    def home(self, user: str = JANE, team: str = TEAM) -> str:
+        """The text of a person's Home tab, with its buttons."""
+        blocks = self.homes.get((team, user), {"blocks": []})["blocks"]
+        return "\n".join([*(text for text, _ in texts(blocks)), *(f"[{label}]" for label, *_ in controls(blocks))])
+
+    def press_home(self, label: str, user: str = JANE, team: str = TEAM) -> str:
+        """Click a button of the Home tab (docs.slack.dev/reference/interaction-payloads/block_actions-payload)."""
+        view = self.homes[team, user]
+        _, block_id, action_id, value = next(each for each in controls(view["blocks"]) if each[0] == label)
+        text = {"type": "plain_text", "text": label, "emoji": True}
+        action = {"block_id": block_id, "action_id": action_id, "action_ts": self.ts(), "type": "button"}
+        interaction = self._interaction("", user, team)
+        del interaction["response_url"]
+        payload = interaction | {
+            "type": "block_actions",
+            "user": {"id": user, "username": self.person(user)["name"], "name": "jane", "team_id": team},
+            "team": {"id": team, "domain": "acme"},
+            "enterprise": None,
+            "container": {"type": "view", "view_id": view["id"]},
+            "view": {**view, "team_id": team, "bot_id": "B0FAWN"},
+            "actions": [action | {"text": text, "value": value}],
+        }
+        return self.deliver("interactive", payload, accepts=True)
 
     def rate(self, ts: str, value: str, channel: str = OPS, user: str = JANE, team: str = TEAM) -> str:
         """Press 👍 ("up") or 👎 of the feedback buttons; returns the interaction's key.

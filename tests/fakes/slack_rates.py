@@ -19,6 +19,7 @@ TIERS = {  # calls a minute and workspace (docs.slack.dev/apis/web-api/rate-limi
     "chat.appendStream": 100,
     "users.info": 100,
     "users.list": 20,
+    "views.publish": 100,
     "assistant.threads.setStatus": 50,  # "special", without a number
 }
 

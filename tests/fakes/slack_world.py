@@ -178,6 +178,8 @@ class World:
         self.commands = {entry["command"] for entry in manifest["features"]["slash_commands"]}
         self.shortcuts = {entry["callback_id"] for entry in manifest["features"]["shortcuts"]}
         self.agent = self.agent_view = "agent_view" in manifest["features"]  # has sessions; has threads in direct chats
+        self.home_enabled = manifest["features"]["app_home"]["home_tab_enabled"]
+        self.homes: dict[tuple[str, str], Json] = {}  # (team, user) → the view of their Home tab
         self.shares_context = False  # Slack names what a person looks at only sometimes (openclaw#126872)
         self._clock = itertools.count(1)
         for team in self.workspaces:

@@ -58,7 +58,7 @@ def open_turns(store: Database, current: Current, *parts: Any) -> tuple[TurnRunn
     service = Service(
         *(store, current, budgets, gather_commands(current)),
         *(provider, folders, channel),
-        *(lambda _run, _by: None, gather_personal()),
+        *(lambda _run, _by: None, gather_personal(), gather_waits(current).listed),
     )
     begun = [feature.start(service) for feature in FEATURES]
     turns = TurnRunner(

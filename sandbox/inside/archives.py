@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-import zipfile
 from collections.abc import Iterable, Iterator
+from typing import Any
 from xml.etree import ElementTree
+from xml.parsers import expat
 
-from sandbox.inside.document_bounds import DocumentUnreadable, read_member
+from sandbox.inside.document_bounds import DOCUMENT_TYPE, Archive, DocumentUnreadable, read_member
 
 MAX_LEVELS = 60  # of nested elements that are followed
 
@@ -17,12 +18,33 @@ def parse_xml(data: bytes) -> ElementTree.Element:
     """Parse a part of a document; an empty element if it is missing. Raises DocumentUnreadable."""
     if not data.strip():
         return ElementTree.Element("nothing")
-    if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
-        raise DocumentUnreadable("one of its parts declares a document type, which such files never do")
+    check_prolog(data)
     try:
         return ElementTree.fromstring(data)  # noqa: S314  without a document type, and inside a sandbox
     except ElementTree.ParseError as error:
         raise DocumentUnreadable(f"one of its parts is damaged ({error})") from error
+
+
+class _RootSeen(Exception):
+    """The part of an XML file that can declare something is over."""
+
+
+def refuse_document_type(*_: Any) -> None:
+    raise DocumentUnreadable(DOCUMENT_TYPE)
+
+
+def check_prolog(data: bytes) -> None:
+    """Raise DocumentUnreadable for a document type, in whatever encoding: entities could grow without end."""
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler, parser.StartElementHandler = refuse_document_type, _end_prolog
+    try:
+        parser.Parse(data, True)
+    except (_RootSeen, expat.ExpatError):  # what is wrong with it, the next parser says
+        return
+
+
+def _end_prolog(*_: Any) -> None:
+    raise _RootSeen
 
 
 def local(node: ElementTree.Element) -> str:
@@ -36,7 +58,7 @@ def value_of(node: ElementTree.Element, name: str) -> str:
     return next((value for key, value in node.items() if key.rpartition("}")[2] == name), "")
 
 
-def related(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
+def related(archive: Archive, part: str) -> dict[str, tuple[str, str]]:
     """Return what a part refers to inside the archive: relation id → (last word of its type, name)."""
     folder, _, base = part.rpartition("/")
     found = {}
@@ -47,20 +69,28 @@ def related(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def main_part(archive: zipfile.ZipFile, usual: str) -> str:
-    """Return the name of the part with the document itself."""
-    return next((name for kind, name in related(archive, "").values() if kind == "officeDocument"), usual)
+def main_part(archive: Archive, usual: str) -> str:
+    """Return the name of the part with the document itself. Raises DocumentUnreadable for another kind of zip."""
+    name = next((name for kind, name in related(archive, "").values() if kind == "officeDocument"), usual)
+    if archive.find(name) is None:
+        raise DocumentUnreadable("it is no Office file, whatever its name says")
+    return name
 
 
 def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
+def table_line(cells: Iterable[str]) -> str:
+    """Return a row of a Markdown table."""
+    line = " | ".join([cell.strip().replace("|", "\\|") for cell in cells])
+    return "| " + re.sub("\n+", "<br>", line) + " |\n"
+
+
 def table_lines(rows: Iterable[list[str]], width: int) -> Iterator[str]:
     """Yield a Markdown table."""
     for number, row in enumerate(rows):
-        cells = [re.sub(r"\n+", "<br>", cell.strip().replace("|", "\\|")) for cell in row]
-        yield "| " + " | ".join(cells + [""] * (width - len(cells))) + " |\n"
+        yield table_line(row + [""] * (width - len(row)))
         if number == 0:
             yield "|" + " --- |" * width + "\n"
     yield "\n"

@@ -30,6 +30,7 @@ from sandbox.inside import page_text
 from sandbox.inside.archives import count_text, list_table, table_lines
 from sandbox.inside.letters import convert_mail, convert_rtf, describe_mail, describe_old, describe_rtf, old_reader
 from sandbox.inside.office import convert_docx, convert_odf, convert_pptx, describe_docx, describe_odf, describe_pptx
+from sandbox.inside.sheets import column_letters, convert_book, describe_book
 from sandbox.inside.text_encoding import decode_text
 
 TEXT_FOLDER = "/mnt/user-data/workspace/.documents"
@@ -77,16 +78,23 @@ def convert_pdf(path: str) -> Iterator[str]:
 # ---------------------------------------------------------------- tables
 
 
-def check_book(path: str) -> None:
-    """Raise DocumentUnreadable if a spreadsheet is too large, or needs a password."""
-    with bounds.open_archive(path) as archive:
-        if b"encryption-data" in bounds.read_member(archive, "META-INF/manifest.xml"):
-            raise bounds.DocumentUnreadable(bounds.PASSWORD)
-        bounds.check_cells(archive)
+def is_package(path: str) -> bool:
+    """Return whether a spreadsheet has the format of Excel 2007, whatever its name says of its age."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
+
+
+def open_book(path: str) -> Any:
+    """Open a spreadsheet of another format. Raises DocumentUnreadable, also for a password."""
+    if is_package(path):
+        with bounds.open_archive(path) as archive:  # before any library opens it
+            if b"encryption-data" in bounds.read_member(archive, "META-INF/manifest.xml"):
+                raise bounds.DocumentUnreadable(bounds.PASSWORD)
+    return load_parser("python_calamine", "python-calamine").CalamineWorkbook.from_path(path)
 
 
 def describe_sheets(path: str) -> str:
-    book = load_parser("python_calamine", "python-calamine").CalamineWorkbook.from_path(path)
+    book = open_book(path)
     sheets = [f"{name} ({count_text(book.get_sheet_by_name(name).height, 'row')})" for name in book.sheet_names[:10]]
     more = ", …" * (len(book.sheet_names) > len(sheets))
     return f"spreadsheet, {count_text(len(book.sheet_names), 'sheet')}: {', '.join(sheets)}{more}"
@@ -94,17 +102,21 @@ def describe_sheets(path: str) -> str:
 
 def convert_sheets(path: str) -> Iterator[str]:
     """Yield the stored values. A cell whose formula was never calculated is empty."""
-    book = load_parser("python_calamine", "python-calamine").CalamineWorkbook.from_path(path)
+    book = open_book(path)
     for name in book.sheet_names:
         rows = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
         yield f"## {name} ({count_text(len(rows), 'row')})\n\n"
-        letters = [column_letters(column) for column in range(max((len(row) for row in rows), default=0))]
+        letters = [column_letters(column) for column in range(1, max((len(row) for row in rows), default=0) + 1)]
         numbered = ([str(n), *map(cell_text, row)] for n, row in enumerate(rows, 1) if any(cell != "" for cell in row))
         yield from table_lines(itertools.chain([["row", *letters]], numbered), len(letters) + 1)
 
 
-def column_letters(column: int) -> str:
-    return (column_letters(column // 26 - 1) if column >= 26 else "") + chr(65 + column % 26)
+def describe_old_sheets(path: str) -> str:
+    return describe_book(path) if is_package(path) else describe_sheets(path)
+
+
+def convert_old_sheets(path: str) -> Iterator[str]:
+    return convert_book(path) if is_package(path) else convert_sheets(path)
 
 
 def cell_text(value: Any) -> str:
@@ -161,7 +173,7 @@ def convert_html(path: str) -> Iterator[str]:
     yield page_text.html_text(decode_text(read_file(path), markup=True)[0])
 
 
-def epub_chapters(archive: zipfile.ZipFile) -> list[str]:
+def epub_chapters(archive: bounds.Archive) -> list[str]:
     """Return the chapters' files in the order of reading (EPUB 3.3 §5)."""
     rootfile = re.search(rb'full-path="([^"]+)"', bounds.read_member(archive, "META-INF/container.xml"))
     if not rootfile:
@@ -206,11 +218,12 @@ def convert_zip(path: str) -> Iterator[str]:
 
 
 Reader = tuple[Callable[[str], str], Callable[[str], Iterator[str]]]
-SHEETS: Reader = (describe_sheets, convert_sheets)
 READERS: dict[str, Reader] = {
     ".pdf": (describe_pdf, convert_pdf),
     **dict.fromkeys((".docx", ".docm"), (describe_docx, convert_docx)),
-    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), SHEETS),
+    **dict.fromkeys((".xlsx", ".xlsm"), (describe_book, convert_book)),
+    **dict.fromkeys((".xlsb", ".ods"), (describe_sheets, convert_sheets)),
+    ".xls": (describe_old_sheets, convert_old_sheets),
     **dict.fromkeys((".pptx", ".pptm", ".ppsx"), (describe_pptx, convert_pptx)),
     **dict.fromkeys((".odt", ".odp"), (describe_odf, convert_odf)),
     ".rtf": (describe_rtf, convert_rtf),
@@ -223,7 +236,6 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys((".html", ".htm"), (describe_html, convert_html)),
 }
 """How to describe and to convert a file, by the end of its name."""
-ZIPPED = (".xlsx", ".xlsm", ".xlsb", ".ods")  # a library unpacks them
 
 
 # ---------------------------------------------------------------- the script
@@ -284,8 +296,6 @@ def main(task: str, path: str, limit: str) -> dict[str, Any]:
         bounds.set_limits(seconds)
         bounds.start_time(seconds)
         bounds.check_size(path)
-        if suffix in ZIPPED:
-            check_book(path)  # before any library opens it
         return {"description": reader[0](path)} if task == "describe" else convert(path, reader, seconds)
     except bounds.DocumentUnreadable as error:
         return {"error": str(error)}

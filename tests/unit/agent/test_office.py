@@ -174,7 +174,9 @@ def test_a_deck_with_a_linked_picture_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx"])
 def test_a_password_is_said(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\x00" * 500)
+    (tmp_path / name).write_bytes(
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\x00" * 500 + "EncryptedPackage".encode("utf-16-le")
+    )
     assert "password" in error_of(str(tmp_path / name))
 
 

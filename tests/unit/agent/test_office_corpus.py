@@ -16,7 +16,8 @@ import pytest
 from tests.unit.agent.test_office import STRICT, W, p, relations, text_of, word, zipped
 
 Words = Iterator[str]
-SKILL = Path(__file__).parents[3] / "skills/public/documents/scripts/extract_document.py"
+ROOT = Path(__file__).parents[3]
+SKILL = ROOT / "skills/public/documents/scripts/extract_document.py"
 SHEET = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 REL = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
 
@@ -174,11 +175,12 @@ def test_all_words_of_an_office_file_are_read(tmp_path: Path, seed: int) -> None
     assert "gone" not in text
 
 
-def test_the_skill_for_documents_has_the_modules_that_read_uploads() -> None:
-    copies = sorted((SKILL.parent / "sandbox/inside").glob("*.py"))
-    assert [copy.name for copy in copies] == ["archives.py", "document_bounds.py", "office.py"]
+@pytest.mark.parametrize("skill", ["documents", "data-analysis", "sql"])
+def test_skills_that_read_office_files_have_the_modules_that_read_uploads(skill: str) -> None:
+    copies = sorted((ROOT / f"skills/public/{skill}/scripts/sandbox/inside").glob("*.py"))
+    assert [copy.name for copy in copies] == ["archives.py", "document_bounds.py", "office.py", "sheets.py"]
     for copy in copies:
-        ours = SKILL.parents[4] / "sandbox/inside" / copy.name
+        ours = ROOT / "sandbox/inside" / copy.name
         assert copy.read_bytes() == ours.read_bytes(), f"cp {ours} {copy}"
 
 

@@ -139,8 +139,12 @@ async def test_a_spreadsheet_is_profiled_and_without_a_reader_the_package_is_nam
     found = await runner.json("data-analysis", "profile_table.py sales.xlsx")
     assert found["sheets"] == ["sales"]
     assert found["columns"][2]["sum"] == 15949
-    answer = await runner.without_packages("data-analysis", "profile_table.py sales.xlsx", exit_code=3)
+    assert await runner.without_packages("data-analysis", "profile_table.py sales.xlsx", exit_code=0) == found
+    await runner.bash("cp sales.xlsx sales.ods")
+    answer = await runner.without_packages("data-analysis", "profile_table.py sales.ods", exit_code=3)
     assert answer["missing"] == ["python-calamine"]
+    answer = await runner.json("data-analysis", "profile_table.py sales.xlsx --sheet Nobody", exit_code=1)
+    assert answer == {"error": "sales.xlsx: it has no sheet 'Nobody'; there are: sales"}
 
 
 async def test_a_report_has_charts_or_says_why_not(runner: SkillRunner) -> None:

@@ -232,7 +232,7 @@ def main() -> None:
         fix = f"pip install {missing}, or make CSV files: extract_document.py of the skill `documents` with --csv"
         print(
             json.dumps(
-                {"error": "Spreadsheets need python-calamine or openpyxl.", "missing": [str(missing)], "fix": fix}
+                {"error": f"{options.file.suffix} files need python-calamine.", "missing": [str(missing)], "fix": fix}
             )
         )
         sys.exit(EXIT_MISSING_PACKAGE)

@@ -7,10 +7,14 @@ import datetime
 import importlib
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from text_encoding import decode_text
+
+from sandbox.inside.document_bounds import DocumentUnreadable, open_archive
+from sandbox.inside.sheets import Book, filled
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "--", "?"}
 NUMBER = re.compile(r"[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?([eE][-+]?\d+)?")
@@ -78,19 +82,31 @@ def cell_text(cell: Any) -> str:
 
 
 def read_workbook(path: Path, sheet: str) -> tuple[list[list[str]], list[str]]:
-    """Return the rows of a sheet (default: the first one) and the names of all sheets. Raises MissingPackage."""
+    """Return the rows of a sheet (default: the first one) and the names of all sheets.
+
+    Raises MissingPackage, and ValueError with the reason.
+    """
     try:
-        book = importlib.import_module("python_calamine").load_workbook(str(path))
-        names = book.sheet_names
-        rows = book.get_sheet_by_name(sheet or names[0]).to_python(skip_empty_area=True)
+        if path.suffix.lower() in (".xlsx", ".xlsm"):
+            with open_archive(str(path)) as archive:
+                book = Book(archive)
+                found = {each.name: each for each in book.sheets}
+                rows = [values for _row, values in filled(book.rows(found[chosen_sheet(sheet, [*found])]))]
+            return [[cell_text(cell) for cell in row] for row in rows], [*found]
+        opened = importlib.import_module("python_calamine").load_workbook(str(path))
     except ImportError:
-        try:
-            opened = importlib.import_module("openpyxl").load_workbook(path, data_only=True, read_only=True)
-        except ImportError:
-            raise MissingPackage("python-calamine") from None
-        names = opened.sheetnames
-        rows = opened[sheet or names[0]].iter_rows(values_only=True)
-    return [[cell_text(cell) for cell in row] for row in rows], list(names)
+        raise MissingPackage("python-calamine") from None
+    except (zipfile.BadZipFile, DocumentUnreadable) as error:
+        raise ValueError(str(error)) from error
+    rows = opened.get_sheet_by_name(chosen_sheet(sheet, opened.sheet_names)).to_python(skip_empty_area=True)
+    return [[cell_text(cell) for cell in row] for row in rows], list(opened.sheet_names)
+
+
+def chosen_sheet(wanted: str, names: list[str]) -> str:
+    """Return the name of a sheet, the first one without a wish. Raises ValueError."""
+    if not names or (wanted and wanted not in names):
+        raise ValueError(f"it has no sheet {wanted!r}; there are: {', '.join(names)}" if names else "it has no sheets")
+    return wanted or names[0]
 
 
 def read_rows(path: Path, sheet: str = "") -> tuple[list[list[str]], list[str]]:

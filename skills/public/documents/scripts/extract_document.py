@@ -1,15 +1,13 @@
 """Extract the text of a docx, pptx, odt, odp, xlsx or pdf file, with marks for pages, slides and cells.
 
-Office files need only the standard library; Word, PowerPoint and OpenDocument files are read by the modules in
-`sandbox/inside`, which are those that Fawn itself reads uploads with (a test compares them). A pdf needs pypdfium2,
-pypdf or the program pdftotext.
+Office files need only the standard library; the modules in `sandbox/inside` read them, which are those that Fawn
+itself reads uploads with (a test compares them). A pdf needs pypdfium2, pypdf or the program pdftotext.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import datetime
 import importlib
 import json
 import re
@@ -20,24 +18,22 @@ import zipfile
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
-from xml.etree import ElementTree
+from typing import NamedTuple, NoReturn
 
-from sandbox.inside.archives import local, main_part, parse_xml, related
-from sandbox.inside.document_bounds import DocumentUnreadable, check_cells, open_archive, read_member
-from sandbox.inside.office import Piece, convert_odf, docx_pieces, pptx_pieces, value_of_id
+from sandbox.inside.document_bounds import DocumentUnreadable, open_archive
+from sandbox.inside.office import Piece, convert_odf, docx_pieces, pptx_pieces
+from sandbox.inside.sheets import Book, Sheet, Value, cell_text, column_letters, filled
 
 EXIT_MISSING_PACKAGE = 3
-SHARED = ("sharedStrings", "styles")  # parts that all sheets refer to
-DATE_FORMATS = {14, 15, 16, 17, 18, 19, 20, 21, 22, 45, 46, 47}  # built-in number formats of a spreadsheet
 
 
 class Part(NamedTuple):
-    """A page, slide, sheet or whole document: its mark, its text, and the rows of a sheet."""
+    """A page, slide, sheet or whole document: its mark, its text, and the name and rows of a sheet."""
 
     mark: str
     text: str
-    rows: list[list[Any]] = []  # noqa: RUF012  never changed
+    sheet: str = ""
+    rows: list[list[Value]] = []  # noqa: RUF012  never changed
 
 
 class MissingPackage(Exception):
@@ -68,99 +64,28 @@ def extract_odf(path: Path) -> Iterator[Part]:
     yield Part("whole document", "".join(convert_odf(str(path))).strip())
 
 
-def date_styles(root: ElementTree.Element) -> set[int]:
-    """Return the indexes of the cell styles that show a date or time."""
-    custom = {
-        int(node.get("numFmtId", "0"))
-        for node in root.iter()
-        if local(node) == "numFmt"
-        and re.search(r"[ymdhs]", re.sub(r'"[^"]*"|\[[^\]]*\]|\\.', "", node.get("formatCode", "").lower()))
-    }
-    styles = next((node for node in root if local(node) == "cellXfs"), None)
-    return {
-        index
-        for index, node in enumerate(styles if styles is not None else [])
-        if int(node.get("numFmtId", "0")) in DATE_FORMATS | custom
-    }
-
-
-def cell_value(cell: ElementTree.Element, shared: list[str], dates: set[int], epoch: datetime.datetime) -> Any:
-    kind = cell.get("t", "n")
-    text = "".join(node.text or "" for node in cell.iter() if local(node) == ("t" if kind == "inlineStr" else "v"))
-    if kind == "s" and text:
-        return shared[int(text)]
-    if kind == "b":
-        return text == "1"
-    if kind != "n" or not text:
-        return text
-    number = float(text)
-    if int(cell.get("s", "0")) in dates:
-        moment = epoch + datetime.timedelta(seconds=round(number * 86400))
-        return moment.date().isoformat() if number % 1 == 0 else moment.isoformat(" ")
-    return int(number) if number.is_integer() and abs(number) < 1e15 else number
-
-
-def column_number(reference: str) -> int:
-    """Return the column of a cell, from 1: 3 for C7."""
-    number = 0
-    for letter in re.match(r"[A-Z]*", reference)[0]:  # type: ignore[index]  # the pattern always matches
-        number = number * 26 + ord(letter) - 64
-    return number
-
-
-def column_letters(number: int) -> str:
-    letters = ""
-    while number:
-        number, rest = divmod(number - 1, 26)
-        letters = chr(65 + rest) + letters
-    return letters
-
-
-def sheet_part(
-    name: str, root: ElementTree.Element, shared: list[str], dates: set[int], epoch: datetime.datetime
-) -> Part:
-    rows: list[list[Any]] = []
+def sheet_part(book: Book, sheet: Sheet) -> Part:
+    rows: list[list[Value]] = []
     lines, width = [], 0
-    for row in (node for node in root.iter() if local(node) == "row"):
-        number = int(row.get("r", len(rows) + 1))
-        values: list[Any] = []
-        formulas = []
-        for cell in row:
-            column = column_number(cell.get("r", "")) or len(values) + 1
-            values += [""] * (column - 1 - len(values))
-            values.append(cell_value(cell, shared, dates, epoch))
-            if formula := next((node.text for node in cell if local(node) == "f" and node.text), None):
-                formulas.append(f"{column_letters(column)}{number}={formula}")
-        if formulas or any(value != "" for value in values):
-            rows += [[] for _ in range(min(number - 1 - len(rows), 1000))]
-            rows.append(values)
-            width = max(width, len(values))
-            lines.append(
-                f"{number}: " + "\t".join(map(str, values)) + (f"  [{'; '.join(formulas)}]" if formulas else "")
-            )
-    area = f"A1:{column_letters(width)}{len(rows)}" if rows else "empty"
-    head = "row: " + "\t".join(column_letters(number + 1) for number in range(width))
-    return Part(f"sheet {name} {area}", "\n".join([head, *lines]) if rows else "", rows)
+    for row, values in filled(book.rows(sheet)):
+        rows += [[] for _ in range(min(row.number - 1 - len(rows), 1000))]
+        rows.append(values)
+        width = max(width, len(values))
+        formulas = [f"{column_letters(column)}{row.number}={text}" for column, text in row.formulas.items()]
+        more = f"  [{'; '.join(formulas)}]" if formulas else ""
+        lines.append(f"{row.number}: " + "\t".join(map(cell_text, values)) + more)
+    head = "row: " + "\t".join(map(column_letters, range(1, width + 1)))
+    text = [*((head, *lines) if rows else ()), *book.remarks(sheet)]
+    hidden = " (hidden)" * sheet.hidden
+    area = f"A1:{column_letters(width)}{len(rows)}" if rows else "chart" if sheet.kind == "chartsheet" else "empty"
+    return Part(f"sheet {sheet.name} {area}{hidden}", "\n".join(text), sheet.name, rows)
 
 
 def extract_xlsx(path: Path) -> Iterator[Part]:
     with open_archive(str(path)) as archive:
-        check_cells(archive)
-        main = main_part(archive, "xl/workbook.xml")
-        parts = related(archive, main)
-        book = parse_xml(read_member(archive, main))
-        named = {kind: parse_xml(read_member(archive, name)) for kind, name in parts.values() if kind in SHARED}
-        shared = []
-        for node in named.get("sharedStrings", ()):
-            runs = [item for item in node if local(item) in ("t", "r")]  # not the phonetic hints
-            shared.append("".join(item.text or "" for run in runs for item in run.iter() if local(item) == "t"))
-        since_1904 = any(local(node) == "workbookPr" and node.get("date1904") in ("1", "true") for node in book)
-        epoch = datetime.datetime(1904, 1, 1) if since_1904 else datetime.datetime(1899, 12, 30)  # noqa: DTZ001  a spreadsheet's dates have no zone
-        dates = date_styles(named.get("styles", ElementTree.Element("nothing")))
-        for node in (node for node in book.iter() if local(node) == "sheet"):
-            kind, target = parts.get(value_of_id(node), ("", ""))
-            if kind == "worksheet":
-                yield sheet_part(node.get("name", ""), parse_xml(read_member(archive, target)), shared, dates, epoch)
+        book = Book(archive)
+        for sheet in book.sheets:
+            yield sheet_part(book, sheet)
 
 
 def pdf_texts(path: Path) -> list[str]:
@@ -211,7 +136,7 @@ def write_sheets(parts: list[Part], folder: Path) -> list[str]:
     written = []
     for part in parts:
         if part.rows:
-            target = folder / (re.sub(r"[^\w-]+", "_", part.mark.split(" ", 1)[1].rpartition(" ")[0]) + ".csv")
+            target = folder / (re.sub(r"[^\w-]+", "_", part.sheet) + ".csv")
             with target.open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file).writerows(part.rows)
             written.append(str(target))

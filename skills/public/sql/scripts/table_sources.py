@@ -6,25 +6,23 @@ import codecs
 import csv
 import datetime
 import importlib
-import io
 import json
 import re
 import zipfile
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 from text_encoding import decode_text
+
+from sandbox.inside import sheets
+from sandbox.inside.document_bounds import DocumentUnreadable, open_archive
 
 MAX_INPUT_BYTES = 1 << 30
 MAX_CONVERTED_BYTES = 200 << 20  # of what is converted in memory: workbooks, other encodings, JSON objects
 CHUNK_BYTES = 1 << 20
 TEXT_KINDS = {".csv": "csv", ".tsv": "csv", ".tab": "csv", ".txt": "csv", ".jsonl": "json", ".ndjson": "json"}
 WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".xlsb", ".ods")
-SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
-DATE_FORMATS = frozenset((*range(14, 23), *range(45, 48)))  # of Excel's built-in number formats
 
 
 class Problem(Exception):
@@ -171,12 +169,12 @@ def convert_workbook(path: Path, name: str, sheet: str, folder: Path, taken: set
 
 def read_workbook(path: Path) -> dict[str, list[list[str]]]:
     """Return the rows of every sheet. An .xlsx can be read without a package. Raises MissingPackage and Problem."""
+    if path.suffix.lower() in (".xlsx", ".xlsm"):
+        return read_xlsx(path)
     try:
         calamine = importlib.import_module("python_calamine")
     except ImportError:
-        if path.suffix.lower() not in (".xlsx", ".xlsm"):
-            raise MissingPackage("python-calamine") from None
-        return read_xlsx(path)
+        raise MissingPackage("python-calamine") from None
     try:
         book = calamine.load_workbook(str(path))
         return {
@@ -184,6 +182,19 @@ def read_workbook(path: Path) -> dict[str, list[list[str]]]:
             for title in book.sheet_names
         }
     except (calamine.CalamineError, OSError, ValueError) as error:
+        raise Problem(f"{path.name} cannot be read: {error}") from error
+
+
+def read_xlsx(path: Path) -> dict[str, list[list[str]]]:
+    """Read an .xlsx as Fawn reads uploads: values, texts and dates, no formats."""
+    try:
+        with open_archive(str(path)) as archive:
+            book = sheets.Book(archive)
+            return {
+                sheet.name: [[cell_text(value) for value in values] for _row, values in sheets.filled(book.rows(sheet))]
+                for sheet in book.sheets
+            }
+    except (zipfile.BadZipFile, DocumentUnreadable, OSError) as error:
         raise Problem(f"{path.name} cannot be read: {error}") from error
 
 
@@ -197,81 +208,3 @@ def cell_text(cell: Any) -> str:
     if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
         return cell.date().isoformat()
     return str(cell)
-
-
-def read_xlsx(path: Path) -> dict[str, list[list[str]]]:
-    """Read an .xlsx with the standard library: values, texts and dates, no formats."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(read_bounded(path))) as book:
-            if sum(entry.file_size for entry in book.infolist()) > MAX_CONVERTED_BYTES:
-                raise Problem(f"{path.name} unpacks to more than {MAX_CONVERTED_BYTES >> 20} MB.")
-            texts = [
-                "".join(part.text or "" for part in item.iter(f"{SHEET}t"))
-                for item in parse_part(book, "xl/sharedStrings.xml", f"{SHEET}si")
-            ]
-            dates = date_styles(book)
-            targets = {
-                each.get("Id"): str(each.get("Target")) for each in parse_part(book, "xl/_rels/workbook.xml.rels", "")
-            }
-            sheets = {}
-            for each in parse_part(book, "xl/workbook.xml", f"{SHEET}sheet"):
-                target = targets[each.get(RELATION)]
-                place = target.lstrip("/") if target.startswith("/") else f"xl/{target}"
-                rows = parse_part(book, place, f"{SHEET}row")
-                sheets[str(each.get("name"))] = [read_cells(row, texts, dates) for row in rows]
-            return sheets
-    except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError, IndexError) as error:
-        raise Problem(f"{path.name} cannot be read: {error}") from error
-
-
-def parse_part(book: zipfile.ZipFile, name: str, tag: str) -> list[ElementTree.Element]:
-    """Return the elements of a part; none if the part is missing. A DTD, which could grow without end, is refused."""
-    if name not in book.namelist():
-        return []
-    with book.open(name) as file:
-        data = file.read(MAX_CONVERTED_BYTES + 1)
-    if len(data) > MAX_CONVERTED_BYTES or b"<!DOCTYPE" in data[:1000] or b"<!ENTITY" in data:
-        raise ValueError(f"{name} is too large or has a DTD")
-    root = ElementTree.fromstring(data)
-    return list(root.iter(tag)) if tag else list(root)
-
-
-def date_styles(book: zipfile.ZipFile) -> set[str]:
-    """Return the numbers of the cell styles that show a date."""
-    own = {
-        each.get("numFmtId")
-        for each in parse_part(book, "xl/styles.xml", f"{SHEET}numFmt")
-        if re.search(r"[ymdh]", re.sub(r'"[^"]*"|\[[^\]]*\]', "", each.get("formatCode", "")), re.IGNORECASE)
-    }
-    formats = parse_part(book, "xl/styles.xml", f"{SHEET}cellXfs")
-    return {
-        str(index)
-        for index, each in enumerate(formats[0] if formats else [])
-        if each.get("numFmtId") in own or int(each.get("numFmtId", "0")) in DATE_FORMATS
-    }
-
-
-def read_cells(row: ElementTree.Element, texts: list[str], dates: set[str]) -> list[str]:
-    cells: list[str] = []
-    for cell in row.iter(f"{SHEET}c"):
-        letters = re.match(r"[A-Z]{1,3}", cell.get("r", ""))
-        place = 0
-        for letter in letters[0] if letters else "":
-            place = place * 26 + ord(letter) - 64
-        cells += [""] * (place - 1 - len(cells))
-        cells.append(cell_value(cell, texts, dates))
-    return cells
-
-
-def cell_value(cell: ElementTree.Element, texts: list[str], dates: set[str]) -> str:
-    kind, value = cell.get("t", "n"), cell.findtext(f"{SHEET}v") or ""
-    if kind == "s":
-        return texts[int(value)]
-    if kind == "inlineStr":
-        return "".join(part.text or "" for part in cell.iter(f"{SHEET}t"))
-    if kind == "b":
-        return "true" if value == "1" else "false"
-    if kind == "n" and value and cell.get("s") in dates:
-        moment = datetime.datetime(1899, 12, 30) + datetime.timedelta(days=float(value))  # noqa: DTZ001  Excel's day 0
-        return cell_text(moment.replace(microsecond=0))
-    return cell_text(float(value)) if kind == "n" and value else value

@@ -5,23 +5,28 @@ Standard library only, Python 3.9+.
 
 from __future__ import annotations
 
+import mmap
 import os
-import re
 import resource
 import signal
 import zipfile
+import zlib
+from collections.abc import Iterator
 from typing import Any
 
 MAX_FILE_BYTES = 300 << 20
 MAX_UNPACKED_BYTES = 300 << 20
-MAX_MEMBER_BYTES = 50 << 20  # of one file in an archive
+MAX_MEMBER_BYTES = 50 << 20  # of one file in an archive that is read whole
+MAX_READ_BYTES = 2 * MAX_UNPACKED_BYTES  # of an archive, where its parts are referred to again and again
 MAX_ENTRIES = 50_000  # files in an archive
 MAX_CELLS = 5_000_000  # of a table, up to its last row and column
 MEMORY_BYTES = 1 << 30
 OLE_MARK = b"\xd0\xcf\x11\xe0"  # old formats, and new ones with a password
+ENCRYPTED = "EncryptedPackage".encode("utf-16-le")  # [MS-OFFCRYPTO] 2.3.4.4
 PASSWORD = "it is protected with a password: ask the person for it, or for a copy without one"  # noqa: S105  a sentence
-PIECE_CHARS = 1 << 20
-_CELL = re.compile(rb'<(?:\w{1,10}:)?c\s[^<>]{0,200}?\br="([A-Z]{1,3})([0-9]{1,7})"')
+OLD_FORMAT = "it is a file of Office 2003 or earlier with a new name: name it .doc, .xls or .ppt, and read it again"
+DOCUMENT_TYPE = "one of its parts declares a document type, which such files never do"
+PIECE_BYTES = 1 << 20
 
 
 class DocumentUnreadable(Exception):
@@ -57,57 +62,57 @@ def check_size(path: str) -> None:
         raise DocumentUnreadable(f"it is larger than {MAX_FILE_BYTES >> 20} MB; read parts of it with a program")
 
 
-def open_archive(path: str) -> zipfile.ZipFile:
+class Archive(zipfile.ZipFile):
+    """A zip that finds parts whatever the case of their names (ISO/IEC 29500-2 §6.2.2), and knows how much was read."""
+
+    read_bytes = 0
+    places: dict[str, zipfile.ZipInfo]
+
+    def find(self, name: str) -> zipfile.ZipInfo | None:
+        """Return a part. Some programs of Windows write `\\` in its name."""
+        return self.places.get(name.lower())
+
+
+def open_archive(path: str) -> Archive:
     """Open a zip with a sane number of files, which have a sane size together. Raises DocumentUnreadable."""
     with open(path, "rb") as file:
         if file.read(len(OLE_MARK)) == OLE_MARK:
-            raise DocumentUnreadable(f"{PASSWORD}; or it is a file of an old format with a new name")
-    archive = zipfile.ZipFile(path)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                raise DocumentUnreadable(PASSWORD if content.find(ENCRYPTED) >= 0 else OLD_FORMAT)
+    archive = Archive(path)
     entries = archive.infolist()
     if len(entries) > MAX_ENTRIES:
         raise DocumentUnreadable(f"it has more than {MAX_ENTRIES:,} files")
     if sum(entry.file_size for entry in entries) > MAX_UNPACKED_BYTES:
         raise DocumentUnreadable(f"unpacked, it is larger than {MAX_UNPACKED_BYTES >> 20} MB")
+    archive.places = {entry.filename.replace("\\", "/").lower(): entry for entry in entries}
     return archive
 
 
-def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a file of an archive, b"" if it is missing. Raises DocumentUnreadable if it is too large."""
+def member_pieces(archive: Archive, name: str) -> Iterator[bytes]:
+    """Yield a file of an archive piece by piece; nothing if it is missing. Raises DocumentUnreadable."""
+    part = archive.find(name)
+    if part is None:
+        return
     try:
-        with archive.open(name) as file:
-            data = file.read(MAX_MEMBER_BYTES + 1)
-    except KeyError:
-        return b""
-    except RuntimeError as error:  # encrypted
-        raise DocumentUnreadable(PASSWORD) from error
-    if len(data) > MAX_MEMBER_BYTES:
-        raise DocumentUnreadable(f"its part {name} is larger than {MAX_MEMBER_BYTES >> 20} MB")
-    return data
+        with archive.open(part) as file:
+            while piece := file.read(PIECE_BYTES):
+                archive.read_bytes += len(piece)
+                if archive.read_bytes > MAX_READ_BYTES:
+                    raise DocumentUnreadable("it refers to its parts too often; read parts of it with a program")
+                yield piece
+    except RuntimeError as error:  # encrypted; a kind of compression that nobody uses
+        raise DocumentUnreadable(PASSWORD if "password" in str(error) else f"it is damaged ({error})") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise DocumentUnreadable(f"its part {name[:100]} is damaged ({error})") from error
 
 
-def check_cells(archive: zipfile.ZipFile) -> None:
-    """Raise DocumentUnreadable if cells lie so far apart that a table of all between them needs too much memory."""
-    for entry in archive.infolist():
-        if not re.fullmatch(r"xl/worksheets/[^/]{1,200}\.xml", entry.filename):
-            continue
-        column = row = 0
-        with archive.open(entry) as file:
-            rest = b""
-            while piece := file.read(PIECE_CHARS):
-                text = rest + piece
-                for letters, number in _CELL.findall(text):
-                    column, row = max(column, column_number(letters)), max(row, int(number))
-                rest = text[-256:]  # a cell may be cut here; one that is seen twice changes nothing
-        if column * row > MAX_CELLS:
-            raise DocumentUnreadable(
-                f"the cells of {entry.filename} lie too far apart (row {row:,}, column {column:,}); read the cells that"
-                " you need with a program"
-            )
-
-
-def column_number(letters: bytes) -> int:
-    """Return the number of a column: 1 for A, 27 for AA."""
-    number = 0
-    for letter in letters:
-        number = 26 * number + letter - 64
-    return number
+def read_member(archive: Archive, name: str) -> bytes:
+    """Return a file of an archive, b"" if it is missing. Raises DocumentUnreadable if it is too large."""
+    pieces, size = [], 0
+    for piece in member_pieces(archive, name):
+        size += len(piece)
+        if size > MAX_MEMBER_BYTES:
+            raise DocumentUnreadable(f"its part {name[:100]} is larger than {MAX_MEMBER_BYTES >> 20} MB")
+        pieces.append(piece)
+    return b"".join(pieces)

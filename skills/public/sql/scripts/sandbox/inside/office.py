@@ -1,0 +1,360 @@
+"""Read Word, PowerPoint and OpenDocument files with the standard library only: all that people see in them.
+
+Elements are found by their local names, so that strict documents, whose namespaces differ, are read as well.
+Python 3.9+.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from sandbox.inside.archives import (
+    MAX_LEVELS,
+    count_text,
+    list_table,
+    local,
+    main_part,
+    parse_xml,
+    related,
+    value_of,
+)
+from sandbox.inside.document_bounds import PASSWORD, Archive, DocumentUnreadable, open_archive, read_member
+
+GONE = frozenset(("del", "moveFrom", "delText", "instrText", "pPr", "rPr", "sectPr", "tblPr", "trPr", "tcPr", "rt"))
+NOTES = ("header", "footer", "footnotes", "endnotes", "comments")
+WORD, DECK = "word/document.xml", "ppt/presentation.xml"
+PAGE_END = "\f"  # where the program that saved a Word document last ended a page
+
+Piece = tuple[str, str]  # what it belongs to, such as "slide 3 notes" or "page 2", and its text
+
+
+def shown(node: Element) -> Iterator[Element]:
+    """Yield the children that are shown; of alternatives, only the first."""
+    for child in node:
+        name = local(child)
+        if name == "AlternateContent":
+            yield from list(child)[:1]
+        elif name not in GONE:
+            yield child
+
+
+def picture_text(node: Element) -> str:
+    """Return what is said about a picture: its alternative text, else its name."""
+    for each in node.iter():
+        if local(each) in ("docPr", "cNvPr"):
+            said = each.get("descr") or each.get("title") or each.get("name") or ""
+            return f"[picture: {' '.join(said.split())}]" if said else "[picture]"
+    return "[picture]"
+
+
+# ---------------------------------------------------------------- Word
+
+
+class WordText:
+    """The text of a part of a Word document."""
+
+    def __init__(self, headings: dict[str, int]) -> None:
+        self.headings = headings  # style → level
+
+    def blocks(self, node: Element, level: int = 0) -> Iterator[str]:
+        """Yield paragraphs and tables in their order."""
+        for child in shown(node) if level < MAX_LEVELS else ():
+            name = local(child)
+            if name == "p":
+                yield from self.paragraph(child, level)
+            elif name == "tbl":
+                text = "".join(list_table(list(self.rows(child, level))))
+                yield text.replace(PAGE_END, "") + PAGE_END * text.count(PAGE_END)
+            else:
+                yield from self.blocks(child, level + 1)
+
+    def rows(self, table: Element, level: int) -> Iterator[list[str]]:
+        """Yield the cells of each row; a table in a cell is its text."""
+        for row in own(table, "tr"):
+            yield ["".join(self.blocks(cell, level + 1)) for cell in own(row, "tc")]
+
+    def paragraph(self, node: Element, level: int) -> Iterator[str]:
+        """Yield a paragraph, then the text boxes in it. PAGE_END stands where a page ends."""
+        boxes: list[Element] = []
+        whole = "".join(self.pieces(node, boxes, level)).strip(" \n")
+        text = whole.lstrip(f" \n{PAGE_END}")
+        yield PAGE_END * whole[: len(whole) - len(text)].count(PAGE_END)
+        marks = [each for part in node if local(part) == "pPr" for each in part]
+        style = next((value_of(each, "val") for each in marks if local(each) == "pStyle"), "")
+        if text and style in self.headings:
+            yield f"{'#' * self.headings[style]} {text}\n\n"
+        elif text:
+            numbered = any(local(each) == "numPr" for each in marks)
+            yield f"- {text}\n" if numbered or style.startswith("List") else f"{text}\n\n"
+        for box in boxes:
+            yield from self.blocks(box, level + 1)
+
+    def pieces(self, node: Element, boxes: list[Element], level: int) -> Iterator[str]:
+        """Yield the pieces of a line."""
+        for child in shown(node) if level < MAX_LEVELS else ():
+            name = local(child)
+            if name == "t":
+                yield child.text or ""
+            elif name == "tab":
+                yield "\t"
+            elif name == "lastRenderedPageBreak" or (name == "br" and value_of(child, "type") == "page"):
+                yield PAGE_END
+            elif name in ("br", "cr"):
+                yield "\n"
+            elif name == "noBreakHyphen":
+                yield "-"
+            elif name in ("footnoteReference", "endnoteReference"):
+                yield f"[^{value_of(child, 'id')}]"
+            elif name in ("drawing", "pict", "object"):
+                found = [each for each in child.iter() if local(each) == "txbxContent"]
+                boxes += found
+                if not found:
+                    yield picture_text(child)
+            else:
+                yield from self.pieces(child, boxes, level + 1)
+
+
+def own(node: Element, kind: str) -> Iterator[Element]:
+    """Yield the rows of a table, or the cells of a row, but not those of a table inside of it."""
+    for child in node:
+        if local(child) == kind:
+            yield child
+        elif local(child) in ("sdt", "sdtContent", "ins", "customXml", "smartTag"):
+            yield from own(child, kind)
+
+
+def heading_styles(archive: Archive, folder: str) -> dict[str, int]:
+    """Return the level of each style that is a heading; ids differ by language, names do not."""
+    found = {}
+    for style in parse_xml(read_member(archive, f"{folder}/styles.xml")):
+        name = next((value_of(each, "val") for each in style if local(each) == "name"), "")
+        level = re.fullmatch(r"heading ([1-9])", name.lower())
+        if level or name.lower() == "title":
+            found[value_of(style, "styleId")] = min(6, int(level[1])) if level else 1
+    return found
+
+
+def describe_docx(path: str) -> str:
+    with open_archive(path) as archive:
+        root = parse_xml(read_member(archive, main_part(archive, WORD)))  # the stored number of pages is often wrong
+    return f"Word document, {count_text(sum(local(node) == 'p' for node in root.iter()), 'paragraph')}"
+
+
+def convert_docx(path: str) -> Iterator[str]:
+    """Yield the text without pages: where they end differs by program, fonts and paper."""
+    for _mark, text in docx_pieces(path):
+        yield text
+
+
+def docx_pieces(path: str) -> Iterator[Piece]:
+    """Yield header, body by the pages of the program that saved it last, and notes."""
+    with open_archive(path) as archive:
+        name = main_part(archive, WORD)
+        reader = WordText(heading_styles(archive, name.rpartition("/")[0]))
+        parts = related(archive, name).values()
+        heads = {kind: [part for each, part in parts if each == kind] for kind in NOTES}
+        yield from (("header", line) for line in note_lines(archive, reader, heads, "header"))
+        words, page = 0, 1
+        for block in reader.blocks(parse_xml(read_member(archive, name))):
+            words += bool(re.search(r"\w", re.sub(r"\[picture[^\[\]]*\]", "", block)))
+            for number, text in enumerate(block.split(PAGE_END)):
+                page += number > 0
+                if text:
+                    yield f"page {page}", text
+        for kind in NOTES[1:]:
+            yield from ((kind, line) for line in note_lines(archive, reader, heads, kind))
+        if not words:
+            yield "page 1", "[no text: the document has only pictures, charts or empty pages]\n"
+
+
+def note_lines(archive: Archive, reader: WordText, parts: dict[str, list[str]], kind: str) -> Iterator[str]:
+    """Yield the text of headers, footers or notes, each once."""
+    seen = set()
+    for part in parts[kind]:
+        for note in (
+            parse_xml(read_member(archive, part))
+            if kind not in ("header", "footer")
+            else [parse_xml(read_member(archive, part))]
+        ):
+            text = " ".join("".join(reader.blocks(note)).split())  # a page end is a blank, too
+            if text and text not in seen:
+                seen.add(text)
+                number = value_of(note, "id")
+                yield f"[^{number}]: {text}\n\n" if kind.endswith("notes") else f"[{kind.rstrip('s')}] {text}\n\n"
+
+
+# ---------------------------------------------------------------- PowerPoint
+
+
+def slide_parts(archive: Archive) -> list[str]:
+    """Return the slides in their order."""
+    main = main_part(archive, DECK)
+    parts = related(archive, main)
+    ids = [value_of_id(node) for node in parse_xml(read_member(archive, main)).iter() if local(node) == "sldId"]
+    return [parts[each][1] for each in ids if each in parts]
+
+
+def value_of_id(node: Element) -> str:
+    """Return the relation id, which has a namespace; the plain id is another one."""
+    return next((value for key, value in node.items() if key.endswith("}id")), "")
+
+
+def describe_pptx(path: str) -> str:
+    with open_archive(path) as archive:
+        return f"presentation, {count_text(len(slide_parts(archive)), 'slide')}"
+
+
+def convert_pptx(path: str) -> Iterator[str]:
+    for _mark, text in pptx_pieces(path):
+        yield text
+
+
+def pptx_pieces(path: str) -> Iterator[Piece]:
+    """Yield slides in their order, each with its title first, and its notes last."""
+    with open_archive(path) as archive:
+        for number, name in enumerate(slide_parts(archive), 1):
+            mark = f"slide {number}"
+            parts = related(archive, name)
+            shapes = sorted(flatten(parse_xml(read_member(archive, name))), key=position)
+            titles = [shape for shape in shapes if "itle" in placeholder(shape)]
+            yield mark, f"## Slide {number}: {' '.join(plain(titles[0]).split()) if titles else ''}\n\n"
+            for shape in shapes:
+                if shape not in titles[:1]:
+                    yield from ((mark, text) for text in shape_lines(archive, shape, parts))
+            for kind, part in parts.values():
+                if kind == "notesSlide":
+                    notes = parse_xml(read_member(archive, part))
+                    bodies = [each for each in flatten(notes) if placeholder(each) == "body"]
+                    text = " ".join(line.strip("- ") for shape in bodies for line in lines_of(shape)).strip()
+                    yield f"{mark} notes", f"> Notes: {text}\n\n" if text else ""
+                elif kind == "comments":
+                    root = parse_xml(read_member(archive, part))
+                    texts = (each.text for each in root.iter() if local(each) == "text")
+                    yield from ((mark, f"> Comment: {text}\n\n") for text in texts)
+
+
+def flatten(node: Element, level: int = 0) -> Iterator[Element]:
+    """Yield the shapes of a slide, those of groups as well."""
+    for child in shown(node) if level < MAX_LEVELS else ():
+        if local(child) in ("sp", "graphicFrame", "pic", "cxnSp"):
+            yield child
+        else:
+            yield from flatten(child, level + 1)
+
+
+def placeholder(shape: Element) -> str:
+    return next((each.get("type", "other") for each in shape.iter() if local(each) == "ph"), "")
+
+
+def position(shape: Element) -> tuple[int, int]:
+    for each in shape.iter():
+        if local(each) == "off":
+            numbers = [each.get(name, "0") for name in ("y", "x")]
+            return (
+                (int(numbers[0]), int(numbers[1])) if all(re.fullmatch(r"-?\d{1,12}", n) for n in numbers) else (0, 0)
+            )
+    return (0, 0)
+
+
+def lines_of(shape: Element) -> list[str]:
+    """Return the paragraphs of a shape as list items."""
+    lines = []
+    for paragraph in (each for each in shape.iter() if local(each) == "p"):
+        level = next((each.get("lvl", "0") for each in paragraph if local(each) == "pPr"), "0")
+        pieces = [
+            each.text or "" if local(each) == "t" else "\n" for each in paragraph.iter() if local(each) in ("t", "br")
+        ]
+        text = "".join(pieces).strip()
+        if text:
+            lines.append(f"{'  ' * int(level) if re.fullmatch('[0-8]', level) else ''}- {text}")
+    return lines
+
+
+def shape_lines(archive: Archive, shape: Element, parts: dict[str, tuple[str, str]]) -> Iterator[str]:
+    """Yield a shape: its text, table, chart, diagram, or that it is a picture."""
+    name = local(shape)
+    if name == "pic":
+        yield f"{picture_text(shape)}\n\n"
+        return
+    tables = [each for each in shape.iter() if local(each) == "tbl"]
+    for table in tables:
+        rows = [each for each in table if local(each) == "tr"]
+        yield from list_table([[plain(cell) for cell in row if local(cell) == "tc"] for row in rows])
+    if tables:
+        return
+    if lines := lines_of(shape):
+        yield "\n".join(lines) + "\n\n"
+    for each in shape.iter() if name == "graphicFrame" else ():
+        wanted = [value for key, value in each.items() if key.endswith(("}id", "}dm"))]
+        for kind, part in (parts[value] for value in wanted if value in parts):
+            root = parse_xml(read_member(archive, part))
+            texts = [t.text or "" for t in root.iter() if local(t) in ("t", "v")]
+            yield f"[{'chart' if kind == 'chart' else 'diagram'}] {'; '.join(filter(str.strip, texts))}\n\n"
+
+
+def plain(node: Element) -> str:
+    """Return the paragraphs of a cell."""
+    return "\n".join(line.strip()[2:] for line in lines_of(node))
+
+
+# ---------------------------------------------------------------- OpenDocument
+
+
+def describe_odf(path: str) -> str:
+    with open_archive(path) as archive:
+        root = odf_content(archive)
+    pages = sum(local(node) == "page" for node in root.iter())
+    count = count_text(pages, "slide") if pages else count_text(sum(local(n) in "ph" for n in root.iter()), "paragraph")
+    return f"OpenDocument {'presentation' if pages else 'text'}, {count}"
+
+
+def odf_content(archive: Archive) -> Element:
+    if b"encryption-data" in read_member(archive, "META-INF/manifest.xml"):
+        raise DocumentUnreadable(PASSWORD)
+    return parse_xml(read_member(archive, "content.xml"))
+
+
+def convert_odf(path: str) -> Iterator[str]:
+    with open_archive(path) as archive:
+        yield from odf_blocks(odf_content(archive))
+
+
+def odf_blocks(node: Element, level: int = 0, item: str = "") -> Iterator[str]:
+    slides = 0
+    for child in node if level < MAX_LEVELS else ():
+        name = local(child)
+        if name == "page":
+            slides += 1
+            yield f"## Slide {slides}\n\n"
+        if name in ("h", "p"):
+            text = "".join(odf_pieces(child)).strip()
+            depth = min(6, int(value_of(child, "outline-level") or 1)) if name == "h" else 0
+            if text:
+                yield f"{'#' * depth} {text}\n\n" if depth else f"{item}{text}\n" + "\n" * (not item)
+        elif name == "table":
+            rows = [each for each in child.iter() if local(each) == "table-row"]
+            cells = [[c for c in row if local(c) in ("table-cell", "covered-table-cell")] for row in rows]
+            yield from list_table([["".join(odf_blocks(cell, level + 1)) for cell in row] for row in cells])
+        elif name not in ("tracked-changes", "automatic-styles", "font-face-decls", "scripts", "sequence-decls"):
+            yield from odf_blocks(child, level + 1, "- " if name == "list-item" else item)
+
+
+def odf_pieces(node: Element, level: int = 0) -> Iterator[str]:
+    yield node.text or ""
+    for child in node if level < MAX_LEVELS else ():
+        name = local(child)
+        if name == "s":
+            yield " "
+        elif name in ("tab", "line-break"):
+            yield "\t" if name == "tab" else "\n"
+        elif name == "note":  # the citation, then the body
+            yield f" [{' '.join(''.join(odf_pieces(child, level + 1)).split())}]"
+        elif name == "note-citation":
+            yield "".join(odf_pieces(child, level + 1)) + ": "
+        else:
+            yield from odf_pieces(child, level + 1)
+            if name == "p":
+                yield "\n"  # of a text box or a note
+        yield child.tail or ""

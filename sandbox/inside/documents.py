@@ -173,7 +173,7 @@ def convert_html(path: str) -> Iterator[str]:
     yield page_text.html_text(decode_text(read_file(path), markup=True)[0])
 
 
-def epub_chapters(archive: bounds.Archive) -> list[str]:
+def epub_chapters(archive: bounds.DocumentArchive) -> list[str]:
     """Return the chapters' files in the order of reading (EPUB 3.3 §5)."""
     rootfile = re.search(rb'full-path="([^"]+)"', bounds.read_member(archive, "META-INF/container.xml"))
     if not rootfile:

@@ -62,7 +62,7 @@ def check_size(path: str) -> None:
         raise DocumentUnreadable(f"it is larger than {MAX_FILE_BYTES >> 20} MB; read parts of it with a program")
 
 
-class Archive(zipfile.ZipFile):
+class DocumentArchive(zipfile.ZipFile):
     """A zip that finds parts whatever the case of their names (ISO/IEC 29500-2 §6.2.2), and knows how much was read."""
 
     read_bytes = 0
@@ -73,13 +73,13 @@ class Archive(zipfile.ZipFile):
         return self.places.get(name.lower())
 
 
-def open_archive(path: str) -> Archive:
+def open_archive(path: str) -> DocumentArchive:
     """Open a zip with a sane number of files, which have a sane size together. Raises DocumentUnreadable."""
     with open(path, "rb") as file:
         if file.read(len(OLE_MARK)) == OLE_MARK:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 raise DocumentUnreadable(PASSWORD if content.find(ENCRYPTED) >= 0 else OLD_FORMAT)
-    archive = Archive(path)
+    archive = DocumentArchive(path)
     entries = archive.infolist()
     if len(entries) > MAX_ENTRIES:
         raise DocumentUnreadable(f"it has more than {MAX_ENTRIES:,} files")
@@ -89,7 +89,7 @@ def open_archive(path: str) -> Archive:
     return archive
 
 
-def member_pieces(archive: Archive, name: str) -> Iterator[bytes]:
+def member_pieces(archive: DocumentArchive, name: str) -> Iterator[bytes]:
     """Yield a file of an archive piece by piece; nothing if it is missing. Raises DocumentUnreadable."""
     part = archive.find(name)
     if part is None:
@@ -107,7 +107,7 @@ def member_pieces(archive: Archive, name: str) -> Iterator[bytes]:
         raise DocumentUnreadable(f"its part {name[:100]} is damaged ({error})") from error
 
 
-def read_member(archive: Archive, name: str) -> bytes:
+def read_member(archive: DocumentArchive, name: str) -> bytes:
     """Return a file of an archive, b"" if it is missing. Raises DocumentUnreadable if it is too large."""
     pieces, size = [], 0
     for piece in member_pieces(archive, name):

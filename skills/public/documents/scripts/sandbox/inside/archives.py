@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from sandbox.inside.document_bounds import DOCUMENT_TYPE, Archive, DocumentUnreadable, read_member
+from sandbox.inside.document_bounds import DOCUMENT_TYPE, DocumentArchive, DocumentUnreadable, read_member
 
 MAX_LEVELS = 60  # of nested elements that are followed
 
@@ -58,7 +58,7 @@ def value_of(node: ElementTree.Element, name: str) -> str:
     return next((value for key, value in node.items() if key.rpartition("}")[2] == name), "")
 
 
-def related(archive: Archive, part: str) -> dict[str, tuple[str, str]]:
+def related(archive: DocumentArchive, part: str) -> dict[str, tuple[str, str]]:
     """Return what a part refers to inside the archive: relation id → (last word of its type, name)."""
     folder, _, base = part.rpartition("/")
     found = {}
@@ -69,7 +69,7 @@ def related(archive: Archive, part: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def main_part(archive: Archive, usual: str) -> str:
+def main_part(archive: DocumentArchive, usual: str) -> str:
     """Return the name of the part with the document itself. Raises DocumentUnreadable for another kind of zip."""
     name = next((name for kind, name in related(archive, "").values() if kind == "officeDocument"), usual)
     if archive.find(name) is None:

@@ -28,7 +28,7 @@ from sandbox.inside.archives import (
 )
 from sandbox.inside.document_bounds import (
     MAX_CELLS,
-    Archive,
+    DocumentArchive,
     DocumentUnreadable,
     TimeIsOver,
     member_pieces,
@@ -111,7 +111,7 @@ class Reader:
         raise NotImplementedError
 
 
-def parse_part(archive: Archive, name: str, reader: Reader) -> Iterator[None]:
+def parse_part(archive: DocumentArchive, name: str, reader: Reader) -> Iterator[None]:
     """Parse a part, and yield after each piece. A part that is missing has nothing. Raises DocumentUnreadable."""
     parser = expat.ParserCreate()
     parser.buffer_text = True
@@ -300,7 +300,7 @@ def cell_text(value: Value) -> str:
 class Book:
     """A workbook in an open archive. Raises DocumentUnreadable wherever it is damaged or too large."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: DocumentArchive) -> None:
         self.archive = archive
         main = main_part(archive, MAIN)
         parts = related(archive, main)

@@ -20,7 +20,7 @@ from sandbox.inside.archives import (
     related,
     value_of,
 )
-from sandbox.inside.document_bounds import PASSWORD, Archive, DocumentUnreadable, open_archive, read_member
+from sandbox.inside.document_bounds import PASSWORD, DocumentArchive, DocumentUnreadable, open_archive, read_member
 
 GONE = frozenset(("del", "moveFrom", "delText", "instrText", "pPr", "rPr", "sectPr", "tblPr", "trPr", "tcPr", "rt"))
 NOTES = ("header", "footer", "footnotes", "endnotes", "comments")
@@ -125,7 +125,7 @@ def own(node: Element, kind: str) -> Iterator[Element]:
             yield from own(child, kind)
 
 
-def heading_styles(archive: Archive, folder: str) -> dict[str, int]:
+def heading_styles(archive: DocumentArchive, folder: str) -> dict[str, int]:
     """Return the level of each style that is a heading; ids differ by language, names do not."""
     found = {}
     for style in parse_xml(read_member(archive, f"{folder}/styles.xml")):
@@ -169,7 +169,7 @@ def docx_pieces(path: str) -> Iterator[Piece]:
             yield "page 1", "[no text: the document has only pictures, charts or empty pages]\n"
 
 
-def note_lines(archive: Archive, reader: WordText, parts: dict[str, list[str]], kind: str) -> Iterator[str]:
+def note_lines(archive: DocumentArchive, reader: WordText, parts: dict[str, list[str]], kind: str) -> Iterator[str]:
     """Yield the text of headers, footers or notes, each once."""
     seen = set()
     for part in parts[kind]:
@@ -188,7 +188,7 @@ def note_lines(archive: Archive, reader: WordText, parts: dict[str, list[str]], 
 # ---------------------------------------------------------------- PowerPoint
 
 
-def slide_parts(archive: Archive) -> list[str]:
+def slide_parts(archive: DocumentArchive) -> list[str]:
     """Return the slides in their order."""
     main = main_part(archive, DECK)
     parts = related(archive, main)
@@ -272,7 +272,7 @@ def lines_of(shape: Element) -> list[str]:
     return lines
 
 
-def shape_lines(archive: Archive, shape: Element, parts: dict[str, tuple[str, str]]) -> Iterator[str]:
+def shape_lines(archive: DocumentArchive, shape: Element, parts: dict[str, tuple[str, str]]) -> Iterator[str]:
     """Yield a shape: its text, table, chart, diagram, or that it is a picture."""
     name = local(shape)
     if name == "pic":
@@ -310,7 +310,7 @@ def describe_odf(path: str) -> str:
     return f"OpenDocument {'presentation' if pages else 'text'}, {count}"
 
 
-def odf_content(archive: Archive) -> Element:
+def odf_content(archive: DocumentArchive) -> Element:
     if b"encryption-data" in read_member(archive, "META-INF/manifest.xml"):
         raise DocumentUnreadable(PASSWORD)
     return parse_xml(read_member(archive, "content.xml"))

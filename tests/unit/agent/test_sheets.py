@@ -233,7 +233,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: sheet_with(b"<row>" + (b'<c t="str"><v>' + b"y" * 32_000 + b"</v></c>") * 200 + b"</row>"),
         "longer than 5,000,000 characters",
     ),
-    "many texts": (SHARED, lambda: b"<sst>" + (b"<si><t>" + b"y" * 32_000 + b"</t></si>") * 3200, "texts are too long together"),
+    "many texts": (SHARED, lambda: b"<sst>" + (b"<si><t>" + b"y" * 32_000 + b"</t></si>") * 3200, "too long together"),
     "a cut sheet": (SHEET, lambda: sheet_with(b"<row><c><v>1</v></c></row>")[:-20], "damaged"),
 }  # fmt: skip
 

@@ -97,7 +97,7 @@ class App:
             self._outbox = Outbox(store, channels.get, self._current)
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
-            routes = open_telemetry(store, self._current, self._status, watch, stack)
+            routes = await open_telemetry(store, self._current, self._status, watch, stack)
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
             answer = partial(answer_reload, store)
             self._reloader = ConfigReloader(store, self._current, self._source, answer, gather_checks)

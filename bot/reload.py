@@ -34,6 +34,7 @@ BUILT_ONCE = (
     "catch_up",
     "http",
     "metrics",
+    "traces",
     "language",
     "library_switches",
     "systemd",

@@ -76,15 +76,15 @@ async def keep_reserve(config: Config, store: Database) -> None:
     await set_aside({config.data_dir / "fawn.db": store})
 
 
-def open_telemetry(
+async def open_telemetry(
     store: Database, current: Current, status: ServiceStatus, watch: LoopWatch, stack: AsyncExitStack
 ) -> Sequence[Route]:
-    """Count what the service does, where the configuration asks for it; return the routes that tell it."""
-    if not current.config.metrics.enabled:
+    """Count and trace what the service does, where the configuration asks for it; return the routes that tell it."""
+    if not (current.config.metrics.enabled or current.config.traces.endpoint):
         return ()
-    from bot.telemetry.opening import open_metrics
+    from bot.telemetry.opening import read_service
 
-    return open_metrics(status, Budgets(store, current), watch, stack)
+    return await read_service(store, current, status, watch, stack)
 
 
 def web_connector(config: Config) -> Mapping[str, Connect]:

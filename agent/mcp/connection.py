@@ -26,6 +26,7 @@ from agent.mcp.process import stdio_parameters
 from agent.mcp.progress import ProgressReports, Report
 from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import TokenFile
+from agent.spans import trace_parent
 from catalogue import N_, LazyText, LocalizedError
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ class McpConnection:
         """Send one `tools/call`; `report` gets the progress of the server. Raises what `answer` raises."""
         types = await import_in_thread("mcp_types")
         with self._reports.hear(report) as meta:
+            if parent := trace_parent():
+                meta["traceparent"] = parent  # SEP-414 of MCP: in `_meta`, whatever the transport
             more |= {"meta": meta} if meta else {}
             found = await self.answer(
                 lambda client: client.session.call_tool(tool, arguments, allow_input_required=True, **more)

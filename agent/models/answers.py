@@ -27,7 +27,8 @@ from agent.models.received import ReceivedOutput, count_into
 from agent.models.traffic import model_call
 from agent.models.whole_calls import show_refusal
 from agent.outcomes import CallOutcome, Used
-from agent.spans import note_here
+from agent.span_contents import messages_json
+from agent.spans import note_here, wants_contents
 from agent.spending import LEAD, TURN, Meter, ModelCall, PlannedCall, Refusal, count_call, reserve_call, text_tokens
 from agent.text_cleaning import clean_message
 
@@ -45,10 +46,12 @@ async def call_model(
     answer_of: Callable[[R], AIMessage],
     input_tokens: Callable[[], int],
     *,
+    prompt: Callable[[], Sequence[BaseMessage]],
     kind: str = TURN,
     agent: str = LEAD,
 ) -> R:
     """Return what `ask` returns; its answer is cleaned in place and counted. `input_tokens` makes an estimate.
+    `prompt` is what the model reads, for traces with contents.
 
     Raises BudgetExceeded without making the call if a budget does not allow it.
     """
@@ -71,6 +74,8 @@ async def call_model(
         message = answer_of(result)
         note_here(first=received.first and received.first - began)
         call = _record_answer(message, model, began, kind, agent)
+        if wants_contents():
+            note_here(prompt=messages_json(prompt()), answer=messages_json([message], finished=_finish_reason(message)))
         if held and not (call.input or call.output):  # the provider does not count
             call = replace(call, input=planned.input, output=max(received.tokens, text_tokens(message.text)))
         return result, call
@@ -114,6 +119,10 @@ def _record_answer(message: AIMessage, model: BaseChatModel, began: float, kind:
     )
 
 
+def _finish_reason(message: AIMessage) -> str:
+    return str(message.response_metadata.get("finish_reason") or ("tool_call" if message.tool_calls else "stop"))
+
+
 def _max_output(model: BaseChatModel) -> int:
     """Return the most tokens that an answer of the model may have."""
     for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
@@ -133,6 +142,8 @@ async def ask_model(entry: LoadedModel, prompt: str, meter: Meter, kind: str, *,
 
     async with model_call(entry, meter, background=background):
         message = await call_model(
-            meter, entry.model, ask, lambda answer: answer, lambda: text_tokens(prompt), kind=kind
+            *(meter, entry.model, ask, lambda answer: answer, lambda: text_tokens(prompt)),
+            prompt=lambda: [HumanMessage(prompt)],
+            kind=kind,
         )
     return message.text.strip()

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import httpx2
 
+from agent.spans import trace_parent
+
 if TYPE_CHECKING:
     from agent.models.settings import ModelSettings
 
@@ -61,10 +63,13 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         """Send the request. Raises aiohttp.ClientError; `agent.models.errors` classifies it."""
         session = self._session = self._session or self._open_session()
         timeout = request.extensions.get("timeout", {})
+        headers = list(request.headers.items())
+        if parent := trace_parent():
+            headers.append(("traceparent", parent))
         response = await session.request(
             request.method,
             str(request.url),
-            headers=list(request.headers.items()),
+            headers=headers,
             data=await request.aread() or None,
             allow_redirects=False,
             proxy=self._proxy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 
 from agent.models.answers import call_model
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
@@ -30,8 +30,13 @@ class AccountingPolicy:
             partial(handler, request),
             model_answer,
             partial(_input_tokens, request),
+            prompt=partial(_prompt, request),
             agent=self._agent,
         )
+
+
+def _prompt(request: ModelCallRequest) -> list[BaseMessage]:
+    return [*filter(None, [request.system_message]), *request.messages]
 
 
 def _input_tokens(request: ModelCallRequest) -> int:

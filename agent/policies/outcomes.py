@@ -11,7 +11,8 @@ from langgraph.errors import GraphBubbleUp
 
 from agent.outcomes import CallError, CallOutcome, Used
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
-from agent.spans import SpanKind, open_span
+from agent.span_contents import cut, value_text
+from agent.spans import SpanKind, open_span, wants_contents
 from sandbox.base import SKILLS, SandboxError
 
 RUN_SKILL, BASH = "run_skill", "bash"
@@ -27,7 +28,12 @@ class OutcomePolicy:
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the tool. One that asks a person, or is stopped, has not ended."""
         began = time.monotonic()
-        with open_span(SpanKind.TOOL, request.tool_call["name"][:MAX_NAME_CHARS] if request.tool else "") as span:
+        call = request.tool_call
+        with open_span(
+            SpanKind.TOOL, call["name"][:MAX_NAME_CHARS] if request.tool else "", id=(call["id"] or "")[:MAX_NAME_CHARS]
+        ) as span:
+            if wants_contents():
+                span.note(arguments=value_text(call["args"]))
             try:
                 result = await handler(request)
             except GraphBubbleUp:
@@ -39,6 +45,8 @@ class OutcomePolicy:
                 raise
             failed = isinstance(result, ToolMessage) and result.status == "error"
             span.note(outcome=CallError.REPORTED if failed else "")
+            if wants_contents() and isinstance(result, ToolMessage):
+                span.note(result=cut(result.text))
         _note(request, CallError.REPORTED if failed else None, time.monotonic() - began, result)
         return result
 

@@ -165,7 +165,7 @@ def _lines_of(text: str) -> dict[str, int]:
 
 def _without_accounts(document: Document, sections: dict[str, Any] | None) -> dict[str, Any] | None:
     """Drop the sections that hold secrets, with their faults and those of the environment."""
-    named = ("models", "roles", "channels", "mcp", "hooks", FOREIGN_SECTION)
+    named = ("models", "roles", "channels", "mcp", "hooks", "traces", FOREIGN_SECTION)
     document.faults[:] = [
         fault
         for fault in document.faults

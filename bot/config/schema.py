@@ -33,6 +33,7 @@ from bot.config.metrics import MetricsConfig
 from bot.config.push import PushConfig
 from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
+from bot.config.traces import TracesConfig
 from catalogue import LazyText
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
@@ -330,6 +331,7 @@ class FileConfig:
     )
     http: HttpConfig = setting(HttpConfig(), "a listener for the probes of containers, clusters and monitors")
     metrics: MetricsConfig = MetricsConfig()
+    traces: TracesConfig = TracesConfig()
     hooks: Mapping[str, HookConfig] = field(
         default_factory=dict, metadata={"help": "what other systems post becomes work in a chat (docs/hooks.md)"}
     )

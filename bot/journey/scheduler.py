@@ -206,6 +206,7 @@ class Scheduler:
             inside_run(job.run, job.asked),
             open_span(SpanKind.TURN, job.agent or "fawn", channel=channel, attempt=job.attempt, waited=waited) as span,
         ):
+            span.note(conversation=job.conversation, person=job.requester)
             await self._turns.run_turn(live)
             span.note(outcome=live.feed.state)
         if live.feed.state != SUSPENDED:

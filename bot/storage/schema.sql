@@ -729,9 +729,14 @@ CREATE TABLE waiting_numbers (
 );
 CREATE INDEX waiting_numbers_listed ON waiting_numbers (listed);
 
+CREATE TABLE identity (
+    name TEXT NOT NULL,
+    PRIMARY KEY (name)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0063');
+INSERT INTO alembic_version VALUES ('0087');
 COMMIT;

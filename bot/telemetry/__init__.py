@@ -1,1 +1,1 @@
-"""Metrics of the running service, made of the spans that it reports."""
+"""Metrics and traces of the running service, made of the spans that it reports."""

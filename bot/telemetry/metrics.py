@@ -30,6 +30,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from agent.spans import Span, SpanKind
 from agent.spending import ModelCall
 from bot.service.version import VERSION
+from bot.telemetry.conventions import OPERATIONS
 
 if TYPE_CHECKING:
     from prometheus_client.metrics import MetricWrapperBase
@@ -39,7 +40,6 @@ SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20
 TURN_SECONDS = (0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 7200)
 LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 MAX_UNPRICED = 1000  # calls that wait for their price, which the next scrape asks for
-OPERATIONS = {"voice": "transcription", "embedding": "embeddings", "external": "invoke_agent"}  # others are `chat`
 
 Report = Callable[[], Awaitable[dict[str, Any]]]
 """What `ServiceStatus.measure` returns."""

@@ -1,4 +1,4 @@
-"""Open the metrics at a start, where the configuration asks for them."""
+"""Open metrics and traces at a start, where the configuration asks for them."""
 
 from __future__ import annotations
 
@@ -9,38 +9,87 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from agent.models.settings import ModelSettings
-from agent.spans import read_spans
+from agent.spans import Reader, read_spans
 from agent.spending import ModelCall
 from bot.admin.status import ServiceStatus
+from bot.current import Current
 from bot.http.route import Route
 from bot.rights.reservations import Budgets
+from bot.service.background import run_forever
 from bot.service.loop_watch import LoopWatch
+from bot.storage.database import Database
+from bot.storage.identity import read_identity
+from channels.shared.background import BackgroundTasks
 
 if TYPE_CHECKING:
     from bot.telemetry.metrics import Metrics
 
 
-def open_metrics(status: ServiceStatus, budgets: Budgets, watch: LoopWatch, stack: AsyncExitStack) -> Sequence[Route]:
-    """Count from now on; return the route of `/metrics`. Tasks that begin later are counted."""
-    from bot.telemetry.metrics import CONTENT_TYPE_LATEST, Metrics
+async def read_service(
+    store: Database, current: Current, status: ServiceStatus, watch: LoopWatch, stack: AsyncExitStack
+) -> Sequence[Route]:
+    """Read the spans of all tasks that begin later; return the route of `/metrics`, where metrics are enabled."""
+    readers: list[Reader] = []
+    routes: Sequence[Route] = ()
+    config, seed = current.config, await store.run(read_identity)
+    if config.metrics.enabled:
+        metrics = _make_metrics(Budgets(store, current), current, status)
+        watch.observe = metrics.observe_lag
+        readers.append(metrics.read)
+        routes = [_metrics_route(metrics)]
+    if config.traces.endpoint:
+        readers.append(await _open_traces(current, seed, stack))
+    traces = config.traces
+    is_traced = bool(traces.endpoint)
+    stack.enter_context(
+        read_spans(
+            *readers,
+            seed=seed,
+            contents=is_traced and traces.contents,
+            propagates=is_traced and traces.propagate,
+        )
+    )
+    return routes
+
+
+def _make_metrics(budgets: Budgets, current: Current, status: ServiceStatus) -> Metrics:
+    from bot.telemetry.metrics import Metrics
 
     async def price(calls: Sequence[ModelCall]) -> Sequence[int | None]:
         await budgets.load_prices(calls)
         return [budgets.price(call).cost for call in calls]
 
-    def model_of(name: str) -> tuple[str, str]:
-        found = next((each for each in budgets.current.config.models if each.name == name), None)
-        return (_provider(found), found.model) if found else ("", name)
+    return Metrics(status.measure, price, lambda name: _find_model(current, name))
 
-    metrics: Metrics = Metrics(status.measure, price, model_of)
+
+def _metrics_route(metrics: Metrics) -> Route:
+    from bot.telemetry.metrics import CONTENT_TYPE_LATEST
 
     async def answer(_request: web.Request) -> web.Response:
         text = await metrics.render()
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    watch.observe = metrics.observe_lag
-    stack.enter_context(read_spans(metrics.read))
-    return [Route("GET", "/metrics", answer, quiet=True)]
+    return Route("GET", "/metrics", answer, quiet=True)
+
+
+async def _open_traces(current: Current, seed: str, stack: AsyncExitStack) -> Reader:
+    """Send traces until the stack closes, which is after the last task."""
+    from bot.telemetry.conventions import SpanFormat
+    from bot.telemetry.traces import TraceExporter
+
+    settings = current.config.traces
+    spans = SpanFormat(seed, lambda name: _find_model(current, name), contents=settings.contents)
+    exporter, tasks = TraceExporter(settings, spans, seed), BackgroundTasks()
+    tasks.start(run_forever("traces", exporter.serve), name="traces")
+    stack.push_async_callback(exporter.close)
+    stack.push_async_callback(tasks.cancel)
+    return exporter.read
+
+
+def _find_model(current: Current, name: str) -> tuple[str, str]:
+    """Return the provider of an entry of the configuration, and the provider's name of the model."""
+    found = next((each for each in current.config.models if each.name == name), None)
+    return (_provider(found), found.model) if found else ("", name)
 
 
 def _provider(settings: ModelSettings) -> str:

@@ -23,6 +23,7 @@ class McpHttpServer(LocalServer):
         self.tokens: list[str] = []
         self.sessions: list[str] = []
         self.headers: list[dict[str, str]] = []
+        self.calls: list[dict[str, Any]] = []  # parameters of each `tools/call`
 
     def routes(self, app: web.Application) -> None:
         app.router.add_post("/mcp", self._call)
@@ -74,6 +75,7 @@ class McpHttpServer(LocalServer):
             return self._answer(message, made[method])
         if method == "tools/list":
             return self._answer(message, {"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]})
+        self.calls.append(message.get("params") or {})
         return self._answer(message, {"content": [{"type": "text", "text": request.headers.get("Authorization", "")}]})
 
     def _capabilities(self) -> dict[str, Any]:

@@ -1,0 +1,108 @@
+"""A collector of traces over OTLP/HTTP, as strict as the protobuf schema.
+
+A request is parsed with the compiled schema of OTLP (the package opentelemetry-proto), which refuses unknown fields,
+wrong types and unknown enums. Its JSON differs from that of protobuf in the ids alone, which are hex there and base64
+here (opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding); ids of another length or of zeros are refused, as
+collectors do (opentelemetry.io/docs/specs/otel/trace/api/#spancontext).
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import orjson
+from aiohttp import web
+from google.protobuf.json_format import ParseError, ParseDict
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.fakes.server import LocalServer
+
+ID_BYTES = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
+
+
+class FakeCollector(LocalServer):
+    """`spans` are those that it took, `refused` what was wrong with a request, `headers` those of each request.
+
+    `busy` requests are answered with 503 first; `rejects` spans of each later one are said to be rejected.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: list[Span] = []
+        self.resources: list[dict[str, Any]] = []
+        self.refused: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.busy = 0
+        self.rejects = 0
+
+    def routes(self, app: web.Application) -> None:
+        app.router.add_post("/v1/traces", self._export)
+
+    def named(self, beginning: str) -> list[Span]:
+        """Return the spans whose name begins so."""
+        return [span for span in self.spans if span.name.startswith(beginning)]
+
+    async def _export(self, request: web.Request) -> web.Response:
+        self.headers.append(dict(request.headers))
+        if self.busy:
+            self.busy -= 1
+            return web.Response(status=503, headers={"Retry-After": "1"})
+        if request.content_type != "application/json":
+            return web.Response(status=415)
+        try:
+            export = ParseDict(_with_bytes(orjson.loads(await request.read())), ExportTraceServiceRequest())
+            spans = [span for each in export.resource_spans for scope in each.scope_spans for span in scope.spans]
+            for span in spans:
+                _check(span)
+        except (ParseError, ValueError) as error:
+            self.refused.append(str(error))
+            return web.json_response({"code": 3, "message": str(error)}, status=400)
+        self.spans += spans
+        self.resources += [attributes(each.resource) for each in export.resource_spans]
+        partial = {"rejectedSpans": str(self.rejects), "errorMessage": "no"} if self.rejects else None
+        return web.json_response({"partialSuccess": partial} if partial else {})
+
+
+def attributes(of: Any) -> dict[str, Any]:
+    """Return the attributes of a span or a resource."""
+    return {each.key: _plain(each.value) for each in of.attributes}
+
+
+def _plain(value: AnyValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind is None:
+        raise ValueError("an attribute without a value")
+    return getattr(value, kind)
+
+
+def _check(span: Span) -> None:
+    """Raise ValueError for a span that no collector accepts, or that makes no sense."""
+    if not span.name or not span.start_time_unix_nano or span.end_time_unix_nano < span.start_time_unix_nano:
+        raise ValueError(f"a span needs a name and its times: {span.name}")
+    if not any(span.trace_id) or not any(span.span_id):
+        raise ValueError("ids of zeros")
+    keys = [each.key for each in span.attributes]
+    if len(keys) != len({*keys}) or not all(keys):
+        raise ValueError(f"the keys of attributes are unique: {keys}")
+    attributes(span)
+
+
+def _with_bytes(value: Any) -> Any:
+    """Return the JSON with ids in base64, as protobuf's own JSON has them."""
+    if isinstance(value, list):
+        return [_with_bytes(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for name, inner in value.items():
+        if name not in ID_BYTES:
+            found[name] = _with_bytes(inner)
+        elif inner:
+            data = bytes.fromhex(inner)
+            if len(data) != ID_BYTES[name]:
+                raise ValueError(f"{name} has {len(data)} bytes")
+            found[name] = base64.b64encode(data).decode()
+    return found

@@ -1,8 +1,8 @@
 """Report what the service does as spans: what began and ended when, inside of what, with facts about it.
 
 Readers make metrics and traces of them (`bot/telemetry`); what reports a span knows none. Without a reader, opening a
-span costs one `if`. A fact is a number, or a word of Fawn or of its configuration; a turn also names its conversation and
-its person, which readers hide. What people and models write is only noted where `wants_contents` says so.
+span costs one `if`. A fact is a number, or a word of Fawn or of its configuration; a turn also names its conversation
+and its person, which readers hide. What people and models write is only noted where `wants_contents` says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Count the spans of a turn: what metrics cost on top of it, in microseconds of CPU; and what a span costs unread."""
+"""Count and trace the spans of a turn: what that costs on top of it, in microseconds of CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from agent.spans import SpanKind, inside_run, note_event, note_here, open_span, read_spans
+import orjson
+
+from agent.spans import Span, SpanKind, inside_run, note_event, note_here, open_span, read_spans
 from agent.spending import ModelCall
 from bench.harness import Row, World, show
 
@@ -39,7 +41,8 @@ def microseconds(rounds: int, work: Callable[[], Any]) -> float:
 
 
 async def run(world: World, full: bool = False) -> list[Row]:
-    """Measure with a reader and without one."""
+    """Measure with each reader and without one."""
+    from bot.telemetry.conventions import SpanFormat
     from bot.telemetry.metrics import Metrics
 
     async def nothing(*_given: object) -> Any:
@@ -50,6 +53,15 @@ async def run(world: World, full: bool = False) -> list[Row]:
     with ExitStack() as stack:
         stack.enter_context(read_spans(Metrics(nothing, nothing, lambda name: ("openai", name)).read))
         on = microseconds(rounds, spans_of_a_turn)
+    spans, kept = SpanFormat("seed", lambda name: ("openai", name), contents=False), list[Span]()
+
+    def trace() -> None:
+        kept.clear()
+        spans_of_a_turn()
+        orjson.dumps([spans.as_json(span) for span in kept if spans.wants(span)])
+
+    with read_spans(kept.append):
+        traced = microseconds(rounds, trace)
     rows = [
         Row(
             *("metrics on top of a turn, CPU µs", on - off),
@@ -57,6 +69,7 @@ async def run(world: World, full: bool = False) -> list[Row]:
             unit="µs",
             note=f"spans of a turn: {on:.1f} µs, off {off:.1f} µs",
         ),
+        Row("traces on top of a turn, encoded, CPU µs", traced - off, unit="µs"),
     ]
     show("Metrics", rows)
     return rows

@@ -20,7 +20,6 @@ from bot.features import FEATURES
 from bot.journey import claims
 from bot.journey.inbox import extend_bundle_wait
 from bot.journey.scheduler import Scheduler
-from bot.rights.reservations import Budgets
 from bot.service import web_channel
 from bot.service.audit_upkeep import record_config
 from bot.service.channel_supervisor import Connect

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
 from langgraph.constants import TAG_NOSTREAM
 
@@ -142,7 +142,11 @@ async def ask_model(entry: LoadedModel, prompt: str, meter: Meter, kind: str, *,
 
     async with model_call(entry, meter, background=background):
         message = await call_model(
-            *(meter, entry.model, ask, lambda answer: answer, lambda: text_tokens(prompt)),
+            meter,
+            entry.model,
+            ask,
+            lambda answer: answer,
+            lambda: text_tokens(prompt),
             prompt=lambda: [HumanMessage(prompt)],
             kind=kind,
         )

@@ -25,6 +25,7 @@ from bot.admin.service_checks import (
     check_external_agents,
     check_mcp_server,
     check_search,
+    check_traces,
     check_voice,
 )
 from bot.config.library_switches import SWITCHES
@@ -91,6 +92,7 @@ def _list_checks(config: Config) -> list[Check]:
         ),
         Check(_("voice"), partial(check_voice, config.voice)),
         Check(_("external agents"), partial(check_external_agents, config)),
+        Check(_("traces"), partial(check_traces, config.traces)),
         *gather_checks(config),
         Check(_("agent"), partial(_check_agent, config)),
         Check(_("permissions"), partial(asyncio.to_thread, _check_rules, config)),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from bot.admin.run_trace import look_up_trace
 from bot.storage import conversations, inbox, people
 from bot.storage.audit import AuditKind, find_aliases, find_names, read_newest
 from bot.storage.database import Database, Execute
@@ -25,7 +26,10 @@ def lookups(store: Database) -> Mapping[str, Callable[..., Any]]:
     async def why(what: str) -> dict[str, Any]:
         return await store.run(partial(_find_reasons, what=what))
 
-    return {"forget.look": look_up_person, "why": why}
+    async def trace(what: str) -> dict[str, Any]:
+        return await look_up_trace(store, what)
+
+    return {"forget.look": look_up_person, "why": why, "trace": trace}
 
 
 def _describe_person(execute: Execute, person: PersonKey) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from agent.web.addresses import WebError
 from agent.web.search import make_provider
 from agent.web.settings import SearchSettings
 from bot.config.schema import Config
+from bot.config.traces import TracesConfig
 from bot.service.findings import Finding
 from bot.service.sandbox_setup import folders, sandbox_settings
 from catalogue import N_, _, list_items, localized
@@ -128,3 +129,20 @@ async def _check_external_agent(settings: ExternalAgentSettings, sandbox: Sandbo
 
 def _no_answer() -> str:
     return _("no answer in {n:.0f} s", n=SERVICE_TIMEOUT_SECONDS)
+
+
+async def check_traces(settings: TracesConfig) -> list[Finding]:
+    """Send the collector a request without spans, if there is one."""
+    if not settings.endpoint:
+        return []
+    from bot.telemetry.traces import Later, open_session, post  # as at a start: only where traces are on
+
+    try:
+        async with open_session(settings) as session:
+            problem = await post(session, settings, b'{"resourceSpans":[]}')
+    except Later as error:
+        problem = str(error)
+    if problem:
+        fix = _("check `endpoint` and `headers` below `traces:`; a collector listens at port 4318, path /v1/traces")
+        return [Finding("fault", _("traces"), f"{settings.endpoint}: {problem}", fix)]
+    return [Finding("ok", _("traces"), _("{address} takes them", address=settings.endpoint))]

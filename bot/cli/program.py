@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, str] = {  # each is `COMMAND` in the module of its name
     "check": N_("test the configuration, tokens, models and sandbox; explain how to fix each fault"),
     "reload": N_("read the configuration again; the running service keeps the old one if the new one has faults"),
     "why": N_("say why a message was not answered"),
+    "trace": N_("show what a run did, as a tree with times"),
     "status": N_("show the state of the running service"),
     "dead": N_("manage dead letters: undeliverable replies and unreadable events"),
     "pair": N_("manage paired users"),

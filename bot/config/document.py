@@ -24,7 +24,7 @@ URL_FIX = N_("write it with its scheme, such as https://host:port/path")
 MAX_VALUES = 20_000  # aliases of aliases would be read without end
 _HTTP = ("http", "https")
 _SCHEMES = {"gateway_url": ("ws", "wss")}  # by the name of the setting; all others are HTTP
-_URL_NAMES = ("url", "proxy", "issuer")
+_URL_NAMES = ("url", "proxy", "issuer", "endpoint")
 _CALLS = re.compile(r"/(?:chat/completions|completions|responses|messages|embeddings|audio/transcriptions)/?$")
 _FREE_NAMES = {"options", "env", "headers"}  # sections in which somebody else defines the names
 

@@ -52,6 +52,7 @@ from bot.config.section_checks import (
     describe_bad_key,
     is_key,
 )
+from bot.config.traces import check_traces
 from catalogue import LANGUAGES, N_, _, current_language, list_items, localized, match_language, use_language
 
 OPENAI = "langchain_openai:ChatOpenAI"
@@ -202,6 +203,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     check_private_hosts(document, sections.get("skills"))
     check_http(document, sections.get("http"))
     check_metrics(document, sections)
+    check_traces(document, sections.get("traces"))
     check_budgets(document, sections.get("budgets"))
     check_rates(document, sections.get("rate_limits"))
     check_time_zone(document, sections.get("time_zone"))

@@ -331,7 +331,7 @@ class FileConfig:
     )
     http: HttpConfig = setting(HttpConfig(), "a listener for the probes of containers, clusters and monitors")
     metrics: MetricsConfig = MetricsConfig()
-    traces: TracesConfig = TracesConfig()
+    traces: TracesConfig = setting(TracesConfig(), "traces of what each message brought about, for a collector")
     hooks: Mapping[str, HookConfig] = field(
         default_factory=dict, metadata={"help": "what other systems post becomes work in a chat (docs/hooks.md)"}
     )

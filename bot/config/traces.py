@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
 
 from agent.setting import Secret, setting
+from bot.config.document import Document
+from catalogue import _
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +27,12 @@ class TracesConfig:
         False, "what people, models and tools write goes with the traces, and the ids of people as they are"
     )
     propagate: bool = setting(True, "servers of models and MCP servers get the header `traceparent`")
+
+
+def check_traces(document: Document, section: Any) -> None:
+    """An endpoint has the path at which traces are taken."""
+    endpoint = section.get("endpoint") if isinstance(section, dict) else None
+    at = ("traces", "endpoint")
+    if isinstance(endpoint, str) and endpoint and at not in document.faulty and urlsplit(endpoint).path in ("", "/"):
+        address = f"{endpoint.rstrip('/')}/v1/traces"
+        document.fault(at, _("names no path"), _("collectors take traces at {address}", address=address))

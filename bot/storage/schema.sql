@@ -145,6 +145,7 @@ CREATE TABLE usage (
     price TEXT DEFAULT '' NOT NULL,
     cost INTEGER,
     open INTEGER DEFAULT '0' NOT NULL,
+    began FLOAT DEFAULT '0' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX usage_at ON usage (at);

@@ -125,7 +125,7 @@ def _columns(payer: Payer, each: PricedCall) -> dict[str, object]:
     stored = {
         name: value for name, value in asdict(each.call).items() if name not in ("audio_seconds", "reported_cost")
     }
-    return {**mine, **stored, "cost": each.cost, "price": each.price}
+    return {**mine, **stored, "began": each.call.at - each.call.seconds, "cost": each.cost, "price": each.price}
 
 
 def spent(execute: Execute, scope: str, key: str, since: float, *, ended: bool = False) -> Spending:

@@ -1,9 +1,9 @@
 """Spans in OTLP's JSON: the one place that has the names of their attributes.
 
 Names are those of the GenAI conventions, which are in development and may change
-(github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-spans.md), and of those for HTTP; what has none
-begins with `fawn.`. The JSON is that of opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding: ids in hex, numbers of
-64 bits as text, enums as numbers.
+(github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-spans.md), and of those for HTTP; what has
+none begins with `fawn.`. The JSON is that of opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding: ids in hex,
+numbers of 64 bits as text, enums as numbers.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ CONTENTS = {  # facts that spans have only by switch
 class SpanFormat:
     """Makes OTLP's JSON of spans.
 
-    `model_of` returns the provider of an entry of the configuration, and the provider's name of the model. Ids of people
-    are pseudonyms, the same ones as long as the seed is, or with `contents` as the platforms have them.
+    `model_of` returns the provider of an entry of the configuration, and the provider's name of the model. Ids of
+    people are pseudonyms, the same ones as long as the seed is, or with `contents` as the platforms have them.
     """
 
     def __init__(self, seed: str, model_of: Callable[[str], tuple[str, str]], *, contents: bool) -> None:

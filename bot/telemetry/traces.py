@@ -1,7 +1,7 @@
 """Send spans to a collector by OTLP over HTTP, as JSON. Imported only where `traces.endpoint` is set.
 
-The spans wait in a queue of bounded length and size; what does not fit is counted and left out, so that a collector that
-does not answer costs nothing but its traces. A collector that is busy is asked again, as
+The spans wait in a queue of bounded length and size; what does not fit is counted and left out, so that a collector
+that does not answer costs nothing but its traces. A collector that is busy is asked again, as
 opentelemetry.io/docs/specs/otlp/#otlphttp-response wants it; whatever else it refuses is dropped with one warning.
 """
 

@@ -85,7 +85,9 @@ async def test_a_journey_is_one_trace_and_names_nobody(
     names = [name for row in service.rows("SELECT conversation, requester FROM runs") for name in row]
     told = {str(value) for span in collector.spans for value in [span.name, *attributes(span).values()]}
     assert not told & {*names, str(JANE)}
-    assert not [text for text in told if any(word in text for word in ("secret-word", "the answer", "Jane", "telegram/"))]
+    assert not [
+        text for text in told if any(word in text for word in ("secret-word", "the answer", "Jane", "telegram/"))
+    ]
     assert attributes(turn)["user.id"]
     assert "trace-key-1234" not in service.log()
 
@@ -160,6 +162,49 @@ async def test_a_collector_that_refuses_or_is_away_costs_only_its_traces(
     await telegram.wait(JANE, "two")
     await until(lambda: "2 spans were rejected" in service.log(), 20, "the warning of rejected spans")
     assert await service.stop() == 0
+
+
+async def test_one_id_finds_the_spans_the_rows_the_reply_and_the_log(
+    telegram: FakeTelegram, model: FakeModel, start: Start, collector: FakeCollector
+) -> None:
+    service = await start(**traces(collector))
+    telegram.send(ask(steps=[bash("echo 1"), {"calls": [task("look", text="seen")]}], text="the answer"))
+    shown = await telegram.wait(JANE, "the answer")
+    await finished(service, collector)
+    trace = collector.named("message ")[0].trace_id.hex()
+    code, text = await service.fawn("trace", trace)
+    assert code == 0
+    [(run, key)] = service.rows("SELECT r.id, i.key FROM runs r JOIN inbox i ON i.run=r.id")
+    assert f"run={run}" in service.log()
+    for other in (str(run), key):
+        assert await service.fawn("trace", other) == (0, text)
+    assert f"trace={trace} " in text
+    assert f"message {key}" in text
+    assert f"message {shown.id}\n" in text
+    lines = text.splitlines()
+    [delegated] = [number for number, line in enumerate(lines) if "general-purpose (done)" in line]
+    assert "│  │  └─ model main (general-purpose, turn)" in lines[delegated + 1]
+    assert [line for line in lines if "bash: echo 1 (done)" in line]
+    assert text.count("model main (lead, turn)") == 3
+    await service.stop()
+    assert await service.fawn("trace", trace) == (0, text)  # without a service
+    code, text = await service.fawn("trace", "0" * 32)
+    assert code == 1
+    assert "there is no run" in text
+
+
+async def test_the_check_asks_the_collector(start: Start, collector: FakeCollector) -> None:
+    service = await start(**traces(collector))
+    code, text = await service.fawn("check")
+    assert f"traces: {collector.base_url}/v1/traces takes them" in text
+    collector.busy = 9
+    code, text = await service.fawn("check")
+    assert code == 2
+    assert f"FAULT traces: {collector.base_url}/v1/traces: HTTP 503" in text
+    service.configure({"traces": {"endpoint": collector.base_url}})
+    code, text = await service.fawn("check")
+    assert code == 2
+    assert f"traces.endpoint: names no path → collectors take traces at {collector.base_url}/v1/traces" in text
 
 
 async def test_what_is_left_is_sent_at_a_shutdown(

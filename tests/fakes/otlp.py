@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from google.protobuf.json_format import ParseError, ParseDict
+from google.protobuf.json_format import ParseDict, ParseError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span

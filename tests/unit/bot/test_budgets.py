@@ -347,4 +347,4 @@ async def test_a_refused_call_is_not_made(store: Database) -> None:
         raise AssertionError("the call was made")
 
     with pytest.raises(BudgetExceeded, match="Your budget"):
-        await call_model(meter, model, ask, lambda answer: answer, lambda: 10)
+        await call_model(meter, model, ask, lambda answer: answer, lambda: 10, prompt=list)

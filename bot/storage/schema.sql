@@ -731,8 +731,8 @@ CREATE TABLE waiting_numbers (
 CREATE INDEX waiting_numbers_listed ON waiting_numbers (listed);
 
 CREATE TABLE identity (
-    name TEXT NOT NULL,
-    PRIMARY KEY (name)
+    id TEXT NOT NULL,
+    PRIMARY KEY (id)
 );
 
 CREATE TABLE alembic_version (

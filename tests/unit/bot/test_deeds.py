@@ -301,7 +301,7 @@ OPERATIONS: Mapping[str, tuple[dict[str, str], str]] = {  # what the command lin
     "backup": ({"file": "saved.tar.gz"}, "backup"),
     "skills.note": ({"action": "disable", "skill": "minutes", "result": "done"}, "skill"),
 }
-READING = {"dead.list", "pair.list", "key.list", "export", "forget.look", "why"}
+READING = {"dead.list", "pair.list", "key.list", "export", "forget.look", "why", "trace"}
 LATER = {"forget"}  # its job writes the row: tests/e2e/test_privacy.py
 
 

@@ -11,6 +11,6 @@ down_revision = "0063"
 
 def upgrade() -> None:
     """The name is made when it is first read. Of older calls, only the ends are known."""
-    op.create_table("identity", sa.Column("name", sa.Text(), nullable=False), sa.PrimaryKeyConstraint("name"))
+    op.create_table("identity", sa.Column("id", sa.Text(), nullable=False), sa.PrimaryKeyConstraint("id"))
     op.add_column("usage", sa.Column("began", sa.Float(), nullable=False, server_default="0"))
     op.execute("UPDATE usage SET began=at-seconds")

@@ -64,7 +64,11 @@ class App:
         self._folders = folders(config)
         self._reported = tuple(connects)  # without a console that has no view of its own
         self._supervisor = ChannelSupervisor(
-            {**connects, **web_connector(config), "console": lambda: self._connect_console(connects.get("console"))},
+            {
+                **connects,
+                **web_connector(config, lambda: self._store),
+                "console": lambda: self._connect_console(connects.get("console")),
+            },
             self._drain_console,
             self._commands.listed,
         )

@@ -86,9 +86,9 @@ async def open_telemetry(
     return await read_service(store, current, status, watch, stack)
 
 
-def web_connector(config: Config) -> Mapping[str, Connect]:
+def web_connector(config: Config, store: Callable[[], Database]) -> Mapping[str, Connect]:
     """Return channel name → connect function of the HTTP API, where an address is configured."""
-    return {WEB: web_channel.connect} if config.http.listen else {}
+    return {WEB: lambda: web_channel.connect(store())} if config.http.listen else {}
 
 
 async def open_http(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from bot.config.team import Right
 from bot.feature import Door
 from bot.http.route import HttpProblem
 from bot.storage import people
-from bot.storage.api_keys import ApiKeyRow
+from bot.storage.api_keys import ApiKeyRow, find_key
 from bot.storage.database import Execute
 from bot.storage.web_people import WEB, web_id
 
@@ -35,9 +36,14 @@ NO_ACCESS = HttpProblem(
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The person of a key, as an author on the channel `web`."""
+    """The person of a key, as an author on the channel `web`. `credential` names what they showed.
+
+    `is_good` says in a later transaction whether what they showed still opens anything.
+    """
 
     author: Author
+    credential: str
+    is_good: Callable[[Execute, float], bool]
 
     @property
     def chat(self) -> Thread:
@@ -63,11 +69,22 @@ def _find(execute: Execute, door: Door, key: str, scope: str, right: Right | Non
         raise NO_KEY
     if not allows(row, scope):
         raise HttpProblem(403, "no_scope", NO_SCOPE.format(scope=scope), MAKE_KEY.format(scope=scope))
-    caller = Caller(_author_of(execute, row))
+    caller = Caller(_author_of(execute, row), row.hash, partial(_is_good, door, row))
     role = door.current.access.role_of(execute, caller.chat, caller.author.id)
     if not role.rights or (right and right not in role.rights):
         raise NO_ACCESS
     return caller
+
+
+def _is_good(door: Door, row: ApiKeyRow, execute: Execute, now: float) -> bool:
+    """Return whether a key still opens something for its person."""
+    known = find_key(execute, row.hash)
+    id = web_id(row.channel, row.person)
+    return (
+        known is not None
+        and not known.is_expired(now)
+        and bool(door.current.access.role_of(execute, Thread(WEB, "", id), id).rights)
+    )
 
 
 def _author_of(execute: Execute, row: ApiKeyRow) -> Author:

@@ -19,6 +19,7 @@ from agent.stored_json import Damaged
 from bot.api import read_models
 from bot.api.caller import NO_ACCESS, Caller, find_caller
 from bot.api.keys import READ, THREADS
+from bot.api.paths import path_number, path_thread
 from bot.api.read_models import Json, message_json, not_found
 from bot.config.team import Right
 from bot.feature import Door
@@ -31,11 +32,10 @@ from bot.storage.questions import QuestionRow
 from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState
 from bot.storage.uses import RATE_LIMIT
-from channels.base import Receipt
+from channels.base import Receipt, parse_command_text
 
 MESSAGE_BYTES = 1 << 20
 MAX_KEY_CHARS = 255
-_THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CURSOR = re.compile(r"[0-9.e+-]{1,30}~[\x21-\x7e]{1,500}")
 
 RATE = HttpProblem(
@@ -60,6 +60,7 @@ class Endpoints:
             Route("GET", "/v1/threads", self._threads),
             Route("GET", "/v1/threads/{thread}", self._thread),
             Route("POST", "/v1/threads/{thread}/messages", self._post, body_bytes=MESSAGE_BYTES),
+            Route("POST", "/v1/threads/{thread}/commands", self._command),
             Route("GET", "/v1/messages/{message}", self._message),
             Route("GET", "/v1/runs/{run}", self._run),
             Route("POST", "/v1/runs/{run}/stop", self._stop),
@@ -78,12 +79,12 @@ class Endpoints:
         after = parse_row_id(request.query.get("after", "0"))
         if after is None:
             raise HttpProblem(400, "bad_cursor", "`after` is no number.", "Send the `next` of the page before.")
-        id = _thread_id(request)
+        id = path_thread(request)
         return await self._answer_read(partial(read_models.read_thread, caller=caller, id=id, after=after))
 
     async def _message(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
-        number = _number(request, "message")
+        number = path_number(request, "message")
         return await self._answer_read(partial(read_models.read_message, caller=caller, number=number))
 
     async def _answer_read(self, read: Any) -> web.Response:
@@ -91,7 +92,7 @@ class Endpoints:
 
     async def _post(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, THREADS, Right.TALK)
-        thread = caller.thread(_thread_id(request))
+        thread = caller.thread(path_thread(request))
         key = _idempotency_key(request)
         text = _text_field(await read_json(request), "text")
         message = _make_message(caller, thread, text, _event_key(thread, key))
@@ -105,9 +106,23 @@ class Endpoints:
             raise RATE
         return json_response(202, message_json(thread, row))
 
+    async def _command(self, request: web.Request) -> web.Response:
+        """Take a command of the chats, such as "/status"; its answer is a notice in the thread."""
+        caller = await find_caller(self.door, request, THREADS)
+        thread = caller.thread(path_thread(request))
+        key = _idempotency_key(request)
+        text = _text_field(await read_json(request), "command")
+        command = parse_command_text(text)
+        if not command:
+            fix = "Send one as a chat takes it; the command help lists them."
+            raise HttpProblem(422, "no_command", "This is no command.", fix)
+        message = _make_message(caller, thread, command, _event_key(thread, key), Kind.COMMAND)
+        await self.door.receive([message])
+        return json_response(202, {"thread": thread.topic, "command": command})
+
     async def _run(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
-        return json_response(200, await self._read_run(caller, _number(request, "run")))
+        return json_response(200, await self._read_run(caller, path_number(request, "run")))
 
     async def _read_run(self, caller: Caller, number: int) -> Json:
         found, _row, _thread = await self.door.store.run(
@@ -119,7 +134,7 @@ class Endpoints:
     async def _stop(self, request: web.Request) -> web.Response:
         """Send the command `/stop`, for the run, or for the questions with which it waits."""
         caller = await find_caller(self.door, request, THREADS)
-        number = _number(request, "run")
+        number = path_number(request, "run")
         _found, row, thread = await self.door.store.run(
             partial(read_models.read_run, caller=caller, number=number), durable=False
         )
@@ -186,22 +201,6 @@ def _idempotency_key(request: web.Request) -> str:
         fix = f"Send up to {MAX_KEY_CHARS} printable ASCII characters, such as a UUID."
         raise HttpProblem(400, "bad_idempotency_key", "The Idempotency-Key cannot be used.", fix)
     return found
-
-
-def _thread_id(request: web.Request) -> str:
-    id = request.match_info["thread"]
-    if not _THREAD_ID.fullmatch(id):
-        fix = "Choose up to 64 letters, digits, - and _, such as a UUID."
-        raise HttpProblem(400, "bad_thread", "This cannot be the id of a thread.", fix)
-    return id
-
-
-def _number(request: web.Request, what: str) -> int:
-    text = request.match_info[what]
-    number = parse_row_id(text) if text.isascii() else None
-    if number is None:
-        raise not_found(what)
-    return number
 
 
 def _text_field(body: Any, name: str) -> str:

@@ -11,8 +11,9 @@ from bot.storage.personal import API
 
 def _routes(door: Door) -> Sequence[Route]:
     from bot.api.endpoints import Endpoints
+    from bot.api.event_endpoints import EventEndpoints
 
-    return Endpoints(door).routes()
+    return [*Endpoints(door).routes(), *EventEndpoints(door).routes()]
 
 
 FEATURE = Feature("api", personal=API, routes=_routes)

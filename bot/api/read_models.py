@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.messages import Thread
+import orjson
+
+from agent.messages import Kind, Thread
+from agent.stored_json import Damaged
 from bot.api.caller import Caller
 from bot.http.route import HttpProblem
 from bot.storage import conversations, inbox, questions, runs, transcripts
@@ -13,7 +16,7 @@ from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.questions import QuestionRow
 from bot.storage.runs import RunRow
-from bot.storage.states import QuestionState
+from bot.storage.states import ConversationState, QuestionState, RunState
 from bot.storage.transcripts import StoredEntry
 
 PAGE = 50
@@ -47,8 +50,45 @@ def read_thread(execute: Execute, caller: Caller, id: str, after: int) -> Json:
         raise not_found("thread")
     entries = transcripts.read_thread(execute, str(thread), after, PAGE)
     asked = questions.open_questions_at(execute, thread)
-    more = {"entries": [*map(_entry, entries)], "next": entries[-1].id if len(entries) == PAGE else None}
+    more: Json = {"entries": [*map(entry_json, entries)], "next": entries[-1].id if len(entries) == PAGE else None}
+    more["events"] = f"{entries[-1].id if entries else after}"
     return {**_thread(row), **more, "questions": [*map(_question, asked)]}
+
+
+def thread_state(execute: Execute, thread: Thread) -> Json | None:
+    """Return what happens in a thread now: the run in progress, what waits for one, and what is open to answer."""
+    row = conversations.find_conversation(execute, conversations.find_current(execute, thread))
+    if row is None:
+        return None
+    run = runs.latest_run(execute, row.key)
+    busy = run if run and run.state in (RunState.QUEUED, RunState.RUNNING) else None
+    asked = [*map(_question, questions.open_questions_at(execute, thread))]
+    posted = [entry_json(each) for each in transcripts.notices_with_buttons(execute, thread)]
+    waiting = inbox.pending_rows(execute, row.key, PAGE)
+    taken = inbox.rows_of_run(execute, busy.id) if busy else []
+    return {
+        **_thread(row),
+        "state": busy.state if busy else "queued" if waiting else "waiting" if asked else "idle",
+        "run": busy.id if busy else None,
+        "messages": [_message(each) for each in [*taken, *waiting] if each.kind == Kind.CHAT],
+        "questions": asked,
+        "notices": posted,
+    }
+
+
+def _message(row: InboxRow) -> Json:
+    """Return a message that is no entry of the transcript yet."""
+    try:
+        text, files = row.message.text, [each.name for each in row.message.attachments]
+    except Damaged:
+        text, files = "", []
+    return {"id": row.id, "run": row.run, "text": text, "files": files, "at": row.received}
+
+
+def busy_threads(execute: Execute, caller: Caller) -> list[str]:
+    """Return the addresses of the caller's latest threads in which something goes on, or is open to answer."""
+    rows = conversations.latest_of_chat(execute, caller.chat, "", PAGE)
+    return [row.thread for row in rows if row.state == ConversationState.WAITING or row.pending]
 
 
 def read_message(execute: Execute, caller: Caller, number: int) -> Json:
@@ -83,9 +123,14 @@ def _thread(row: ConversationRow) -> Json:
     return {"id": Thread.parse(row.thread).topic, "title": row.title, "created": row.created, "used": row.used}
 
 
-def _entry(entry: StoredEntry) -> Json:
-    shown = {"id": entry.id, "run": entry.run, "kind": entry.kind, "text": entry.text, "at": entry.at}
-    return shown | {"by": "person" if entry.author else "agent", "state": entry.state, "seconds": entry.seconds}
+def entry_json(entry: StoredEntry) -> Json:
+    shown = {"id": entry.id, "run": entry.run or None, "kind": entry.kind, "text": entry.text, "at": entry.at}
+    shown |= {"by": "person" if entry.author else "agent", "state": entry.state, "seconds": entry.seconds}
+    return shown | {"questions": [*map(_posted_ask, orjson.loads(entry.asks or "[]"))]}
+
+
+def _posted_ask(ask: Json) -> Json:
+    return {"id": ask["id"], "text": ask["question"], "options": ask["options"], "free_text": ask["free_text"]}
 
 
 def _question(row: QuestionRow) -> Json:

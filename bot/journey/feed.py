@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -43,6 +44,7 @@ class RunFeed:
     def __init__(self, *readers: Callable[[Block], None]) -> None:
         self.view = View()
         self.state = ""  # how the run ended in this process
+        self.began = time.time_ns() // 1_000_000  # names this execution of the run: numbers of another one mean nothing
         self._readers = [*readers]
         self._ring: deque[Block | Ended] = deque(maxlen=RING_BLOCKS)
         self._last = 0  # the number of the latest block
@@ -79,27 +81,45 @@ class RunFeed:
         for woken in self._watchers:
             woken.set()
 
+    def follow(self, woken: asyncio.Event) -> None:
+        """Set an event with each block from now on, until `unfollow`."""
+        self._watchers.add(woken)
+
+    def unfollow(self, woken: asyncio.Event) -> None:
+        """Set it no more."""
+        self._watchers.discard(woken)
+
+    @property
+    def last(self) -> int:
+        """The number of the latest block."""
+        return self._last
+
+    def read(self, after: int) -> Sequence[NumberedBlock]:
+        """Return what follows number `after`: a View alone where the ring does not hold it."""
+        first = self._last - len(self._ring)
+        if not first <= after <= self._last:  # behind the ring, or a number of an earlier process
+            return [NumberedBlock(self._last - self._ended, copy.deepcopy(self.view))]
+        return [
+            NumberedBlock(number, each)
+            for number, each in enumerate(islice(self._ring, after - first, None), after + 1)
+        ]
+
     async def watch(self, after: int = 0) -> AsyncGenerator[NumberedBlock, None]:
         """Yield what follows number `after`, as it comes. The last item is Ended."""
         woken = asyncio.Event()
-        self._watchers.add(woken)
+        self.follow(woken)
         try:
             while True:
-                first = self._last - len(self._ring)
-                if not first <= after <= self._last:  # behind the ring, or a number of an earlier process
-                    after = self._last - self._ended
-                    yield NumberedBlock(after, copy.deepcopy(self.view))
-                elif after < self._last:
-                    for content in [*islice(self._ring, after - first, None)]:
-                        after += 1
-                        yield NumberedBlock(after, content)
-                elif self._ended:
-                    return
-                else:
+                for numbered in self.read(after):
+                    after = numbered.number
+                    yield numbered
+                if after == self._last:
+                    if self._ended:
+                        return
                     await woken.wait()
                     woken.clear()
         finally:
-            self._watchers.discard(woken)
+            self.unfollow(woken)
 
 
 class Feed:

@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from agent.blocks import Notice
 from agent.messages import Message, Thread
@@ -51,6 +51,7 @@ class Scheduler:
         self._reserved = 0  # places for conversations that are being claimed
         self._tasks = BackgroundTasks()
         self._ready: float | None = None  # when the next unclaimed conversation is ready
+        self._followers: list[Callable[[RunningTurn], None]] = []
 
     # ------------------------------------------------------------ what others see
 
@@ -58,6 +59,10 @@ class Scheduler:
     def running_turns(self) -> Sequence[RunningTurn]:
         """The turns in progress."""
         return tuple(self._live.values())
+
+    def follow(self, follower: Callable[[RunningTurn], None]) -> None:
+        """Call `follower` with each turn that begins."""
+        self._followers.append(follower)
 
     def at(self, thread: Thread) -> list[RunningTurn]:
         """Return the turns at an address (also of its older conversations)."""
@@ -196,6 +201,8 @@ class Scheduler:
         self._live[job.conversation] = live
         live.work = self._tasks.start(self._run_turn(live), name=f"turn {job.run}")
         live.work.add_done_callback(lambda task: self._turn_ended(live))
+        for follower in self._followers:
+            follower(live)
         return live.work
 
     async def _run_turn(self, live: RunningTurn) -> None:

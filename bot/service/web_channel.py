@@ -1,7 +1,7 @@
 """The channel `web`: people who act over HTTP, with keys. Its messages come through the routes of `bot/api`.
 
 A thread is `(web, "", PERSON, ID)`, and always private. What a run shows and how it ends is read from its feed and its
-transcript, so there is nothing to post: a reply is delivered once the outbox has recorded it.
+transcript, so there is nothing to post. A notice of the bot itself is posted as an entry of the transcript.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from uuid import uuid4
+
+import orjson
 
 from agent.blocks import Block, Final
 from agent.messages import Attachment, Message, Thread
+from bot.storage import transcripts
+from bot.storage.database import Database, StorageError
+from bot.storage.sent_messages import is_of_run
 from bot.storage.web_people import WEB
 from catalogue import N_, _
 from channels.base import (
@@ -27,6 +33,7 @@ from channels.base import (
     Receive,
     Refused,
     SentMessages,
+    TryLater,
     find_sent_message,
 )
 
@@ -40,7 +47,8 @@ class WebChannel:
     limits = ChannelLimits(text_limit=1_000_000, upload=1 << 40, download=0, edits_notify=True)
     window = 0.05
 
-    def __init__(self) -> None:
+    def __init__(self, store: Database) -> None:
+        self._store = store
         self._ready = Readiness(Health.READY, time.time(), "HTTP")
 
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
@@ -53,7 +61,7 @@ class WebChannel:
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> WebReply:
         """Begin a reply, which readers follow in the run's feed."""
-        return WebReply(posts)
+        return WebReply(self._store, thread, posts)
 
     async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
         """Note that the files are there: the transcript names them."""
@@ -77,20 +85,37 @@ class WebChannel:
 
 
 class WebReply:
-    """A running reply. Its blocks are in the feed, its end in the transcript, which the run's transaction stores."""
+    """The reply of a run, whose blocks are in the feed and whose end in the transcript; or a notice."""
 
-    def __init__(self, posts: SentMessages) -> None:
+    def __init__(self, store: Database, thread: Thread, posts: SentMessages) -> None:
+        self._store = store
+        self._thread = thread
         self._posts = posts
 
     def show(self, block: Block) -> None:
         """Do nothing: the feed has it."""
 
     async def finish(self, final: Final) -> None:
-        """Record the reply as delivered."""
+        """Record a reply as delivered; post a notice."""
+        await self._post(final)
         await _record_sent(self._posts, 0)
 
     async def settle(self, final: Final, question: str, outcome: str) -> None:
-        """Do nothing: a question's state is read with its run."""
+        """Show what became of a question of a notice; that of a run is read with the run."""
+        await self._post(final.settle(question, outcome))
+
+    async def _post(self, final: Final) -> None:
+        if is_of_run(self._posts.key):
+            return
+        text = "\n\n".join(text for text, _ask in final.messages() if text)
+        asks = orjson.dumps(final.asks).decode() if any(ask.options for ask in final.asks) else ""
+        post = partial(
+            transcripts.post_notice, thread=self._thread, key=self._posts.key, text=text, asks=asks, now=time.time()
+        )
+        try:
+            await self._store.run(post)
+        except StorageError as error:
+            raise TryLater(str(error)) from error
 
     async def close(self) -> None:
         """Do nothing."""
@@ -110,6 +135,6 @@ async def _record_sent(posts: SentMessages, index: int) -> None:
 
 
 @asynccontextmanager
-async def connect() -> AsyncIterator[WebChannel]:
+async def connect(store: Database) -> AsyncIterator[WebChannel]:
     """Open the channel."""
-    yield WebChannel()
+    yield WebChannel(store)

@@ -62,6 +62,7 @@ class ConversationRow:
     fence: int
     created: float
     used: float
+    pending: int = 0  # messages that a turn must still answer
 
 
 def find_current(execute: Execute, thread: Thread) -> str:

@@ -14,7 +14,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import lru_cache, partial
@@ -39,6 +39,7 @@ Row = Mapping[str, Any]
 Work = Callable[[Execute], Any]
 UpkeepWork = Callable[[sqlite3.Connection], Any]
 Outcome = tuple[Any, Exception | None]
+Mark = tuple[Written, str]  # a kind of row that was written, and what it is named
 PAUSE_SECONDS = 0.01  # between two steps of upkeep
 STEP_SECONDS = 0.03  # that a transaction of a longer work may take, with its checkpoint
 FIRST_STEP_ROWS, MOST_STEP_ROWS = 10, 100
@@ -96,6 +97,7 @@ class Database:
         self._closing = False
         self.commits = self.units = 0  # so far: transactions, and the units of work in them
         self._listeners: dict[Written, list[asyncio.Event]] = {}
+        self._followers: list[Callable[[Collection[Mark]], None]] = []
         self._connection: aiosqlite.Connection | None = None
         self._writer: asyncio.Task[None]
 
@@ -134,10 +136,16 @@ class Database:
         self._listeners.setdefault(written, []).append(event)
         return event
 
-    def _wake_listeners(self, kinds: Iterable[Written]) -> None:
-        for kind in kinds:
+    def follow(self, follower: Callable[[Collection[Mark]], None]) -> None:
+        """Call `follower` on the loop's thread with what marks each commit: kinds of rows, and what they are named."""
+        self._followers.append(follower)
+
+    def _wake_listeners(self, marks: Collection[Mark]) -> None:
+        for kind in {kind for kind, _name in marks}:
             for event in self._listeners.get(kind, ()):
                 event.set()
+        for follower in self._followers if marks else ():
+            follower(marks)
 
     async def run(self, work: Callable[[Execute], T], *, durable: bool = True, first: bool = False) -> T:
         """Run `work` in a transaction and commit it. `first`: before what waits already, in a transaction without it.
@@ -284,7 +292,7 @@ class Batch:
         self.works = works
         self.durable = durable
         self.outcomes: Sequence[Outcome] = ()
-        self.written: Collection[Written] = ()
+        self.written: Collection[Mark] = ()
 
     def fail(self, error: BaseException) -> None:
         """End every unit of work with StorageError."""
@@ -318,14 +326,14 @@ class BatchConnection(sqlite3.Connection):
         super().__init__(*args, **options)
         self._next_batch = next_batch
         self._durable = True
-        self._written: set[Written] = set()  # by the present transaction
+        self._written: set[Mark] = set()  # by the present transaction
         self._standing: dict[tuple[Any, ...], Sequence[Any]] = {}  # that it has read: statement and values → rows
         self.row_factory = sqlite3.Row
         busy = f"busy_timeout={busy_timeout_seconds * 1000:.0f}"
         try:
             for pragma in (*NEW_FILE_PRAGMAS, "journal_mode=WAL", "synchronous=FULL", busy, "temp_store=MEMORY"):
                 self.execute(f"PRAGMA {pragma}").fetchall()
-            self.create_function("pg_notify", 2, lambda kind, _payload: self._written.add(Written(kind)))
+            self.create_function("pg_notify", 2, self._mark)
         except sqlite3.Error:
             self.close()
             raise
@@ -348,6 +356,9 @@ class BatchConnection(sqlite3.Connection):
         except BaseException as error:  # noqa: BLE001 — locked, full, read-only, broken: every caller gets an answer
             batch.fail(error)
             self.rollback()
+
+    def _mark(self, kind: str, name: str | None) -> None:
+        self._written.add((Written(kind), name or ""))
 
     def _run_unit(self, work: Work, *, alone: bool) -> Outcome:
         """Run one unit of work. Raises what concerns the whole batch; returns an error of `work` itself."""

@@ -284,8 +284,10 @@ CREATE TABLE transcript (
     state TEXT NOT NULL,
     seconds FLOAT,
     at FLOAT NOT NULL,
+    asks TEXT DEFAULT '' NOT NULL,
     UNIQUE (conversation, item)
 );
+CREATE INDEX transcript_asks ON transcript (conversation) WHERE asks<>'';
 CREATE INDEX transcript_at ON transcript (at);
 CREATE INDEX transcript_author ON transcript (conversation, author, run);
 

@@ -99,6 +99,11 @@ class StoredSentMessages:
         insert_row(execute, "posts", "reply, part", values, ("message_id", "sent", "posts"))
 
 
+def is_of_run(key: str) -> bool:
+    """Return whether the key of a reply is that of a run's one."""
+    return key.startswith("r")
+
+
 def known_messages(execute: Execute, key: str) -> list[SentMessage]:
     """Return the stored messages of a reply. Where the outcome of a post is unknown, `message_id` is its handle."""
     rows = execute("SELECT part, message_id, sent, posts FROM posts WHERE reply=:key ORDER BY part", {"key": key})

@@ -9,14 +9,16 @@ from itertools import zip_longest
 from typing import Any
 
 from agent.messages import Thread
+from bot.storage.conversations import current_conversation
 from bot.storage.database import Execute
 from bot.storage.dialect import LIKE
 from bot.storage.feedback import feedback_of_run
-from bot.storage.rows import insert_rows, read_rows
+from bot.storage.rows import insert_row, insert_rows, read_rows
 from bot.storage.states import EntryKind
 
 MAX_WORDS = 5
 RECENT_ENTRIES = 2000  # in which names of people are looked for
+_POST = "post:"  # begins the item of a notice on the channel `web`
 _WILDCARD, _ESCAPED = re.compile(r"([\\%_])"), r"\\\1"
 _KINDS = ", ".join(f"'{kind}'" for kind in EntryKind if kind not in (EntryKind.STEP, EntryKind.NOTICE))
 _WORD = "(" + " OR ".join(rf"t.text {LIKE} :word{{0}}{case} ESCAPE '\'" for case in "abc") + ")"
@@ -47,12 +49,14 @@ class TranscriptEntry:
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry(TranscriptEntry):
-    """A stored entry, with its run and conversation."""
+    """A stored entry, with its run (0: none) and conversation."""
 
     id: int = 0
     run: int = 0
     conversation: str = ""
     title: str = ""
+    thread: str = ""
+    asks: str = ""  # JSON of the questions with buttons that it shows, of a notice on the channel `web`
 
 
 _MADE_UP = ("message:task:", "message:sched:", "message:expired:")  # once stored under the name of a person
@@ -101,10 +105,54 @@ def recent_names(execute: Execute, channel: str) -> dict[str, str]:
 def read_thread(execute: Execute, thread: str, after: int, limit: int) -> list[StoredEntry]:
     """Return the entries of a thread in the order in which they were stored, from the first id over `after` on."""
     sql = (
-        "SELECT t.*, c.title FROM transcript t JOIN conversations c ON c.key=t.conversation"
+        "SELECT t.*, c.title, c.thread FROM transcript t JOIN conversations c ON c.key=t.conversation"
         " WHERE c.thread=:thread AND t.id>:after ORDER BY t.id LIMIT :limit"
     )
     return [*map(with_true_author, read_rows(execute, StoredEntry, sql, thread=thread, after=after, limit=limit))]
+
+
+def read_chat(execute: Execute, chat: Thread, after: int, limit: int) -> list[StoredEntry]:
+    """Return the entries of all threads of a chat, as `read_thread` does of one."""
+    first = str(chat.without_topic)
+    sql = (
+        "SELECT t.*, c.title, c.thread FROM transcript t CROSS JOIN conversations c ON c.key=t.conversation"
+        " WHERE t.id>:after AND c.thread>=:first AND c.thread<:first || '~' ORDER BY t.id LIMIT :limit"
+    )
+    return [*map(with_true_author, read_rows(execute, StoredEntry, sql, first=first, after=after, limit=limit))]
+
+
+def read_run(execute: Execute, conversation: str, run: int) -> list[StoredEntry]:
+    """Return the entries of a run, in their order."""
+    sql = "SELECT * FROM transcript WHERE conversation=:conversation AND run=:run ORDER BY id"
+    return [*map(with_true_author, read_rows(execute, StoredEntry, sql, conversation=conversation, run=run))]
+
+
+def latest_entry(execute: Execute) -> int:
+    """Return the id of the latest entry of all."""
+    return int(execute("SELECT max(id) AS id FROM transcript", {})[0]["id"] or 0)
+
+
+def post_notice(execute: Execute, thread: Thread, key: str, text: str, asks: str, now: float) -> None:
+    """Store what the bot itself posts on the channel `web`, or shows from now on. `asks` is JSON, or empty."""
+    item = f"{_POST}{key}"
+    sql = (
+        "UPDATE transcript SET text=:text, asks=:asks WHERE item=:item AND conversation IN"
+        " (SELECT key FROM conversations WHERE thread=:thread) RETURNING id"
+    )
+    if not execute(sql, {"text": text, "asks": asks, "item": item, "thread": str(thread)}):
+        entry = TranscriptEntry(item, EntryKind.NOTICE, text, now)
+        conversation = current_conversation(execute, thread, now)
+        values = {"conversation": conversation, "run": 0, **asdict(entry), "asks": asks}
+        insert_row(execute, "transcript", "conversation, item", values)
+
+
+def notices_with_buttons(execute: Execute, thread: Thread) -> list[StoredEntry]:
+    """Return the notices on the channel `web` that show buttons."""
+    sql = (
+        "SELECT t.*, c.title, c.thread FROM transcript t JOIN conversations c ON c.key=t.conversation"
+        " WHERE c.thread=:thread AND t.asks<>'' ORDER BY t.id"
+    )
+    return read_rows(execute, StoredEntry, sql, thread=str(thread))
 
 
 def said_by(execute: Execute, conversation: str, person: str, limit: int) -> list[StoredEntry]:

@@ -1,7 +1,8 @@
 """Which rows wake which reader: triggers that mark the transaction which writes such rows.
 
-A trigger calls `pg_notify(kind, '')`, which PostgreSQL has and `database.py` gives SQLite: after the commit, and only
-then, `Database` wakes who listens to the kind. A writer can neither forget it nor wake anybody too early.
+A trigger calls `pg_notify(kind, name)`, where the name says more of the row, or nothing. PostgreSQL has this function,
+and `database.py` gives it to SQLite: after the commit, and only then, `Database` wakes who listens to the kind. So a
+writer can neither forget it nor wake anybody too early.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from enum import StrEnum
 import aiosqlite
 
 from agent.messages import Kind
-from bot.storage.states import InboxState, OutboxState, ScheduleState, TaskState
+from bot.storage.states import EntryKind, InboxState, OutboxState, ScheduleState, TaskState
+from bot.storage.web_people import WEB
 
 
 class Written(StrEnum):
@@ -24,6 +26,7 @@ class Written(StrEnum):
     JOB = "job"  # to run, also later
     SCHEDULE = "schedule"  # active, with another time
     TASK = "task"  # queued, or ended while its command may run
+    WEB = "web"  # of a thread of the channel `web`, which its mark names
 
 
 _COMMAND = f"NEW.kind IN ('{Kind.COMMAND}', '{Kind.PRESS}') AND NEW.state={InboxState.NEW}"
@@ -34,6 +37,9 @@ _WAITING = "NEW.due IS NOT NULL AND NEW.owner IS NULL"
 _ACTIVE = f"NEW.state='{ScheduleState.ACTIVE}'"
 _QUEUED = f"NEW.state='{TaskState.QUEUED}'"
 _ENDED = f"OLD.state='{TaskState.RUNNING}'"
+_OF_WEB = f"NEW.thread>='{WEB}/' AND NEW.thread<'{WEB}0'"
+_CHANGED = "(NEW.pending<>OLD.pending OR NEW.owner IS NOT OLD.owner OR NEW.title<>OLD.title OR NEW.state<>OLD.state)"
+_POSTED = f"NEW.kind='{EntryKind.NOTICE}' AND NEW.run=0"  # what the channel `web` posts; others store none like it
 
 TRIGGERS = (  # the kind, its table, the statements, and when a row of them wakes
     (Written.COMMAND, "inbox", "INSERT", _COMMAND),
@@ -52,7 +58,21 @@ TRIGGERS = (  # the kind, its table, the statements, and when a row of them wake
     ),
     (Written.TASK, "tasks", "INSERT", _QUEUED),
     (Written.TASK, "tasks", "UPDATE OF state", f"({_QUEUED} OR {_ENDED}) AND OLD.state<>NEW.state"),
+    (
+        Written.WEB,
+        "conversations",
+        "UPDATE OF pending, owner, title, state",
+        f"{_OF_WEB} AND {_CHANGED}",
+    ),
+    (Written.WEB, "transcript", "INSERT", _POSTED),
+    (Written.WEB, "transcript", "UPDATE OF text", f"{_POSTED} AND NEW.text<>OLD.text"),
+    (Written.WEB, "questions", "UPDATE OF state", "OLD.state<>NEW.state"),
 )
+_NAMES = {  # what marks say of rows
+    "conversations": "NEW.thread",
+    "transcript": "(SELECT thread FROM conversations WHERE key=NEW.conversation)",
+    "questions": "(SELECT thread FROM conversations WHERE key=NEW.conversation)",
+}
 TABLES = tuple(dict.fromkeys(table for _, table, _, _ in TRIGGERS))
 
 
@@ -66,8 +86,9 @@ async def create_triggers(connection: aiosqlite.Connection) -> None:
 def _triggers_of(table: str) -> Iterator[str]:
     for written, of, statements, condition in TRIGGERS:
         if of == table:
-            name = f"wake_{written}_{statements.partition(' ')[0].lower()}"
+            name = f"wake_{written}_{table}_{statements.partition(' ')[0].lower()}"
+            says = _NAMES[table] if written is Written.WEB else "''"
             yield (
                 f"CREATE TEMP TRIGGER IF NOT EXISTS {name} AFTER {statements} ON {table} WHEN {condition}"
-                f" BEGIN SELECT pg_notify('{written}', ''); END"
+                f" BEGIN SELECT pg_notify('{written}', {says}); END"
             )

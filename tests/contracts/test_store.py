@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent.messages import Author, Kind, Message, Origin, Thread
-from bot.storage import conversations, inbox, jobs, outbox
+from bot.storage import conversations, inbox, jobs, outbox, transcripts
 from bot.storage.database import Database, Execute, StatementError, StorageError
 from bot.storage.migrate import migrate_database
 from bot.storage.rows import insert_row
@@ -183,6 +183,7 @@ def notice(execute: Execute) -> None:
     outbox.enqueue_notice(execute, MESSAGE.thread, "Hello", key="n", now=1.0)
 
 
+WEB_THREAD = Thread("web", "", "telegram:7", "t")
 WRITERS: dict[Written, Callable[[Execute], object]] = {
     Written.COMMAND: command,
     Written.MESSAGE: pend,
@@ -190,6 +191,7 @@ WRITERS: dict[Written, Callable[[Execute], object]] = {
     Written.JOB: lambda execute: jobs.enqueue_job(execute, key="j", kind="k", payload={}, due=9e9),
     Written.SCHEDULE: insert("schedules", SCHEDULE),
     Written.TASK: insert("tasks", TASK),
+    Written.WEB: lambda execute: transcripts.post_notice(execute, WEB_THREAD, "o1", "Hello", "", 1.0),
 }
 
 

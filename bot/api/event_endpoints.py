@@ -1,0 +1,93 @@
+"""The routes of the events: of a run, of a thread, and of all that the key's person may see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from aiohttp import web
+
+from agent.messages import Thread
+from bot.api import read_models
+from bot.api.caller import Caller, find_caller
+from bot.api.event_hub import EventHub
+from bot.api.event_json import Position, RunPosition
+from bot.api.event_streams import ENDED, RunEvents, ThreadEvents
+from bot.api.keys import READ
+from bot.api.paths import path_number, path_thread
+from bot.feature import Door
+from bot.http.event_stream import last_event_id, streaming
+from bot.http.route import HttpProblem, Route
+
+P = TypeVar("P")
+
+
+class EventEndpoints:
+    """The routes."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._hub = EventHub(door)
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes."""
+        return [
+            Route("GET", "/v1/events", self._all),
+            Route("GET", "/v1/threads/{thread}/events", self._thread),
+            Route("GET", "/v1/messages/{message}/events", self._message),
+            Route("GET", "/v1/runs/{run}/events", self._run),
+        ]
+
+    async def _all(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self._door, request, READ)
+        return await self._tell_threads(request, caller, caller.chat)
+
+    async def _thread(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self._door, request, READ)
+        return await self._tell_threads(request, caller, caller.thread(path_thread(request)))
+
+    async def _tell_threads(self, request: web.Request, caller: Caller, place: Thread) -> web.StreamResponse:
+        position, woken = _position(request, Position.parse), asyncio.Event()
+        with self._hub.subscribe(place, caller, woken) as subscription:
+            async with streaming(request, woken) as stream:
+                await ThreadEvents(self._door, caller, place, stream, subscription, position).run()
+        return stream.response
+
+    async def _message(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self._door, request, READ)
+        number = path_number(request, "message")
+        found = await self._door.store.run(
+            partial(read_models.read_message, caller=caller, number=number), durable=False
+        )
+        return await self._tell_run(request, caller, caller.thread(found["thread"]), found["run"], number)
+
+    async def _run(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self._door, request, READ)
+        number = path_number(request, "run")
+        _found, _row, thread = await self._door.store.run(
+            partial(read_models.read_run, caller=caller, number=number), durable=False
+        )
+        return await self._tell_run(request, caller, thread, number, None)
+
+    async def _tell_run(
+        self, request: web.Request, caller: Caller, thread: Thread, run: int | None, message: int | None
+    ) -> web.StreamResponse:
+        if last_event_id(request) == ENDED:
+            return web.Response(status=204)  # a browser then asks no more
+        position, woken = _position(request, RunPosition.parse), asyncio.Event()
+        with self._hub.subscribe(thread, caller, woken) as subscription:
+            async with streaming(request, woken) as stream:
+                await RunEvents(self._door, caller, stream, subscription, run, message, position).send()
+        return stream.response
+
+
+def _position(request: web.Request, parse: Callable[[str], P | None]) -> P | None:
+    """Return where the client wants to go on; None for the present. Raises HttpProblem."""
+    if not (text := last_event_id(request)):
+        return None
+    if (position := parse(text)) is None:
+        fix = "Send the `id` of an event, or nothing to begin at the present."
+        raise HttpProblem(400, "bad_cursor", "This is not the id of an event.", fix)
+    return position

@@ -1,0 +1,108 @@
+"""Wake the streams of events whose threads changed, and end those whose key is not good any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from agent.messages import Thread
+from bot.api.caller import Caller
+from bot.feature import Door
+from bot.http.route import HttpProblem
+from bot.journey.running_turn import RunningTurn
+from bot.storage.database import Execute, Mark, StorageError
+from bot.storage.wake_ups import Written
+from channels.shared.background import BackgroundTasks
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 0.5  # between two looks at the keys of the open streams
+MAX_STREAMS = 100  # of one person
+TOO_MANY = HttpProblem(
+    *(429, "too_many_streams", f"This person has {MAX_STREAMS} open streams."),
+    "Close some: one stream of `/v1/events` has everything.",
+    headers={"Retry-After": "5"},
+)
+
+
+@dataclass(eq=False, slots=True)
+class Subscription:
+    """What a stream is told: `threads` that changed since it looked, and whether it is `over`."""
+
+    place: str  # the address of a thread, or of a chat
+    caller: Caller
+    woken: asyncio.Event
+    threads: set[str] = field(default_factory=set)
+    over: bool = False
+
+
+class EventHub:
+    """The open streams. Those of other threads are not woken."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._open: dict[str, set[Subscription]] = {}
+        self._counts: Counter[str] = Counter()
+        self._tasks = BackgroundTasks()
+        door.store.follow(self._written)
+        door.scheduler.follow(self._begun)
+
+    @contextmanager
+    def subscribe(self, place: Thread, caller: Caller, woken: asyncio.Event) -> Iterator[Subscription]:
+        """Tell a stream what changes at a thread, or in all threads of a chat. Raises HttpProblem."""
+        if self._counts[caller.author.id] >= MAX_STREAMS:
+            raise TOO_MANY
+        mine = Subscription(str(place), caller, woken)
+        if not self._open:
+            self._tasks.start(self._check_callers(), name="keys of streams")
+        self._open.setdefault(mine.place, set()).add(mine)
+        self._counts[caller.author.id] += 1
+        try:
+            yield mine
+        finally:
+            self._counts[caller.author.id] -= 1
+            self._open[mine.place].discard(mine)
+            if not self._open[mine.place]:
+                del self._open[mine.place]
+
+    def _written(self, marks: Collection[Mark]) -> None:
+        for written, thread in marks:
+            if written is Written.WEB:
+                self._tell(thread)
+
+    def _begun(self, live: RunningTurn) -> None:
+        self._tell(str(live.job.thread))
+
+    def _tell(self, thread: str) -> None:
+        if not self._open or not thread.startswith("web/"):
+            return
+        for place in (thread, str(Thread.parse(thread).without_topic)):
+            for mine in self._open.get(place, ()):
+                mine.threads.add(thread)
+                mine.woken.set()
+
+    async def _check_callers(self) -> None:
+        """End the streams of keys that were revoked, have expired, or whose person lost every right."""
+        while self._open:
+            callers = {mine.caller.credential: mine.caller for each in self._open.values() for mine in each}
+            try:
+                bad = await self._door.store.run(partial(_bad_callers, callers=[*callers.values()]), durable=False)
+            except StorageError as error:
+                log.warning("events.keys_not_read reason=%s", error)
+                bad = set()
+            for mine in [mine for each in self._open.values() for mine in each]:
+                if mine.caller.credential in bad:
+                    mine.over = True
+                    mine.woken.set()
+            await asyncio.sleep(CHECK_SECONDS)
+
+
+def _bad_callers(execute: Execute, callers: Collection[Caller]) -> set[str]:
+    now = time.time()
+    return {each.credential for each in callers if not each.is_good(execute, now)}

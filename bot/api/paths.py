@@ -1,0 +1,33 @@
+"""Read what a path names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from bot.api.read_models import not_found
+from bot.http.route import HttpProblem
+from bot.storage.rows import parse_row_id
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+_THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def path_thread(request: web.Request) -> str:
+    """Return the id of the thread. Raises HttpProblem."""
+    id = request.match_info["thread"]
+    if not _THREAD_ID.fullmatch(id):
+        fix = "Choose up to 64 letters, digits, - and _, such as a UUID."
+        raise HttpProblem(400, "bad_thread", "This cannot be the id of a thread.", fix)
+    return id
+
+
+def path_number(request: web.Request, what: str) -> int:
+    """Return the number of a row. Raises HttpProblem."""
+    text = request.match_info[what]
+    number = parse_row_id(text) if text.isascii() else None
+    if number is None:
+        raise not_found(what)
+    return number

@@ -1,0 +1,104 @@
+"""Server-sent events: one answer that goes on. https://html.spec.whatwg.org/multipage/server-sent-events.html
+
+A client that does not read is cut: it costs the service one full buffer of its connection, and nobody else anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import orjson
+from aiohttp import web
+
+from bot.http.exchange import WRITE_SECONDS
+from bot.storage.database import StorageError
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 15.0
+RETRY_MILLISECONDS = 1000  # after which a client asks again
+HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class SlowReader(Exception):
+    """The client does not take what is sent to it."""
+
+
+class EventStream:
+    """The events of one answer. `send` and `wait` raise SlowReader; the connection is then closed."""
+
+    def __init__(
+        self, response: web.StreamResponse, woken: asyncio.Event, write_seconds: float, heartbeat_seconds: float
+    ) -> None:
+        self.response = response
+        self._woken = woken
+        self._write_seconds = write_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+
+    async def send(self, name: str, data: object, id: str = "") -> None:
+        """Send an event. Without an id, a client that asks again goes on after the last one that had one."""
+        head = f"id: {id}\n" if id else ""
+        await self._write(f"{head}event: {name}\ndata: ".encode() + orjson.dumps(data) + b"\n\n")
+
+    async def wait(self) -> None:
+        """Wait until it is woken; show meanwhile that the connection lives."""
+        while True:
+            try:
+                async with asyncio.timeout(self._heartbeat_seconds):
+                    await self._woken.wait()
+            except TimeoutError:
+                await self._write(b": heartbeat\n\n")
+            else:
+                self._woken.clear()
+                return
+
+    async def _write(self, chunk: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._write_seconds):
+                await self.response.write(chunk)
+        except TimeoutError:
+            raise SlowReader from None
+
+
+@asynccontextmanager
+async def streaming(
+    request: web.Request,
+    woken: asyncio.Event,
+    *,
+    write_seconds: float = WRITE_SECONDS,
+    heartbeat_seconds: float = HEARTBEAT_SECONDS,
+) -> AsyncIterator[EventStream]:
+    """Begin and end an answer with events. Where it cannot go on, its connection is cut, and the client asks again."""
+    response = web.StreamResponse(headers=HEADERS)
+    stream = EventStream(response, woken, write_seconds, heartbeat_seconds)
+    await response.prepare(request)
+    try:
+        async with asyncio.timeout(write_seconds):
+            await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
+        yield stream
+        async with asyncio.timeout(write_seconds):
+            await response.write_eof()
+    except ConnectionError:
+        raise  # the client left
+    except (SlowReader, TimeoutError):
+        log.info("http.slow_reader")
+        _cut(request)
+    except StorageError as error:
+        log.warning("http.stream_cut reason=%s", error)
+        _cut(request)
+    except Exception:  # the boundary of one answer, whose status is sent already
+        log.exception("http.fault")
+        _cut(request)
+
+
+def _cut(request: web.Request) -> None:
+    if request.transport:
+        request.transport.abort()
+
+
+def last_event_id(request: web.Request) -> str:
+    """Return after which event the client wants to go on: by the header of a browser, or by `?after=`."""
+    return request.headers.get("Last-Event-ID") or request.query.get("after", "")

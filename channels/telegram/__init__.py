@@ -30,6 +30,9 @@ class TelegramSettings:
     drafts: bool = setting(
         False, "stream private replies as drafts; the final reply is then a new message, not an edit"
     )
+    rich_messages: bool = setting(
+        False, "show answers with tables or task lists as rich messages (Bot API 10.1), which older apps do not show"
+    )
     poll_seconds: float = setting(25.0, "how long one request for updates waits", ge=0)
     account_seconds: float = setting(
         3600.0,

@@ -61,7 +61,7 @@ class TelegramChannel(PlatformChannel):
     def __init__(self, settings: TelegramSettings) -> None:
         self._api = TelegramApi(settings)
         super().__init__(self._api)
-        self._drafts = settings.drafts
+        self._drafts, self._rich = settings.drafts, settings.rich_messages
         self._rate_limiter = RateLimiter(
             RateLimits(settings.per_chat, settings.burst, group_minute=settings.per_group, overall=settings.overall)
         )
@@ -77,7 +77,7 @@ class TelegramChannel(PlatformChannel):
         return self._poller.health.now
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        renderer = TelegramRenderer(self._api, thread, posts.key, to, self._typing)
+        renderer = TelegramRenderer(self._api, thread, posts.key, to, self._typing, rich=self._rich)
         drafts = self._drafts and not _is_group(thread)
         return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread), drafts=drafts))
 

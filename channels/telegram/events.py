@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,8 @@ from channels.shared.visible_text import join_visible
 from channels.telegram.visible_text import card_lines
 
 NAME = "telegram"
-ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "message_reaction")
+DRAFT_STOPPED = "stopped_message_generation"  # Bot API 10.3, which the SDK does not know
+ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "message_reaction", DRAFT_STOPPED)
 STOP_EMOJI = "❌"  # as a reaction it stops a turn; Telegram does not offer it everywhere
 LONG_TEXT_UNITS = 4000  # UTF-16 units: the person's app may have split such a text (it does at 4,096)
 
@@ -44,6 +46,8 @@ class TelegramAccount:
 def parse_update(raw: Mapping[str, Any], account: TelegramAccount) -> Message | Unreadable | None:
     """Convert one update. Returns None for one that does not concern the bot, such as a service message."""
     try:
+        if stopped := raw.get(DRAFT_STOPPED):
+            return _parse_stopped_draft(stopped, account, int(raw["update_id"]))
         update = telegram.Update.de_json(dict(raw), None)
         if update.message:
             return _parse_message(update.message, account)
@@ -57,6 +61,23 @@ def parse_update(raw: Mapping[str, Any], account: TelegramAccount) -> Message | 
         key = f"{NAME}:{account.id}:update:{raw.get('update_id')}"
         return Unreadable(NAME, key, orjson.dumps(raw), f"{type(error).__name__}: {error}")
     return None
+
+
+def _parse_stopped_draft(stopped: Mapping[str, Any], account: TelegramAccount, update_id: int) -> Message:
+    """Convert a press on the stop button of a draft (core.telegram.org/bots/api#messagegenerationstopped)."""
+    chat = stopped["chat"]
+    unique = f"{NAME}:{account.id}:update:{update_id}"
+    return Message(
+        thread=Thread(NAME, str(account.id), str(chat["id"]), str(stopped.get("message_thread_id") or "")),
+        key=unique,
+        id=unique,
+        author=Author(str(chat["id"]), str(chat.get("first_name") or chat["id"])),  # a private chat has the person's id
+        text="stop",
+        time=time.time(),
+        kind=Kind.COMMAND,
+        private=True,
+        origin=Origin.PERSON,
+    )
 
 
 def _parse_message(message: telegram.Message, account: TelegramAccount) -> Message | None:

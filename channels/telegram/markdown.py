@@ -20,19 +20,20 @@ Entity = dict[str, Any]  # a MessageEntity (core.telegram.org/bots/api#messageen
 
 MAX_ENTITIES = 100  # in a message; Telegram ignores the rest
 
-_OPTIONS = pyromark.Options.ENABLE_TABLES | pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_TASKLISTS
+_Options = pyromark.Options
+PARSER_OPTIONS = _Options.ENABLE_TABLES | _Options.ENABLE_STRIKETHROUGH | _Options.ENABLE_TASKLISTS
 _MARKUP = re.compile(r"[\\`*_~\[<&|]|^[ \t]*(?:[#>+=-]|\d+[.)])|^(?: {4}|\t)", re.M)
 # Because of any other target, Telegram refuses the message or makes a wrong link of it (tdlib, LinkManager.cpp:
 # check_link_impl, HttpUrl.cpp: parse_url). A link to a person would be a mention.
-_LINK = re.compile(
+LINK = re.compile(
     r"tg:(?://)?(?!user\b)[a-z0-9_-]+(?:[/?#]\S*)?"
     r"|https?://[\w-]+(?:\.[\w-]+)+\.?(?::(?!0+\b)\d{1,4}|:[1-5]\d{4}|:6[0-4]\d{3})?(?:[/?#]\S*)?",
     re.I,
 )
 _ADDRESS = re.compile(r"(?:https?://|(?<![\w@./:-])[\w-]++(?:\.[\w-]++)++/)[^\s<>\"]*", re.I)  # as people write it
 _BREAK = re.compile(r"<br\s*/?>", re.I)
-_NAME = re.compile(r"(?<!\w)@(?=[A-Za-z0-9_]{2})")
-_ZERO_WIDTH_SPACE = "\u200b"
+NAME = re.compile(r"(?<!\w)@(?=[A-Za-z0-9_]{2})")
+ZERO_WIDTH_SPACE = "\u200b"
 _INLINE = {"Strong": "bold", "Emphasis": "italic", "Strikethrough": "strikethrough"}
 
 
@@ -42,7 +43,7 @@ def to_entities(markdown: str) -> tuple[str, list[Entity]]:
     if not _MARKUP.search(markdown):
         return markdown, []
     builder = _EntityBuilder(markdown.encode())
-    for event, where in pyromark.events_with_range(markdown, options=_OPTIONS):
+    for event, where in pyromark.events_with_range(markdown, options=PARSER_OPTIONS):
         builder.take_event(event, where["start"], where["end"])
     entities = builder.entities
     if len(entities) > MAX_ENTITIES:
@@ -62,10 +63,10 @@ def without_mentions(text: str, entities: list[Entity]) -> tuple[str, list[Entit
         entities = links
     opaque = [_entity_span(entity) for entity in entities if entity["type"] in ("code", "pre")]
     opaque += [_entity_span(entity) for entity in entities if "@" in entity.get("url", "")]
-    marks = [(match.end(), utf16_length(text[: match.end()])) for match in _NAME.finditer(text)]
+    marks = [(match.end(), utf16_length(text[: match.end()])) for match in NAME.finditer(text)]
     marks = [(at, units) for at, units in marks if not any(start < units <= end for start, end in opaque)]
     for at, _ in reversed(marks):
-        text = f"{text[:at]}{_ZERO_WIDTH_SPACE}{text[at:]}"
+        text = f"{text[:at]}{ZERO_WIDTH_SPACE}{text[at:]}"
 
     def shifted(at: int) -> int:
         return at + sum(units <= at for _, units in marks)
@@ -84,7 +85,7 @@ def _named_addresses(text: str, entities: list[Entity]) -> Iterator[Entity]:
         url = address if "://" in address else f"http://{address}"
         start, length = utf16_length(text[: match.start()]), utf16_length(address)
         free = all(start + length <= begin or end <= start for begin, end in taken)
-        if free and _NAME.search(address) and _LINK.fullmatch(url):
+        if free and NAME.search(address) and LINK.fullmatch(url):
             yield {"type": "text_link", "offset": start, "length": length, "url": url}
 
 
@@ -247,7 +248,7 @@ class _EntityBuilder:
         """Close a link. Write out a target that Telegram does not link, and every target in a table."""
         _, start, url = self.open.pop()
         shown = "".join(self.cell[-1:] if self.cell is not None else self.out[-1:])
-        if self.cell is None and _LINK.fullmatch(url) and self.units > start:
+        if self.cell is None and LINK.fullmatch(url) and self.units > start:
             if shown != url:
                 self.entities.append({"type": "text_link", "offset": start, "length": self.units - start, "url": url})
         elif url and shown != url and shown != url.removeprefix("mailto:"):

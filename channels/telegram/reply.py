@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from catalogue import _
-from channels.base import Refused
+from channels.base import ChatGone, Refused, TokenRejected
 from channels.shared import buttons, progress, texts
 from channels.shared.caches import TypingActions
 from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.telegram.api import NotModified, TelegramApi
 from channels.telegram.markdown import Entity, to_entities, without_mentions
+from channels.telegram.rich import to_rich_html
+
+log = logging.getLogger(__name__)
 
 MAX_MESSAGE_UNITS = 4096  # UTF-16 units of a message (core.telegram.org/bots/api#sendmessage)
 CHUNK_UNITS = 4050  # …of Markdown in it; the rest is for REPEAT_MARK
@@ -48,14 +53,18 @@ class TelegramMessage:
     fold: str = ""
     buttons: tuple[TelegramButton, ...] = ()
     mention: str = ""  # the user id of the person to notify
+    rich: str = ""  # the Markdown as the HTML of a rich message
     plain: bool = False  # without entities
 
 
 class TelegramRenderer(MessageRenderer[TelegramMessage]):
     """The messages of one reply."""
 
-    def __init__(self, api: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions[Thread]) -> None:
+    def __init__(
+        self, api: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions[Thread], *, rich: bool = False
+    ) -> None:
         self._api = api
+        self._rich = rich
         self._thread = thread
         self._key = key
         self._group = thread.chat.startswith("-")
@@ -94,6 +103,8 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
                 fold = self._fold(final, summary, messages[-1]) if summary else ""
                 messages[-1], summary = replace(messages[-1], fold=fold, buttons=keys), ""
             parts += messages
+        if self._rich:
+            parts = [replace(part, rich=to_rich_html(part.markdown, mentions=not self._group)) for part in parts]
         if parts and self._group and final.mention.isdecimal():
             parts[0] = replace(parts[0], mention=final.mention)
         return parts
@@ -145,18 +156,41 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
         await self._call_with_text("sendMessageDraft", part, draft_id=self._draft_id)
 
     async def _call_with_text(self, method: str, part: TelegramMessage, **arguments: Any) -> Any:
+        if part.rich:
+            try:
+                return await self._call_with_rich_text(method, part, **arguments)
+            except (ChatGone, MessageMissing, NotModified):
+                raise
+            except (Refused, TokenRejected) as error:  # a server without the method answers like to a wrong token
+                log.info("telegram.not_rich thread=%s reason=%s", self._thread, error)
         text, entities = _message_entities(part)
         if self._group:
             text, entities = without_mentions(text, entities)
         if part.mention:
             text, entities = _add_mention(part.mention, await self._member_name(part.mention), text, entities)
-        if method != "sendMessageDraft":
+        if method == "sendMessageDraft":
+            arguments["can_stop"] = True
+        else:
             arguments["link_preview_options"] = NO_PREVIEW
         if part.buttons:
             arguments["reply_markup"] = {"inline_keyboard": _button_rows(part.buttons)}
         if entities and not part.plain:
             arguments["entities"] = entities
         return await self._api.call_in_thread(self._thread, method, text=text, **arguments)
+
+    async def _call_with_rich_text(self, method: str, part: TelegramMessage, **arguments: Any) -> Any:
+        name = escape(await self._member_name(part.mention)) if part.mention else ""
+        before = f'<p><a href="tg://user?id={part.mention}">{name}</a>:</p>' if name else ""
+        before += f"<p>{escape(part.head)}</p>" if part.head else ""
+        summary, _line, steps = part.fold.partition("\n")
+        lines = escape(steps, quote=False).replace("\n", "<br>")
+        after = f"<details><summary>{escape(summary)}</summary>{lines}</details>" if lines else ""
+        after = after or (f"<footer>{escape(summary)}</footer>" if summary else "")
+        if part.buttons:
+            arguments["reply_markup"] = {"inline_keyboard": _button_rows(part.buttons)}
+        rich = {"html": before + part.rich + after}
+        method = "sendRichMessage" if method == "sendMessage" else method
+        return await self._api.call_in_thread(self._thread, method, rich_message=rich, **arguments)
 
     async def _member_name(self, user_id: str) -> str:
         try:

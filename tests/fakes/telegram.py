@@ -45,6 +45,7 @@ STRUCTURED = frozenset(  # arguments that form and multipart bodies carry as JSO
         "commands",
         "scope",
         "reaction",
+        "rich_message",
         "allowed_updates",
     ]
 )
@@ -55,6 +56,7 @@ PACED = frozenset(
         "editmessagecaption",
         "editmessagereplymarkup",
         "sendmessagedraft",
+        "sendrichmessage",
         "senddocument",
         "sendphoto",
         "sendmediagroup",

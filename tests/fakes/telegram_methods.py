@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tests.fakes.server import Json
 from tests.fakes.telegram_people import People
-from tests.fakes.telegram_text import CAPTION_UNITS, TEXT_UNITS, BadText, formatted, marked
+from tests.fakes.telegram_text import CAPTION_UNITS, TEXT_UNITS, BadText, RichHtml, formatted, marked
 from tests.fakes.telegram_world import BOT, Chat
 
 Files = Mapping[str, tuple[str, bytes]]
@@ -101,11 +101,44 @@ class Methods(People):
             refuse("message text is empty")
         return self._send(chat, args, {"text": text, **({"entities": entities} if entities else {})})
 
+    def m_sendrichmessage(self, args: Json, files: Files) -> Json:
+        """core.telegram.org/bots/api#sendrichmessage; a server before Bot API 10.1 does not know the method."""
+        if not self.knows_rich:
+            raise ApiError(404, "Not Found: method not found")
+        chat, parsed = self.addressed(args), self._rich(args)
+        message = self._send(chat, args, {"rich_message": as_blocks(parsed)})
+        chat.rich[message["message_id"]] = parsed
+        return message
+
+    def _rich(self, args: Json) -> RichHtml:
+        if not self.knows_rich:
+            refuse("message text is empty")
+        try:
+            parsed = RichHtml(str(args["rich_message"]["html"]))
+        except BadText as error:
+            refuse(str(error))
+        if not parsed.text:
+            refuse("message text is empty")
+        return parsed
+
     def m_editmessagetext(self, args: Json, files: Files) -> Json:
         chat, message = self._own_message(args, "edit")
+        id = message["message_id"]
+        if args.get("rich_message"):
+            parsed, markup = self._rich(args), _markup(args)
+            before = chat.rich.get(id)
+            if before and (before.html, message.get("reply_markup")) == (parsed.html, markup):
+                raise ApiError(400, NOT_MODIFIED)
+            for gone in ("text", "entities"):
+                message.pop(gone, None)
+            chat.rich[id], message["rich_message"] = parsed, as_blocks(parsed)
+            return self._edited(chat, message, markup)
         text, entities = self._text(args, "text", "entities", TEXT_UNITS, too_long="MESSAGE_TOO_LONG")
         if not text:
             refuse("message text is empty")
+        if chat.rich.pop(id, None):
+            del message["rich_message"]
+            message["text"] = ""
         if "text" not in message:
             refuse("there is no text in the message to edit")
         markup = _markup(args)
@@ -150,6 +183,8 @@ class Methods(People):
         if not int(args.get("draft_id") or 0):
             refuse("draft identifier must be non-zero")
         text, _ = self._text(args, "text", "entities", TEXT_UNITS)
+        if str(args.get("can_stop")).lower() == "true":
+            self.stoppable[chat.id, self._topic(chat, args)] = int(args["draft_id"])
         self.drafts[chat.id, self._topic(chat, args)] = text
         return True
 
@@ -316,6 +351,11 @@ class Methods(People):
                 refuse("IMAGE_PROCESS_FAILED")
             return content | {"photo": [{**self.keep(name, data, "photos/x"), "width": 64, "height": 64}]}
         return content | {kind: {**self.keep(name, data, "documents/x"), "file_name": name}}
+
+
+def as_blocks(parsed: RichHtml) -> Json:
+    """Return a rich message as Telegram does: as blocks, of which this fake makes one."""
+    return {"blocks": [{"type": "paragraph", "text": parsed.text}]}
 
 
 def _put(target: Json, key: str, value: object) -> None:

@@ -104,6 +104,14 @@ class People(World):
         self.push("callback_query", query)
         return str(query["id"])
 
+    def stop_draft(self, *, chat: int = JANE, topic: int = 0) -> None:
+        """Press the stop button of a draft (core.telegram.org/bots/api#messagegenerationstopped)."""
+        draft = self.stoppable.pop((chat, topic))
+        self.drafts.pop((chat, topic), None)
+        where = {"message_thread_id": topic} if topic else {}
+        stopped = {"chat": self.chat_object(self.chat(chat)), "draft_id": draft, **where}
+        self.push("stopped_message_generation", stopped)
+
     def react(self, emoji: str, message_id: int, *, chat: int = JANE, user: int = 0, sent_as: int = 0) -> None:
         """Put a reaction on a message in place of the one before; "" takes it back. In groups, only administrators get
         the update (core.telegram.org/bots/api#update)."""

@@ -57,6 +57,16 @@ TAGS = {
 }
 
 
+RICH_TAGS = {  # core.telegram.org/bots/api#rich-message-formatting-options, those without media
+    *("a", "b", "strong", "i", "em", "u", "ins", "s", "strike", "del", "code", "mark", "sub", "sup", "tg-spoiler"),
+    *("tg-time", "tg-math", "h1", "h2", "h3", "h4", "h5", "h6", "p", "pre", "footer", "hr", "ul", "ol", "li", "input"),
+    *("blockquote", "aside", "cite", "br", "table", "caption", "tr", "th", "td", "details", "summary", "tg-math-block"),
+}
+RICH_BLOCKS = {"h1", "h2", "h3", "h4", "h5", "h6", "p", "pre", "footer", "hr", "ul", "ol", "li", "blockquote", "table"}
+RICH_UNITS, RICH_BLOCK_COUNT, RICH_COLUMNS = 32_768, 500, 20
+VOID = {"br", "hr", "input"}
+
+
 class BadText(Exception):
     """Text or entities that Telegram refuses; the message is the description after "Bad Request: "."""
 
@@ -260,3 +270,65 @@ class _Html(HTMLParser):
                 f"can't parse entities: Can't find end tag corresponding to start tag \"{self._open[-1][0]}\""
             )
         return self._text, sorted(self._entities, key=lambda entity: entity["offset"])
+
+
+class RichHtml(HTMLParser):
+    """The HTML of a rich message: its text, its tables, whom it mentions; it raises BadText for what is refused."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.shown: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.mentioned: list[str] = []
+        self._open: list[str] = []
+        self._blocks = 0
+        self.feed(html)
+        self.close()
+        if self._open:
+            raise BadText(f"can't parse entities: can't find end tag corresponding to start tag \"{self._open[-1]}\"")
+        if units("".join(self.shown)) > RICH_UNITS or self._blocks > RICH_BLOCK_COUNT:
+            raise BadText("rich message is too long")
+        if any(len(row) > RICH_COLUMNS for table in self.tables for row in table):
+            raise BadText("too many columns in a table")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in RICH_TAGS:
+            raise BadText(f'can\'t parse entities: unsupported start tag "{tag}"')
+        self._blocks += tag in RICH_BLOCKS or tag == "tr"
+        named = dict(attrs)
+        if tag == "a" and (found := re.fullmatch(r"tg://user\?id=(\d+)", named.get("href") or "")):
+            self.mentioned.append(found[1])
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+        elif tag == "input":
+            self.shown.append("☑ " if "checked" in named else "☐ ")
+        elif tag == "br" or (tag in RICH_BLOCKS and self.shown):
+            self.shown.append("\n")
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self._open or self._open.pop() != tag:
+            raise BadText(f'can\'t parse entities: unmatched end tag "{tag}"')
+        if tag in ("tr", "summary", "details"):
+            self.shown.append("\n")
+        elif tag in ("td", "th"):
+            self.shown.append(" ")
+
+    def handle_data(self, data: str) -> None:
+        self.shown.append(data)
+        if {"td", "th"} & set(self._open):
+            self.tables[-1][-1][-1] += data
+        if not {"code", "pre"} & set(self._open):
+            self.mentioned += re.findall(r"(?<!\w)@(\w{3,})", data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.shown).strip()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tests.fakes.server import Json
+from tests.fakes.telegram_text import RichHtml
 
 TOKEN = "123456:TEST-TOKEN"
 BOT: Json = {
@@ -66,6 +67,7 @@ class Chat:
     title: str = ""
     topics: dict[int, str] | None = None  # a forum's topics, None if the chat is not a forum
     messages: dict[int, Json] = field(default_factory=dict)
+    rich: dict[int, RichHtml] = field(default_factory=dict)  # rich messages, by their ids
     edits: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     admin: bool = False  # the bot is an administrator there, so it gets reactions
     blocked: bool = False  # the person blocked the bot, or the group removed it
@@ -93,6 +95,8 @@ class World:
         self.reactions: dict[tuple[int, int], list[str]] = {}
         self.given: dict[tuple[int, int, int], str] = {}  # (chat, message, person) → their reaction
         self.drafts: dict[tuple[int, int], str] = {}  # (chat, topic) → what the bot's draft shows
+        self.stoppable: dict[tuple[int, int], int] = {}  # …and its id, where it has a stop button
+        self.knows_rich = True  # the server has Bot API 10.1
         self.commands: dict[str, list[Json]] = {}  # scope type → setMyCommands
         self.pushed: dict[int, float] = {}  # update id → time.monotonic() when it came up
         self.latest: Json = {}  # the last update that came up
@@ -205,9 +209,10 @@ class World:
         file = self.files.get(carried.get("file_id", "")) if kind != "text" else None
         entities = message.get("entities") or message.get("caption_entities") or ()
         keyboard = message.get("reply_markup", {}).get("inline_keyboard", [])
+        rich = chat.rich.get(message["message_id"])
         return Shown(
             id=message["message_id"],
-            text=said_in(message),
+            text=rich.text if rich else said_in(message),
             by_bot=message["from"]["is_bot"],
             topic=message.get("message_thread_id", 0),
             kind=kind,
@@ -219,8 +224,15 @@ class World:
             reply_to=message.get("reply_to_message", {}).get("message_id", 0),
             edits=chat.edits[message["message_id"]],
             album=message.get("media_group_id", ""),
-            pings=tuple(self._pings(chat, said_in(message), entities)),
+            pings=tuple(self._pings(chat, said_in(message), entities) if not rich else self._rich_pings(chat, rich)),
         )
+
+    def _rich_pings(self, chat: Chat, rich: RichHtml) -> Iterator[str]:
+        """Return whom a rich message notifies: ids of links, and user names."""
+        names = {str(person["username"]).lower(): str(user) for user, person in self.people.items()}
+        for who in rich.mentioned if chat.kind != "private" else ():
+            if who.isdecimal() or who.lower() in names:
+                yield names.get(who.lower(), who)
 
     def _pings(self, chat: Chat, text: str, entities: Iterable[Json]) -> Iterator[str]:
         """Return whom the mentions of a message notify: nobody in a private chat."""

@@ -14,6 +14,7 @@ from agent.messages import Kind
 from channels.base import CommandInfo, OutgoingFile, Receipt
 from channels.shared.reply_writer import ReplyWriter
 from channels.telegram.reply import MAX_MESSAGE_UNITS
+from tests.fakes.telegram import JANE
 from tests.support.rigs.registry import Memory, TelegramRig, until
 from tests.support.rigs.telegram import FORUM, GROUP, telegram_thread
 
@@ -226,6 +227,86 @@ async def test_drafts_stream_in_private_chats_and_end_in_one_post(tmp_path: Path
         await until(lambda: rig.visible(7) == ["half"])
         await group.finish(Final("whole"))
         assert rig.visible(7) == ["whole"]
+
+
+async def test_the_stop_button_of_a_draft_stops(tmp_path: Path) -> None:
+    async with TelegramRig.start(tmp_path, drafts=True) as rig:
+        reply = rig.channel.reply(rig.thread(), Memory("r1"))
+        reply.show(Text("half"))
+        await until(lambda: rig.server.stoppable)
+        rig.server.stop_draft()
+        message = await rig.box.next(1)
+        assert (message.kind, message.text, message.private) == (Kind.COMMAND, "stop", True)
+        assert message.thread == rig.thread()
+        assert message.author.id == message.thread.chat
+        await reply.close()
+
+
+TABLE = """Who **won**?
+
+| Name | @jane |
+|---|--:|
+| `a < b` | 1 |
+| [x](tg://user?id=7) | [y](https://a.example/) |
+"""
+TASKS = "- [x] done <b>\n- [ ] open\n\n```python\n@jane = 1 < 2\n```\n"
+
+
+@pytest.mark.parametrize("topic", [0, 7], ids=["private", "group"])
+async def test_tables_and_task_lists_are_rich_messages_where_the_operator_says_so(tmp_path: Path, topic: int) -> None:
+    async with TelegramRig.start(tmp_path, rich_messages=True) as rig:
+        chat = int(rig.thread(topic).chat)
+        rig.server.person(JANE, username="jane")
+        reply = rig.channel.reply(rig.thread(topic), Memory("r1"))
+        reply.show(Text(TABLE))
+        await until(lambda: rig.visible(topic))
+        steps = (Step("s1", "Read <a>", "done"),)
+        await reply.finish(Final(TABLE, steps=steps, step_count=1, mention=str(JANE)))
+        [rich] = rig.server.chat(chat).rich.values()
+        name = "@jane" if topic == 0 else "@\u200bjane"
+        assert rich.tables == [[["Name", name], ["a < b", "1"], ["x (tg://user?id=7)", "y"]]]
+        [shown] = [each for each in rig.server.visible(chat) if "won" in each.text]
+        assert ("1 step" in shown.text, "Read <a>" in shown.text) == (True, True)
+        assert shown.pings == ((str(JANE),) if topic else ())
+        await rig.channel.reply(rig.thread(topic), Memory("r2")).finish(Final(TASKS))
+        assert "☑ done <b>" in rig.visible(topic)[-1]
+        assert "@jane = 1 < 2" in rig.visible(topic)[-1]
+        await rig.channel.reply(rig.thread(topic), Memory("r3")).finish(Final("plain | text - here"))
+        assert len(rig.server.chat(chat).rich) == 2
+
+
+@pytest.mark.parametrize("text", [TABLE, TASKS])
+async def test_a_server_without_rich_messages_shows_text(tmp_path: Path, text: str) -> None:
+    async with TelegramRig.start(tmp_path, rich_messages=True) as rig:
+        rig.server.knows_rich = False
+        await rig.channel.reply(rig.thread(), Memory("r1")).finish(Final(text))
+        reply = rig.channel.reply(rig.thread(), Memory("r2"))
+        reply.show(Text("half"))
+        await until(lambda: len(rig.visible()) == 2)
+        await reply.finish(Final(text))
+        assert rig.visible()[0] == rig.visible()[1]
+        assert ("won" in rig.visible()[0]) == (text is TABLE)
+
+
+async def test_a_question_in_a_rich_message_has_its_buttons(tmp_path: Path) -> None:
+    async with TelegramRig.start(tmp_path, rich_messages=True) as rig:
+        posts = Memory("r1")
+        ask = Ask("ask-1", TABLE, ("red", "blue"))
+        await rig.channel.reply(rig.thread(), posts).finish(Final(TABLE, (ask,)))
+        assert rig.buttons() == ["red", "blue"]
+        rig.press("red")
+        message = await rig.box.next(1)
+        assert (message.kind, message.text) == (Kind.CLICK, "red")
+        await until(lambda: not rig.buttons())
+        again = rig.channel.reply(rig.thread(), Memory("r1", posts.rows))
+        await again.settle(Final(TABLE, (ask,)), "ask-1", "✓ red (Jane)")
+        assert "✓ red (Jane)" in rig.visible()[0]
+
+
+async def test_tables_are_aligned_text_unless_the_operator_says_otherwise(rig: TelegramRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory("r1")).finish(Final(TABLE))
+    assert not rig.server.chat(JANE).rich
+    assert "Name" in rig.visible()[0]
 
 
 async def test_a_finish_after_many_deltas_is_one_call(rig: TelegramRig) -> None:

@@ -219,7 +219,8 @@ class Final:
     `mention` is the platform's id of a user to notify by a native mention before the text; direct chats ignore it.
     `steps` are the first and the latest of `step_count` steps, which channels fold away together with the plan.
     `seconds` and `tokens` are those of the turn. `reader` is the only person whom it concerns: channels show it to them
-    alone where the platform can.
+    alone where the platform can. A `careful` one is posted once, when the platform answers again: it is about posts
+    whose outcome is unknown.
     """
 
     text: str
@@ -232,6 +233,7 @@ class Final:
     seconds: float = 0.0
     tokens: int = 0
     reader: str = ""
+    careful: bool = False
 
     def messages(self) -> list[tuple[str, Ask | None]]:
         """Return Markdown and question of each message; several questions get a message with buttons each."""

@@ -30,7 +30,7 @@ from bot.journey.spelled_reply import open_reply
 from bot.rights import approvals
 from bot.service.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
 from bot.service.spool import copy_path, row_folder
-from bot.storage import audit, outbox, runs, sent_messages
+from bot.storage import audit, outbox, sent_messages
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
@@ -93,7 +93,6 @@ class Outbox:
         self._live: dict[int, Reply] = {}  # run → the reply that streams it
         self._wake = store.listen(Written.OUTBOX)
         self._claiming = False
-        self._began = time.time()
         self._tasks = BackgroundTasks()
 
     def adopt_reply(self, run: int, reply: Reply) -> None:
@@ -312,16 +311,8 @@ class Outbox:
         await self._drop_live(item)
         reason = "; ".join(error.reasons.values()) if isinstance(error, FilesRefused) else error  # no names of files
         log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, reason)
-        words = _notice(item, error)
-        if isinstance(error, Unconfirmed) and item.kind == OutboxKind.REPLY and not await self._met_crash(item):
-            words = ""  # the platform took both posts, whatever it answered: a message about them would be the third
-        await self._end_item(item, OutboxState.DEAD, str(error) or type(error).__name__, words)
-
-    async def _met_crash(self, item: OutboxItem) -> bool:
-        """Return whether an earlier process began the reply: what it posted may never have left it."""
-        run = item.run
-        row = await self._store.run(lambda execute: runs.find_run(execute, run)) if run is not None else None
-        return min(item.created, row.started if row else item.created) < self._began
+        words, careful = _notice(item, error), isinstance(error, Unconfirmed)
+        await self._end_item(item, OutboxState.DEAD, str(error) or type(error).__name__, words, careful=careful)
 
     async def _drop_item(self, item: OutboxItem, error: ChatGone, home: Thread | None) -> None:
         """Give up a row whose chat is gone: its words go to the private chat of their reader, if there is one."""
@@ -330,7 +321,14 @@ class Outbox:
         await self._end_item(item, OutboxState.DROPPED, str(error) or type(error).__name__, home=home)
 
     async def _end_item(
-        self, item: OutboxItem, state: OutboxState, error: str, words: str = "", home: Thread | None = None
+        self,
+        item: OutboxItem,
+        state: OutboxState,
+        error: str,
+        words: str = "",
+        home: Thread | None = None,
+        *,
+        careful: bool = False,
     ) -> None:
         now = time.time()
 
@@ -346,8 +344,9 @@ class Outbox:
             if item.kind == OutboxKind.SAY and item.run is not None and state is not OutboxState.SENT:
                 approvals.report_unreached(execute, item.thread, item.run, now)
             if words:
+                key = f"dead:{item.id}"
                 outbox.enqueue_notice(
-                    execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
+                    execute, item.thread, words, key=key, now=now, reply_to=item.reply_to, careful=careful
                 )
 
         # Unrecorded, it would be delivered again. A power failure may undo the end of a reply: its posts are recorded,

@@ -63,12 +63,14 @@ def enqueue_notice(
     mention: str = "",
     run: int | None = None,
     reader: str = "",
+    careful: bool = False,
 ) -> None:
     """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued.
 
     `run` is the run that asks for an approval with it, in another chat. `reader` is the only person whom it concerns.
+    A `careful` one waits until the platform answers (`Final.careful`).
     """
-    payload = Final(text, asks, mention, reader=reader).dump()
+    payload = Final(text, asks, mention, reader=reader, careful=careful).dump()
     values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": payload, "reply_to": reply_to}
     values["conversation"] = conversation
     rest = {"key": key, "created": now, "language": current_language(), "run": run}

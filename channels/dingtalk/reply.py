@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import logging
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,13 +20,24 @@ import orjson
 from agent.blocks import Final, View
 from agent.messages import Thread
 from catalogue import _
-from channels.base import ChannelError, OutcomeUnknown, Refused, SentMessages, TryLater
+from channels.base import (
+    ChannelError,
+    OutcomeUnknown,
+    Refused,
+    SentMessages,
+    TryLater,
+    Unconfirmed,
+    find_sent_message,
+)
 from channels.dingtalk import DingTalkSettings
 from channels.dingtalk.api import DingTalkApi, DingTalkChatGone, DingTalkRefusal
 from channels.dingtalk.events import is_group
 from channels.shared import buttons, progress, texts
 from channels.shared.markdown_split import split_markdown
+from channels.shared.posts import MAX_POSTS, UNCONFIRMED
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
+
+log = logging.getLogger(__name__)
 
 # Of a card's text: 3 K in ASCII, as DingTalk recommends, or 2,500 Chinese characters. From about 3,000 on, clients show
 # a blank card, and the call still succeeds (soimy/openclaw-channel-dingtalk#615; its mend, #624, stays at 2,500, too).
@@ -38,6 +49,7 @@ MAX_VALUE_BYTES = 1_000  # of a variable of a card
 MAX_SHOWN_STEPS = 8
 NOT_ASCII = bytes(range(0x80, 0x100))
 MAX_LABEL_CHARS = 60  # of a button
+PLAIN = "message:"  # begins the handle of a message of the robot
 NO_BUTTONS = {"buttons": "[]", "ask": "", "choice": ""}
 _STARTS_BLOCK = re.compile(r"\s*(?:[-*+] |\d+[.)] |#{1,6} |>|\||[-*_]{3}|```|$)| {4}|\t")
 _ENDS_BLOCK = re.compile(r"\s*(?:#{1,6} |\||[-*_]{3}|```|$)")
@@ -110,6 +122,7 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
         self._settings = sender.settings
         self._thread = sender.thread
         self._key = posts.key
+        self._posts = posts
         self._names = names
         self._unknown = {post.index for post in posts.known if post.id is None}
         self._streaming: set[str] = set()  # cards of this process without buttons that are not final
@@ -160,6 +173,19 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
 
     # ------------------------------------------------------------ calls
 
+    async def prepare_post(self, part: DingTalkMessage, index: int) -> str:
+        """Return the handle of a message, which counts its posts: DingTalk recognizes only a repeated card."""
+        earlier = find_sent_message(self._posts, index)
+        unknown = earlier.handle.removeprefix(PLAIN) if earlier and not earlier.id else ""
+        posts = int(unknown) if unknown.isdecimal() else 0
+        if not part.plain:
+            if posts:
+                raise Refused("a message of the robot may stand in place of the card")
+            return ""
+        if posts >= MAX_POSTS:
+            raise Unconfirmed(UNCONFIRMED.format(n=posts))
+        return f"{PLAIN}{posts + 1}"
+
     async def post(self, part: DingTalkMessage, index: int, replaced: str) -> str:
         try:
             if part.plain:  # after a card of unknown outcome, it may repeat that
@@ -187,27 +213,40 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
             "imRobotOpenSpaceModel": {"supportForward": True},
         }
         address = {"outTrackId": track, "openSpaceId": space, "userIdType": 1, **deliver}
-        key = ""
+        key, is_new = "", True
         try:
             answer = await self._api("POST", "/v1.0/card/instances/createAndDeliver", {**card, **address})
             key = _delivered_key((answer.get("result") or {}).get("deliverResults") or ())
         except DingTalkRefusal as error:
             if error.code != "param.cardAlreadyExist":
                 raise
-            if index not in self._unknown:
+            is_new = index not in self._unknown
+            if is_new:
                 answer = await self._api("POST", "/v1.0/card/instances/deliver", address)
                 key = _delivered_key(answer.get("result") or ())
-        self._streaming.add(track)
+        if is_new:  # an earlier attempt may have finished the card
+            self._streaming.add(track)
         try:
             if part.text:
                 await self._change_card(track, part)
         except Refused:
-            with suppress(Refused):
-                await self._sender.recall_message(key)
+            if not is_new and not part.final:
+                return f"{track}/{key}"  # it shows what the earlier attempt wrote
+            await self._take_back(track, key)
             raise
         except ChannelError as error:  # the card is visible, its text is not
             raise OutcomeUnknown(str(error)) from None
         return f"{track}/{key}"
+
+    async def _take_back(self, track: str, key: str) -> None:
+        """Recall a card that was refused its text. Raises OutcomeUnknown if it may still stand there."""
+        try:
+            if key:
+                await self._sender.recall_message(key)
+        except Refused as error:
+            log.info("dingtalk.not_recalled card=%s reason=%s", track, error)
+        except ChannelError as error:
+            raise OutcomeUnknown(str(error)) from None
 
     def _delivery(self, part: DingTalkMessage) -> tuple[str, dict[str, Any]]:
         """Return the address of a card, and how to deliver it. A mention notifies only with the delivery."""

@@ -131,6 +131,7 @@ class ReplyWriter(Generic[P]):
         self._answers = False  # the platform answered a typing action
         self._calling = False
         self._ending = False
+        self._careful = False  # the final is posted once
         self._failures = 0
         rate_limit.owe_end()
         self._task = asyncio.create_task(self._run_stream(), name=f"writer {posts.key}")
@@ -151,6 +152,9 @@ class ReplyWriter(Generic[P]):
 
     async def _finish(self, final: Final) -> None:
         await self._stop_stream()
+        self._careful = final.careful
+        if final.careful and not self._ids:
+            await self._probe()
         parts = self._renderer.render_final(final)
         for index, part in enumerate(parts):
             if index not in self._ids or self._shown.get(index) != part:
@@ -396,7 +400,7 @@ class ReplyWriter(Generic[P]):
             self._ids[index] = found
             await self._edit_part(index, part)
             return
-        max_posts = self._rate_limit.idempotent_posts or MAX_POSTS
+        max_posts = self._rate_limit.idempotent_posts or (1 if self._careful else MAX_POSTS)
         if unknown >= (max_posts if self._ending else max_posts - 1):  # a stream leaves one for the final
             raise Unconfirmed(UNCONFIRMED.format(n=unknown))
         if unknown and not self._rate_limit.idempotent_posts:

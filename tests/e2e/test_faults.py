@@ -297,14 +297,15 @@ def children(pid: int) -> list[int]:
 
 
 async def test_a_gateway_that_never_confirms_gets_the_answer_twice(telegram: FakeTelegram, start: Start) -> None:
-    """People see two messages and nothing about them, which would be the third; operators find the answer."""
+    """People see two messages, and one that says that nothing confirmed them; operators find the answer."""
     service = await start()
     telegram.fault("error", "sendMessage", code=504, times=-1, after=True)
     telegram.send(ask(text="the answer"))
     await until(lambda: service.rows("SELECT 1 FROM outbox WHERE kind='reply' AND state=3"), 100, "the dead letter")
     await service.quiet()
-    first, second = said(telegram, JANE)
+    first, second, notice = said(telegram, JANE)
     assert first == "the answer"
+    assert "no confirmation" in notice
     assert REPEAT.sub("", second) == "the answer"
     assert REPEAT.match(second), "the repeat is marked"
     assert "the answer" in (await service.fawn("dead", "list"))[1]

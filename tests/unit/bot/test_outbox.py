@@ -417,8 +417,9 @@ async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice_and_then_
     rig.wire.fault("error", "post", code=504, after=True, times=2)
     async with serving(store, rig.channel) as outbox:
         await outbox.wait_until_idle()
-        assert await states(store) == [3], "a notice about it would be the third message"
-        first, second = rig.visible()
+        assert await states(store) == [3, 2]
+        first, second, notice = rig.visible()
+        assert "no confirmation" in notice
         assert first == "The answer."
         assert second.endswith("already: The answer.")
         [row] = await store.run(lambda execute: execute("SELECT error, attempts FROM outbox WHERE id=1", {}))
@@ -426,8 +427,32 @@ async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice_and_then_
         rig.server.clear_faults()
         assert await store.run(lambda execute: requeue_dead(execute, 1))
         await outbox.wait_until_idle()
-    assert rig.visible()[2:] == [second]  # once more, as requested
-    assert await states(store) == [2]
+    assert rig.visible()[3:] == [second]  # once more, as requested
+    assert await states(store) == [2, 2]
+
+
+@pytest.mark.slow
+async def test_people_are_told_of_lost_posts_when_the_platform_answers_again(store: Database, rig: TelegramRig) -> None:
+    await enqueued(store, rig.thread(), "reply", Final("The answer.").dump())
+    await store.run(lambda execute: execute("UPDATE outbox SET created=created+60", {}))
+    rig.wire.fault("error", "post", code=504, times=2)  # none of them had an effect
+    async with serving(store, rig.channel) as outbox:
+        await until(lambda: rig.wire.count("post") == 2, what="both posts")
+        rig.server.fault("error", "sendChatAction", code=504, times=2)  # the gateway still fails
+        await until(lambda: len(rig.server.calls_of("sendChatAction")) >= 3, what="looks whether it works")
+        await outbox.wait_until_idle()
+    [notice] = rig.visible()
+    assert "no confirmation" in notice
+    assert rig.wire.count("post") == 3
+
+
+@pytest.mark.slow
+async def test_a_notice_that_is_not_confirmed_either_is_not_repeated(store: Database, rig: TelegramRig) -> None:
+    await enqueued(store, rig.thread(), "reply", Final("The answer.").dump())
+    rig.wire.fault("error", "post", code=504, after=True, times=-1)
+    async with serving(store, rig.channel) as outbox:
+        await outbox.wait_until_idle()
+    assert len(rig.visible()) == 3
 
 
 @pytest.mark.slow

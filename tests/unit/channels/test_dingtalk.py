@@ -15,7 +15,7 @@ from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind, Unreadable
 from agent.setting import Secret
 from channels import dingtalk
-from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Receipt, Refused, TryLater
+from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Receipt, Refused, TryLater, Unconfirmed
 from channels.dingtalk.api import MESSAGE_TOPIC
 from channels.dingtalk.events import DingTalkAccount, parse_event
 from channels.dingtalk.reply import card_markdown
@@ -90,6 +90,47 @@ async def test_a_card_whose_first_text_was_lost_is_filled_by_the_next_attempt(ri
     await deliver(rig, Final("Whole."), posts)
     assert rig.visible() == ["Whole."]
     assert "card.deliver" not in calls(rig)
+
+
+async def test_a_card_that_a_killed_process_finished_stands_once(rig: DingTalkRig) -> None:
+    """The process was killed between the last frame and its record: the card takes no more frames."""
+    await rig.channel.reply(rig.thread(), Memory("r1")).finish(Final("It is 7."))
+    await deliver(rig, Final("It is 7."), Memory("r1", Rows({0: None})))
+    assert rig.visible() == ["It is 7."]
+    assert "message.send" not in calls(rig)
+
+
+async def test_a_last_frame_behind_a_gateway_leaves_one_card(rig: DingTalkRig) -> None:
+    rig.server.fault("error", "card.stream", code=504, after=True)
+    await deliver(rig, Final("It is 7."), Memory("r1"))
+    assert rig.visible() == ["It is 7."]
+
+
+async def test_a_restarted_turn_keeps_the_card_of_a_killed_process(rig: DingTalkRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory("r1")).finish(Final("It is 7."))
+    reply = rig.channel.reply(rig.thread(), Memory("r1", Rows({0: None})))
+    reply.show(Text("It"))
+    await until(lambda: len(rig.server.calls_of("card.create")) == 2)
+    await reply.finish(Final("It is 8."))
+    assert rig.visible() == ["It is 8."]
+
+
+async def test_a_refused_card_whose_recall_fails_is_delivered_once(rig: DingTalkRig) -> None:
+    rig.server.fault("error", "card.stream", code=400)
+    rig.server.fault("error", "message.recall", code=503)
+    await deliver(rig, Final("It is 7."), Memory("r1"))
+    assert [text for text in rig.visible() if text] == ["It is 7."]
+    assert len(rig.visible()) == 1
+
+
+async def test_a_message_in_place_of_a_card_is_posted_twice_at_most(rig: DingTalkRig) -> None:
+    """DingTalk recognizes a repeated card by its id, but no repeated message."""
+    rig.server.fault("error", "card.create", code=400, times=-1)
+    rig.server.fault("error", "message.send", code=504, after=True, times=-1)
+    with pytest.raises(Unconfirmed):
+        await deliver(rig, Final("It is 7."), Memory("r1"))
+    first, second = rig.visible()
+    assert (first, second.endswith("It is 7.")) == ("It is 7.", True)
 
 
 async def test_a_card_that_was_created_but_not_delivered_is_delivered(rig: DingTalkRig) -> None:

@@ -7,13 +7,14 @@ uvloop starts them with fork, which copies the tables of all memory of the servi
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import subprocess
 import threading
 from asyncio.base_subprocess import BaseSubprocessTransport
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 BUFFER_BYTES = 1 << 16  # of a reader, and the longest line, as asyncio has it
 
@@ -44,6 +45,21 @@ async def start_process(
     return Process(transport, protocol, loop)
 
 
+def hand_over(pipe: IO[bytes]) -> Any:
+    """Return what to give to `connect_read_pipe` and `connect_write_pipe` of the running loop in place of a pipe.
+
+    uvloop has libuv close the descriptor, and then closes the file, too (UVSocketHandle._close in its handle.pyx). Its
+    number may be that of a file by then which another thread has just opened: that one was closed under its owner, who
+    met "Bad file descriptor".
+    """
+    if not type(asyncio.get_running_loop()).__module__.startswith("uvloop"):
+        return pipe
+    copy = os.dup(pipe.fileno())  # libuv closes it
+    handed = io.FileIO(copy, "rb" if pipe.readable() else "wb", closefd=False)
+    pipe.close()
+    return handed
+
+
 class _Transport(BaseSubprocessTransport):
     """The transport of asyncio's own loop, for each loop."""
 
@@ -53,7 +69,12 @@ class _Transport(BaseSubprocessTransport):
     def _start(
         self, args: Any, shell: bool, stdin: Any, stdout: Any, stderr: Any, bufsize: int, **options: Any
     ) -> None:
-        self._proc = subprocess.Popen(args, stdin=stdin, stdout=stdout, stderr=stderr, bufsize=bufsize, **options)
+        self._proc = made = subprocess.Popen(
+            args, stdin=stdin, stdout=stdout, stderr=stderr, bufsize=bufsize, **options
+        )
+        made.stdin, made.stdout, made.stderr = (
+            pipe and hand_over(pipe) for pipe in (made.stdin, made.stdout, made.stderr)
+        )
 
     def watch_end(self) -> None:
         """Notice the end of the process, and collect its status."""

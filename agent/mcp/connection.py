@@ -28,6 +28,7 @@ from agent.mcp.settings import McpServerSettings
 from agent.mcp.tokens import TokenFile
 from agent.spans import trace_parent
 from catalogue import N_, LazyText, LocalizedError
+from sandbox.processes import hand_over
 
 if TYPE_CHECKING:
     from mcp.client import Client
@@ -359,7 +360,7 @@ async def _lines_of_stderr(note: Callable[[str], None]) -> AsyncIterator[Any]:
     reading, writing = os.pipe()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
+        lambda: asyncio.StreamReaderProtocol(reader), hand_over(os.fdopen(reading, "rb", 0))
     )
 
     async def read() -> None:

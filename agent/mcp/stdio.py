@@ -29,7 +29,7 @@ from agent.mcp.bounds import (
     excess,
 )
 from agent.mcp.traffic import Traffic
-from sandbox.processes import start_process
+from sandbox.processes import hand_over, start_process
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,8 @@ async def stdio_transport(
     loop = asyncio.get_running_loop()
     reading, writing = os.pipe()
     reader = asyncio.StreamReader(limit=PIPE_BYTES)
-    output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0))
+    pipe = hand_over(os.fdopen(reading, "rb", 0))
+    output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     try:
         try:
             process = await start_process(

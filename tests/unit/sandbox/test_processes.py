@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import io
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from sandbox.processes import start_process
+from sandbox.processes import hand_over, start_process
 from tests.fakes.server import until
 
 ROOT = Path(__file__).parents[3]
@@ -99,3 +100,43 @@ def test_nothing_else_starts_programs_on_the_loop() -> None:
             if names & {"create_subprocess_exec", "create_subprocess_shell", "subprocess_exec", "subprocess_shell"}:
                 starts.append(str(path.relative_to(ROOT)))
     assert starts == ["channels/feishu/connection.py"]
+
+
+class Late(io.FileIO):
+    """A file during whose close another thread opens a file."""
+
+    other = -1
+
+    def close(self) -> None:
+        if self.fileno() >= 0 and self.other < 0:
+            self.other = os.open(os.devnull, os.O_RDONLY)
+        super().close()
+
+
+def test_the_end_of_a_pipe_closes_no_file_of_another_thread(on_loop: OnLoop) -> None:
+    """uvloop closes a pipe's descriptor twice: between the two, a thread may get its number for another file."""
+
+    async def work() -> None:
+        reading, writing = os.pipe()
+        pipe = Late(reading, "rb")
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, hand_over(pipe))
+        os.close(writing)
+        transport.close()
+        await until(lambda: pipe.closed)
+        assert os.read(pipe.other, 1) == b""
+        os.close(pipe.other)
+
+    on_loop(work())
+
+
+def test_every_pipe_is_handed_over() -> None:
+    """`BaseSubprocessTransport` connects those of a program: `_Transport` hands them over."""
+    calls = []
+    for part in ("bot", "channels", "agent", "sandbox"):
+        for path in (ROOT / part).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("read_pipe", "write_pipe")):
+                    calls.append((str(path.relative_to(ROOT)), ast.unparse(node.args[1])))
+    bare = [where for where, pipe in calls if pipe != "pipe" and not pipe.startswith("hand_over(")]
+    assert bare == ["channels/feishu/sdk_process.py"]  # a process of its own, on a loop of asyncio
+    assert len(calls) == 3

@@ -88,7 +88,7 @@ async def open_telemetry(
 
 def web_connector(config: Config, store: Callable[[], Database]) -> Mapping[str, Connect]:
     """Return channel name → connect function of the HTTP API, where an address is configured."""
-    return {WEB: lambda: web_channel.connect(store())} if config.http.listen else {}
+    return {WEB: lambda: web_channel.connect(store(), config.data_dir)} if config.http.listen else {}
 
 
 async def open_http(

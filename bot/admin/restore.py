@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bot.service.backup import CUSTOM_SKILLS
 from bot.service.spool import SPOOL
+from bot.service.web_files import WEB_FILES
 from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database
@@ -25,7 +26,7 @@ from sandbox.disk.removal import remove_tree
 from sandbox.disk.unpacking import DAMAGED, UnpackRefused, unpack_backup
 
 DATABASE = "fawn.db"
-FOLDERS = ("threads", SPOOL, "skills", CUSTOM_SKILLS)
+FOLDERS = ("threads", SPOOL, WEB_FILES, "skills", CUSTOM_SKILLS)
 
 
 class RestoreRefused(LocalizedError):

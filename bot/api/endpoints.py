@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -21,17 +23,20 @@ from bot.api.caller import NO_ACCESS, Caller, find_caller
 from bot.api.keys import READ, THREADS
 from bot.api.paths import path_number, path_thread
 from bot.api.read_models import Json, message_json, not_found
+from bot.api.uploads import FORM, read_form
 from bot.config.team import Right
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.rights.approvals import may_answer
-from bot.storage import inbox, questions
+from bot.service.web_files import WebFiles
+from bot.storage import inbox, questions, web_files
 from bot.storage.database import Execute
 from bot.storage.inbox import IGNORED_KIND, InboxRow
 from bot.storage.questions import QuestionRow
 from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState
 from bot.storage.uses import RATE_LIMIT
+from bot.storage.web_files import WebFileRow
 from channels.base import Receipt, parse_command_text
 
 MESSAGE_BYTES = 1 << 20
@@ -53,6 +58,8 @@ class Endpoints:
     """The routes."""
 
     door: Door
+    files: WebFiles
+    _taking: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
@@ -94,17 +101,31 @@ class Endpoints:
         caller = await find_caller(self.door, request, THREADS, Right.TALK)
         thread = caller.thread(path_thread(request))
         key = _idempotency_key(request)
-        text = _text_field(await read_json(request), "text")
-        message = _make_message(caller, thread, text, _event_key(thread, key))
+        if request.content_type != FORM:
+            text = _text_field(await read_json(request), "text")
+            return await self._take(_make_message(caller, thread, text, _event_key(thread, key)))
+        limit = self.door.current.limits.upload_mb << 20
+        async with read_form(request, self.files, MESSAGE_BYTES, limit) as upload:
+            text = _checked_text(upload.text, "text") if upload.text or not upload.files else ""
+            message = _make_message(caller, thread, text, _event_key(thread, key))
+            message = replace(message, attachments=upload.attachments(message.key))
+            async with self._taking.setdefault(message.key, asyncio.Lock()):  # not two with the same key at once
+                if not await self.door.store.run(partial(inbox.find_message, key=message.key), durable=False):
+                    await upload.keep(message.key)
+                    await self.door.store.run(partial(_record_files, message=message))
+                return await self._take(message)
+
+    async def _take(self, message: Message) -> web.Response:
+        """Offer a message to the inbox, and say what became of it. Raises HttpProblem."""
         [receipt] = await self.door.receive([message])
         row = await self.door.store.run(partial(inbox.find_message, key=message.key), durable=False)
         if row is None or row.kind == IGNORED_KIND:
             raise NO_ACCESS
-        if receipt is Receipt.DUPLICATE and not _says(row, text):
+        if receipt is Receipt.DUPLICATE and not _says(row, message):
             raise KEY_REUSED
         if row.error == RATE_LIMIT:
             raise RATE
-        return json_response(202, message_json(thread, row))
+        return json_response(202, message_json(message.thread, row))
 
     async def _command(self, request: web.Request) -> web.Response:
         """Take a command of the chats, such as "/status"; its answer is a notice in the thread."""
@@ -181,9 +202,15 @@ def _make_message(
     return Message(thread, key, key, caller.author, text, time.time(), **values)
 
 
-def _says(row: InboxRow, text: str) -> bool:
+def _record_files(execute: Execute, message: Message) -> None:
+    for each in message.attachments:
+        row = WebFileRow(each.ref, f"{message.thread}", message.author.id, each.name, each.size or 0, "", message.time)
+        web_files.add_file(execute, row)
+
+
+def _says(row: InboxRow, message: Message) -> bool:
     with suppress(Damaged):
-        return row.message.text == text
+        return (row.message.text, row.message.attachments) == (message.text, message.attachments)
     return False
 
 
@@ -208,7 +235,11 @@ def _text_field(body: Any, name: str) -> str:
     fix = f'Send {{"{name}": "…"}} and nothing else.'
     if not isinstance(body, dict) or {*body} != {name} or not isinstance(body[name], str):
         raise HttpProblem(422, "bad_body", f"The body is not an object with the text `{name}`.", fix)
-    text: str = body[name]
+    return _checked_text(body[name], name)
+
+
+def _checked_text(text: str, name: str) -> str:
+    """Return a text that a person may have written. Raises HttpProblem."""
     if not text.strip() or "\0" in text:
         raise HttpProblem(422, "empty_text", f"`{name}` is empty, or has a NUL character.", "Write something.")
     return text

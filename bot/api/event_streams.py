@@ -124,22 +124,23 @@ class ThreadEvents:
         self.subscription.threads.clear()
         self._missed, self._is_new = 0, False
         while entries := await self._read(self._read_entries):
-            for entry in entries:
+            for entry, shown in entries:
                 self._entry = entry.id
-                data = {"thread": Thread.parse(entry.thread).topic, **read_models.entry_json(entry)}
-                await self.stream.send("entry", data, self._id())
+                await self.stream.send("entry", {"thread": Thread.parse(entry.thread).topic, **shown}, self._id())
                 threads.add(entry.thread)
                 if entry.run:
                     ended[entry.run] = None
         for run in ended:
             await self._tell_end(run)
-        for state in await self._read(partial(_states, threads=sorted(threads))):
+        for state in await self._read(partial(_states, caller=self.caller, threads=sorted(threads))):
             await self.stream.send("thread", state)
 
-    def _read_entries(self, execute: Execute) -> list[StoredEntry]:
+    def _read_entries(self, execute: Execute) -> list[tuple[StoredEntry, Json]]:
         if self.place.topic:
-            return transcripts.read_thread(execute, f"{self.place}", self._entry, ENTRIES_AT_ONCE)
-        return transcripts.read_chat(execute, self.place, self._entry, ENTRIES_AT_ONCE)
+            entries = transcripts.read_thread(execute, f"{self.place}", self._entry, ENTRIES_AT_ONCE)
+        else:
+            entries = transcripts.read_chat(execute, self.place, self._entry, ENTRIES_AT_ONCE)
+        return [(each, read_models.entry_json(execute, self.caller, each)) for each in entries]
 
     async def _tell_end(self, run: int) -> None:
         """Send the end of a run, unless it goes on: one that was answered again has entries of its own."""
@@ -221,8 +222,8 @@ class RunEvents:
         return await self.door.store.run(work, durable=False)
 
 
-def _states(execute: Execute, threads: Sequence[str]) -> list[Json]:
-    states = (read_models.thread_state(execute, Thread.parse(thread)) for thread in threads)
+def _states(execute: Execute, caller: Caller, threads: Sequence[str]) -> list[Json]:
+    states = (read_models.thread_state(execute, caller, Thread.parse(thread)) for thread in threads)
     return [state for state in states if state]
 
 

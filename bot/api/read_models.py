@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from agent.messages import Kind, Thread
+from agent.messages import Attachment, Kind, Thread
 from agent.stored_json import Damaged
 from bot.api.caller import Caller
 from bot.http.route import HttpProblem
@@ -16,8 +16,9 @@ from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.questions import QuestionRow
 from bot.storage.runs import RunRow
-from bot.storage.states import ConversationState, QuestionState, RunState
+from bot.storage.states import ConversationState, EntryKind, QuestionState, RunState
 from bot.storage.transcripts import StoredEntry
+from bot.storage.web_files import find_file, id_of_entry, parse_run_file
 
 PAGE = 50
 Json = dict[str, Any]
@@ -50,12 +51,15 @@ def read_thread(execute: Execute, caller: Caller, id: str, after: int) -> Json:
         raise not_found("thread")
     entries = transcripts.read_thread(execute, str(thread), after, PAGE)
     asked = questions.open_questions_at(execute, thread)
-    more: Json = {"entries": [*map(entry_json, entries)], "next": entries[-1].id if len(entries) == PAGE else None}
+    more: Json = {
+        "entries": [entry_json(execute, caller, each) for each in entries],
+        "next": entries[-1].id if len(entries) == PAGE else None,
+    }
     more["events"] = f"{entries[-1].id if entries else after}"
     return {**_thread(row), **more, "questions": [*map(_question, asked)]}
 
 
-def thread_state(execute: Execute, thread: Thread) -> Json | None:
+def thread_state(execute: Execute, caller: Caller, thread: Thread) -> Json | None:
     """Return what happens in a thread now: the run in progress, what waits for one, and what is open to answer."""
     row = conversations.find_conversation(execute, conversations.find_current(execute, thread))
     if row is None:
@@ -63,7 +67,7 @@ def thread_state(execute: Execute, thread: Thread) -> Json | None:
     run = runs.latest_run(execute, row.key)
     busy = run if run and run.state in (RunState.QUEUED, RunState.RUNNING) else None
     asked = [*map(_question, questions.open_questions_at(execute, thread))]
-    posted = [entry_json(each) for each in transcripts.notices_with_buttons(execute, thread)]
+    posted = [entry_json(execute, caller, each) for each in transcripts.notices_with_buttons(execute, thread)]
     waiting = inbox.pending_rows(execute, row.key, PAGE)
     taken = inbox.rows_of_run(execute, busy.id) if busy else []
     return {
@@ -79,10 +83,14 @@ def thread_state(execute: Execute, thread: Thread) -> Json | None:
 def _message(row: InboxRow) -> Json:
     """Return a message that is no entry of the transcript yet."""
     try:
-        text, files = row.message.text, [each.name for each in row.message.attachments]
+        text, files = row.message.text, [*map(_sent_file, row.message.attachments)]
     except Damaged:
         text, files = "", []
     return {"id": row.id, "run": row.run, "text": text, "files": files, "at": row.received}
+
+
+def _sent_file(file: Attachment) -> Json:
+    return {"id": file.ref, "name": file.name, "size": file.size, "caption": "", "url": f"/v1/files/{file.ref}"}
 
 
 def busy_threads(execute: Execute, caller: Caller) -> list[str]:
@@ -115,7 +123,8 @@ def read_run(execute: Execute, caller: Caller, number: int) -> tuple[Json, RunRo
     shown = [_question(each) for each in asked if each.run == row.id and each.state == QuestionState.OPEN]
     found = {"id": row.id, "thread": thread.topic, "state": row.state, "attempt": row.attempt, "started": row.started}
     text = transcripts.answer_of_run(execute, row.conversation, row.id)
-    files = transcripts.delivered_files(execute, row.conversation, row.id)
+    kept = transcripts.read_run(execute, row.conversation, row.id)
+    files = [_file(execute, caller, each) for each in kept if each.kind == EntryKind.FILE and not each.author]
     return {**found, "finished": row.finished, "text": text, "files": files, "questions": shown}, row, thread
 
 
@@ -123,10 +132,22 @@ def _thread(row: ConversationRow) -> Json:
     return {"id": Thread.parse(row.thread).topic, "title": row.title, "created": row.created, "used": row.used}
 
 
-def entry_json(entry: StoredEntry) -> Json:
+def entry_json(execute: Execute, caller: Caller, entry: StoredEntry) -> Json:
+    """Return an entry of a transcript of the caller."""
     shown = {"id": entry.id, "run": entry.run or None, "kind": entry.kind, "text": entry.text, "at": entry.at}
     shown |= {"by": "person" if entry.author else "agent", "state": entry.state, "seconds": entry.seconds}
-    return shown | {"questions": [*map(_posted_ask, orjson.loads(entry.asks or "[]"))]}
+    file = _file(execute, caller, entry) if entry.kind == EntryKind.FILE else None
+    return shown | {"file": file, "questions": [*map(_posted_ask, orjson.loads(entry.asks or "[]"))]}
+
+
+def _file(execute: Execute, caller: Caller, entry: StoredEntry) -> Json:
+    """Return a file that an entry names. Its size is null until it was delivered."""
+    id = id_of_entry(entry.item, sent=bool(entry.author))
+    row = find_file(execute, id, caller.author.id)
+    if row is None and not parse_run_file(id):
+        return {"id": "", "name": entry.text, "size": None, "caption": "", "url": None}
+    name, size, caption = (row.name, row.size, row.caption) if row else (entry.text, None, "")
+    return {"id": id, "name": name, "size": size, "caption": caption, "url": f"/v1/files/{id}"}
 
 
 def _posted_ask(ask: Json) -> Json:

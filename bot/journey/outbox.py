@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -410,6 +411,16 @@ def _write_texts(files: Sequence[OutgoingFile], texts: Sequence[str]) -> None:
     for file, text in zip(files, texts, strict=False):
         file.path.parent.mkdir(parents=True, exist_ok=True)
         file.path.write_text(text, "utf-8")
+
+
+def undelivered_file(execute: Execute, data_dir: Path, run: int, number: int) -> OutgoingFile | None:
+    """Return a file of a run that is on its way still: its copy is there until it was delivered."""
+    item = outbox.find_row(execute, f"run:{run}:files")
+    entries = _file_entries(item) if item and item.state in (OutboxState.NEW, OutboxState.CLAIMED) else []
+    if number >= len(entries) or not entries[number]["path"]:
+        return None
+    file = entries[number]
+    return OutgoingFile(copy_path(data_dir, file["path"]), file["name"], file["size"], file["caption"])
 
 
 def files_payload(files: Sequence[OutgoingFile]) -> bytes:

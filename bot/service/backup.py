@@ -1,4 +1,4 @@
-"""`fawn backup`: the database, the folders of conversations, the spool and the skills in one archive."""
+"""`fawn backup`: the database, the folders of conversations, the spool, web files and the skills in one archive."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bot.service.spool import SPOOL
+from bot.service.web_files import WEB_FILES
 from bot.storage import people, upkeep
 from catalogue import _, ngettext
 from sandbox.disk.archive import Archive
@@ -41,8 +42,8 @@ async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: P
             name = f"threads/{folder.name}"
             left_out += await run_file_work(archive.add_folder, folder, name)
         # The database came first: a copy that is gone by now was delivered after them.
-        parts = ((data_dir / SPOOL, SPOOL), (data_dir / "skills", "skills"), (custom_skills, CUSTOM_SKILLS))
-        for folder, name in parts:
+        parts = {name: data_dir / name for name in (SPOOL, WEB_FILES, "skills")} | {CUSTOM_SKILLS: custom_skills}
+        for name, folder in parts.items():
             if folder.is_dir():
                 left_out += await run_file_work(archive.add_folder, folder, name)
         size = await run_file_work(archive.finish)

@@ -11,17 +11,19 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from uuid import uuid4
 
 import orjson
 
 from agent.blocks import Block, Final
 from agent.messages import Attachment, Message, Thread
-from bot.storage import transcripts
-from bot.storage.database import Database, StorageError
+from bot.service.web_files import WebFiles
+from bot.storage import outbox, transcripts, web_files
+from bot.storage.database import Database, Execute, StorageError
 from bot.storage.sent_messages import is_of_run
+from bot.storage.web_files import WebFileRow, notice_file_id, run_file_id
 from bot.storage.web_people import WEB
-from catalogue import N_, _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -31,24 +33,24 @@ from channels.base import (
     OutgoingFile,
     Readiness,
     Receive,
-    Refused,
     SentMessages,
     TryLater,
     find_sent_message,
 )
 
-NO_FILES = N_("files cannot come over HTTP yet")
+UPLOAD_BYTES = 512 << 20  # of a file that the agent sends
 
 
 class WebChannel:
     """The channel of the HTTP API: `channels.base.Channel`."""
 
     name = WEB
-    limits = ChannelLimits(text_limit=1_000_000, upload=1 << 40, download=0, edits_notify=True)
+    limits = ChannelLimits(text_limit=1_000_000, upload=UPLOAD_BYTES, download=1 << 40, edits_notify=True)
     window = 0.05
 
-    def __init__(self, store: Database) -> None:
+    def __init__(self, store: Database, data_dir: Path) -> None:
         self._store = store
+        self._files = WebFiles(data_dir)
         self._ready = Readiness(Health.READY, time.time(), "HTTP")
 
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
@@ -64,13 +66,22 @@ class WebChannel:
         return WebReply(self._store, thread, posts)
 
     async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        """Note that the files are there: the transcript names them."""
-        for index, _file in enumerate(files):
-            await _record_sent(posts, index)
+        """Keep the files for those who download them. Files that no run made become entries of the transcript."""
+        try:
+            item = await self._store.run(partial(outbox.find_shown, reply=posts.key), durable=False)
+            row, run = (item.id, item.run) if item else (0, None)
+            for index, file in enumerate(files):
+                id = run_file_id(run, index) if run else notice_file_id(row, index)
+                size = await self._files.adopt(id, file.path)
+                kept = WebFileRow(id, f"{thread}", thread.chat, file.name, size, file.caption, time.time())
+                await self._store.run(partial(_record_file, row=kept, thread=thread, of_run=bool(run), index=index))
+                await _record_sent(posts, index)
+        except (OSError, StorageError) as error:
+            raise TryLater(str(error)) from error
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        """Refuse: messages over HTTP have no files yet."""
-        return _refuse_download()
+        """Yield the bytes of a file that came with a message."""
+        return self._files.read(attachment.ref)
 
     async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         """Return the message: it has everything."""
@@ -121,10 +132,11 @@ class WebReply:
         """Do nothing."""
 
 
-async def _refuse_download() -> AsyncGenerator[bytes, None]:
-    for chunk in tuple[bytes, ...]():
-        yield chunk
-    raise Refused(_(NO_FILES))
+def _record_file(execute: Execute, row: WebFileRow, thread: Thread, index: int, *, of_run: bool) -> None:
+    web_files.add_file(execute, row)
+    if not of_run:
+        key = row.id.rpartition("-")[0]
+        transcripts.post_file(execute, thread, key, index, f"{row.name} {row.caption}".strip(), row.at)
 
 
 async def _record_sent(posts: SentMessages, index: int) -> None:
@@ -135,6 +147,6 @@ async def _record_sent(posts: SentMessages, index: int) -> None:
 
 
 @asynccontextmanager
-async def connect(store: Database) -> AsyncIterator[WebChannel]:
+async def connect(store: Database, data_dir: Path) -> AsyncIterator[WebChannel]:
     """Open the channel."""
-    yield WebChannel(store)
+    yield WebChannel(store, data_dir)

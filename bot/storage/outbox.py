@@ -38,6 +38,7 @@ class OutboxItem:
     attempts: int
     created: float
     language: str
+    state: int = OutboxState.CLAIMED
 
     @classmethod
     def from_row(cls, row: Row) -> OutboxItem:
@@ -97,9 +98,14 @@ def enqueue_settled(execute: Execute, question: QuestionRow, now: float, *, caus
 def find_shown(execute: Execute, reply: str) -> OutboxItem | None:
     """Return the row whose messages have this key (`OutboxItem.reply_key`); None where it is gone."""
     if reply.startswith("r"):
-        rows = execute("SELECT * FROM outbox WHERE key=:key", {"key": f"run:{reply[1:]}"})
-    else:
-        rows = execute("SELECT * FROM outbox WHERE id=:id", {"id": int(reply[1:])})
+        return find_row(execute, f"run:{reply[1:]}")
+    rows = execute("SELECT * FROM outbox WHERE id=:id", {"id": int(reply[1:])})
+    return OutboxItem.from_row(rows[0]) if rows else None
+
+
+def find_row(execute: Execute, key: str) -> OutboxItem | None:
+    """Return a row by its key."""
+    rows = execute("SELECT * FROM outbox WHERE key=:key", {"key": key})
     return OutboxItem.from_row(rows[0]) if rows else None
 
 

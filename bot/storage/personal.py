@@ -17,6 +17,7 @@ from bot.storage.states import (
     ScheduleState,
     TaskState,
 )
+from bot.storage.web_people import WEB
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,14 @@ API = (
         forget=("DELETE FROM api_keys WHERE channel=:channel AND person=:person",),
         exported="api_key",
         export="SELECT name, scopes, created, expires, used FROM api_keys WHERE channel=:channel AND person=:person",
+    ),
+    PersonalTable(
+        "web_files",
+        ("person",),
+        "at<:before",
+        (f"DELETE FROM web_files WHERE person=:person AND :channel='{WEB}'",),
+        "web_file",
+        f"SELECT at, thread, name, size, caption FROM web_files WHERE person=:person AND :channel='{WEB}' ORDER BY at",
     ),
 )
 

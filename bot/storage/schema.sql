@@ -737,6 +737,19 @@ CREATE TABLE identity (
     PRIMARY KEY (id)
 );
 
+CREATE TABLE web_files (
+    id TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    caption TEXT NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE INDEX web_files_at ON web_files (at);
+CREATE INDEX web_files_person ON web_files (person);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)

@@ -146,6 +146,13 @@ def post_notice(execute: Execute, thread: Thread, key: str, text: str, asks: str
         insert_row(execute, "transcript", "conversation, item", values)
 
 
+def post_file(execute: Execute, thread: Thread, key: str, number: int, text: str, now: float) -> None:
+    """Store that the bot itself sent a file on the channel `web`."""
+    entry = TranscriptEntry(f"file:{key}:{number}", EntryKind.FILE, text, now)
+    values = {"conversation": current_conversation(execute, thread, now), "run": 0, **asdict(entry)}
+    insert_row(execute, "transcript", "conversation, item", values)
+
+
 def notices_with_buttons(execute: Execute, thread: Thread) -> list[StoredEntry]:
     """Return the notices on the channel `web` that show buttons."""
     sql = (

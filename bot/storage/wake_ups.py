@@ -13,7 +13,7 @@ from enum import StrEnum
 import aiosqlite
 
 from agent.messages import Kind
-from bot.storage.states import EntryKind, InboxState, OutboxState, ScheduleState, TaskState
+from bot.storage.states import InboxState, OutboxState, ScheduleState, TaskState
 from bot.storage.web_people import WEB
 
 
@@ -39,7 +39,7 @@ _QUEUED = f"NEW.state='{TaskState.QUEUED}'"
 _ENDED = f"OLD.state='{TaskState.RUNNING}'"
 _OF_WEB = f"NEW.thread>='{WEB}/' AND NEW.thread<'{WEB}0'"
 _CHANGED = "(NEW.pending<>OLD.pending OR NEW.owner IS NOT OLD.owner OR NEW.title<>OLD.title OR NEW.state<>OLD.state)"
-_POSTED = f"NEW.kind='{EntryKind.NOTICE}' AND NEW.run=0"  # what the channel `web` posts; others store none like it
+_POSTED = "NEW.run=0"  # what the channel `web` posts; others store none like it
 
 TRIGGERS = (  # the kind, its table, the statements, and when a row of them wakes
     (Written.COMMAND, "inbox", "INSERT", _COMMAND),

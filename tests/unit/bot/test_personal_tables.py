@@ -25,6 +25,7 @@ EXEMPT = {
     "calls.subject": "the call, which goes with its person",
     "memory.superseded_by": "another memory",
     "waiting_numbers.subject": "a digest of the question, its call and its options",
+    "web_files.name": "a file, which goes with its person",
     "outcomes.name": "a model, tool or skill",
     "outcome_errors.name": "the same",
 }

@@ -1,0 +1,105 @@
+"""The route of files: what came with messages, and what runs delivered. A browser never shows them as a page."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+
+from bot.api import read_models
+from bot.api.caller import Caller, find_caller
+from bot.api.keys import READ
+from bot.api.read_models import not_found
+from bot.feature import Door
+from bot.http.route import HttpProblem, Route
+from bot.journey.outbox import undelivered_file
+from bot.service.web_files import WebFiles
+from bot.storage import web_files
+from bot.storage.database import Execute
+from bot.storage.web_files import WebFileRow
+
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # with `?inline`, for an `img` of the page
+ACTIVE = re.compile(r"html|xml|svg|script|xsl")  # types that a browser might run
+SLOWEST_BYTES, LEAST_SECONDS = 20_000, 60.0  # a second, that a client must take; and how long it has at least
+CLOSED = "default-src 'none'; sandbox"
+
+
+class BoundedFile(web.FileResponse):
+    """A file, whole or in part. The connection of a client that takes it too slowly is cut."""
+
+    def __init__(self, path: Path, size: int, headers: Mapping[str, str]) -> None:
+        super().__init__(path, headers=headers)
+        self._seconds = max(LEAST_SECONDS, size / SLOWEST_BYTES)
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Send it."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await super().prepare(request)
+        except TimeoutError:
+            if request.transport:
+                request.transport.abort()
+            raise ConnectionResetError("the client does not read") from None
+
+
+@dataclass(frozen=True, slots=True)
+class FileEndpoints:
+    """The route."""
+
+    door: Door
+    files: WebFiles
+
+    def routes(self) -> Sequence[Route]:
+        """Return the route."""
+        return [Route("GET", "/v1/files/{file}", self._send)]
+
+    async def _send(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self.door, request, READ)
+        row, path = await self._find(caller, request.match_info["file"])
+        return BoundedFile(path, row.size, _headers(row, inline="inline" in request.query))
+
+    async def _find(self, caller: Caller, id: str) -> tuple[WebFileRow, Path]:
+        """Return a file of the caller, also one that is on its way still. Raises HttpProblem."""
+        find = partial(_find_file, caller=caller, id=id, data_dir=self.door.current.config.data_dir)
+        for _attempt in range(2):  # it may be delivered in between
+            row, path = await self.door.store.run(find, durable=False)
+            path = path or self.files.path(id)
+            if await asyncio.to_thread(path.is_file):
+                return row, path
+        raise HttpProblem(410, "gone", "The file is not kept any more.", "Ask for it again in the thread.")
+
+
+def _find_file(execute: Execute, caller: Caller, id: str, data_dir: Path) -> tuple[WebFileRow, Path | None]:
+    if row := web_files.find_file(execute, id, caller.author.id):
+        return row, None
+    if not (named := web_files.parse_run_file(id)):
+        raise not_found("file")
+    run, number = named
+    _found, _row, thread = read_models.read_run(execute, caller, run)
+    file = undelivered_file(execute, data_dir, run, number)
+    if file is None:
+        raise not_found("file")
+    row = WebFileRow(id, f"{thread}", caller.author.id, file.name, file.size, file.caption, time.time())
+    return row, file.path
+
+
+def _headers(row: WebFileRow, *, inline: bool) -> dict[str, str]:
+    mime = mimetypes.guess_type(row.name)[0] or "application/octet-stream"
+    mime = "application/octet-stream" if ACTIVE.search(mime) else mime
+    how = "inline" if inline and mime in PICTURES else "attachment"
+    plain = re.sub(r'[^\x20-\x7e]|["\\]', "_", row.name)
+    return {
+        "Content-Type": mime,
+        "Content-Disposition": f"{how}; filename=\"{plain}\"; filename*=UTF-8''{quote(row.name)}",
+        "Content-Security-Policy": CLOSED,
+        "Cache-Control": "private, max-age=31536000, immutable",
+    }

@@ -10,16 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from agent.context import ToolServices
 from agent.models.settings import AgentConfigError
-from agent.policies.custom import CANNOT_BE_MADE, NAME_CODE
+from agent.own_code import call_own, find_own
 from agent.sections import AgentSettings, ToolSettings
 from agent.tool_names import FOREIGN_PREFIXES
 from agent.tools.tool import AgentTool, ToolTraits
 from catalogue import N_, LazyText
-from sandbox.named_code import find_code
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")  # what every provider of models accepts
 
@@ -51,15 +49,16 @@ def own_tool_names(entries: Sequence[ToolSettings], taken: Collection[str]) -> s
 def _make_tool(
     entry: ToolSettings, at: tuple[str, int], settings: AgentSettings, services: ToolServices
 ) -> AgentTool | None:
-    try:
-        found: Any = find_code(entry.use)
-        tool = found if isinstance(found, AgentTool) else found(settings, services, **entry.options)
-    except Exception as error:  # noqa: BLE001  # the operator's code may raise anything
-        wrong = LazyText(CANNOT_BE_MADE, use=entry.use, error=f"{type(error).__name__}: {error}")
-        raise AgentConfigError(at, wrong, LazyText(NAME_CODE)) from None
+    found = find_own(entry.use, at)
+    if isinstance(found, AgentTool):
+        if entry.options:
+            wrong = LazyText(N_("have no effect: {use} is a tool, and no function that makes one"), use=entry.use)
+            raise AgentConfigError((*at, "options"), wrong, LazyText(N_("remove the line")))
+        return found
+    tool = call_own(entry.use, found, at, settings, services, options=entry.options)
     if tool is not None and not isinstance(tool, AgentTool):
         fix = LazyText(N_("make it with `agent.tools.tool.make_tool`, as docs/extend.md shows"))
-        raise AgentConfigError(at, LazyText(N_("{use} is no tool"), use=entry.use), fix)
+        raise AgentConfigError((*at, "use"), LazyText(N_("{use} is no tool"), use=entry.use), fix)
     return tool
 
 

@@ -14,8 +14,36 @@ from agent.models.settings import CallLimits
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
+from catalogue import N_
 
 MAX_MODEL_CALLS = 500  # in one turn
+LANGUAGE_CODES = {  # what people write instead of a code
+    "english": "en",
+    "german": "de",
+    "deutsch": "de",
+    "french": "fr",
+    "français": "fr",
+    "spanish": "es",
+    "español": "es",
+    "chinese": "zh",
+    "mandarin": "zh",
+    "中文": "zh",
+    "japanese": "ja",
+    "日本語": "ja",
+    "korean": "ko",
+    "italian": "it",
+    "portuguese": "pt",
+    "russian": "ru",
+    "dutch": "nl",
+    "polish": "pl",
+    "turkish": "tr",
+    "arabic": "ar",
+    "hindi": "hi",
+    "ukrainian": "uk",
+    "vietnamese": "vi",
+    "indonesian": "id",
+    "swedish": "sv",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +154,13 @@ class VoiceConfig:
     )
     model: str = setting("whisper-1", "the server's name of the model")
     api_key: Secret | None = setting(None, "the server's key")
-    language: str = setting("", "ISO 639-1 code of the language that people speak; empty: the server detects it")
+    language: str = setting(
+        "",
+        "ISO 639-1 code of the language that people speak; empty: the server detects it",
+        shape=r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*",
+        looks=N_("a code such as de"),
+        words=LANGUAGE_CODES,
+    )
     price_per_minute: float | None = setting(
         None, "dollars for a minute of audio, such as 0.006; empty: the list price of the model", ge=0
     )

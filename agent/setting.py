@@ -1,9 +1,11 @@
-"""Fields of settings dataclasses, and secrets. At the bottom of the project: imports nothing else of ours."""
+"""Fields of settings dataclasses, and secrets. At the bottom of the project: imports only the catalogue of ours."""
 
 from __future__ import annotations
 
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from catalogue import N_
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -11,6 +13,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NAME = {"shape": r"[\w.:/@+-]{1,64}", "looks": "my-name"}  # of entries that people and rules name, without blanks
+ENVIRONMENT = {  # of a section whose names are variables: the forms of names and values
+    "keys": r"[^\s=\x00-\x1f\x7f]+",
+    "key_wrong": N_("cannot be the name of a variable"),
+    "key_example": "MY_VARIABLE",
+    "values": r"[^\x00]*",
+}
+HEADERS = {  # of HTTP (rfc-editor.org/rfc/rfc9110#name-field-names): tokens, and here values in ASCII
+    "keys": r"[!#$%&'*+.^_`|~0-9A-Za-z-]+",
+    "key_wrong": N_("cannot be the name of a header"),
+    "key_example": "X-Api-Key",
+    "values": r"[\t\x20-\x7e]*",
+}
 TOOL_PART = {"shape": r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*", "looks": "my-server"}  # of a name that is a part of a tool's
 
 

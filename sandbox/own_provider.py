@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from catalogue import N_
 from sandbox.base import SandboxProvider, SandboxUnavailable
-from sandbox.named_code import find_code
+from sandbox.named_code import NamedCodeError, call_code, find_code
 from sandbox.settings import SandboxSettings
+
+PARTS = ("name", "runs_commands", "check", "acquire", "reap", "destroy", "close")
 
 
 def make_own_provider(settings: SandboxSettings) -> SandboxProvider:
@@ -14,20 +16,14 @@ def make_own_provider(settings: SandboxSettings) -> SandboxProvider:
     Raises SandboxUnavailable.
     """
     try:
-        made: SandboxProvider = find_code(settings.use)(settings, **settings.options)
-    except SandboxUnavailable:
-        raise
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"
+        made: SandboxProvider = call_code(settings.use, find_code(settings.use), settings, options=settings.options)
+    except NamedCodeError as error:
+        if isinstance(error.__cause__, SandboxUnavailable):
+            raise error.__cause__ from None
         raise SandboxUnavailable(
-            N_("The sandbox provider {use} cannot be made: {error}."), use=settings.use, error=why
+            N_("The sandbox provider {use} cannot be used: {error}."), use=settings.use, error=error.wrong
         ) from error
-    missing = [
-        each
-        for each in ("name", "runs_commands", "check", "acquire", "reap", "destroy", "close")
-        if not hasattr(made, each)
-    ]
-    if missing:
+    if missing := [each for each in PARTS if not hasattr(made, each)]:
         text = N_("The sandbox provider {use} lacks {missing}: it implements SandboxProvider of sandbox/base.py.")
         raise SandboxUnavailable(text, use=settings.use, missing=missing)
     return made

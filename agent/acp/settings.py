@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.setting import TOOL_PART, Secret, setting
+from agent.setting import ENVIRONMENT, TOOL_PART, Secret, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ExternalAgentSettings:
     description: str = setting("", "when the agent should give work to it")
     env: Mapping[str, Secret] = field(
         default_factory=dict,
-        metadata={"help": "its environment variables, such as `ANTHROPIC_API_KEY: $ANTHROPIC_API_KEY`"},
+        metadata={"help": "its environment variables, such as `ANTHROPIC_API_KEY: $ANTHROPIC_API_KEY`", **ENVIRONMENT},
     )
     permission: Literal["ask", "allow", "deny"] = setting(
         "ask", "what it gets when it asks for permission and no rule of `permissions` decides; `ask`: the requester"

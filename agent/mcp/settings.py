@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.setting import TOOL_PART, Secret, setting
+from agent.setting import ENVIRONMENT, HEADERS, TOOL_PART, Secret, setting
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -33,7 +33,8 @@ class McpServerSettings:
     env: Mapping[str, str] = field(
         default_factory=dict,
         metadata={
-            "help": "its environment; from the service's own it gets only HOME, LOGNAME, PATH, SHELL, TERM, USER"
+            "help": "its environment; from the service's own it gets only HOME, LOGNAME, PATH, SHELL, TERM, USER",
+            **ENVIRONMENT,
         },
     )
     cwd: str = setting("", "its working directory", path=True)
@@ -44,7 +45,9 @@ class McpServerSettings:
     network: bool = setting(False, "with `sandbox`: it has the network of this machine")
     url: str = setting("", "URL of a streamable-HTTP server")
     token: Secret | None = setting(None, "sent to `url` as `Authorization: Bearer TOKEN`")
-    headers: Mapping[str, str] = field(default_factory=dict, metadata={"help": "more headers of each request"})
+    headers: Mapping[str, str] = field(
+        default_factory=dict, metadata={"help": "more headers of each request", **HEADERS}
+    )
     auth: Literal["", "oauth"] = setting(
         "", "oauth: a person signs in with `fawn mcp login NAME`, as they may where nothing else is configured"
     )

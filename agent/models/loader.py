@@ -24,7 +24,9 @@ from agent.models.presets import (
 from agent.models.settings import AgentConfigError, Effort, ModelSettings
 from agent.models.traffic import Endpoint, ModelTraffic
 from agent.near_misses import DID_YOU_MEAN, closest_name, suggest_lazily
+from agent.own_code import fix_of
 from catalogue import N_, LazyText
+from sandbox.named_code import NamedCodeError, import_code
 
 if TYPE_CHECKING:
     from agent.models.anthropic import ThinkingAnthropic  # its package is an extra
@@ -39,6 +41,14 @@ ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "stream_usage": ("stream_usage",),
 }
 OPTIONAL_ARGUMENTS = ("timeout", "max_retries", "stream_usage")  # not set by the operator: a class may lack them
+_EXPECTED = {  # by the begin of pydantic's type of error
+    "int": N_("a whole number"),
+    "float": N_("a number"),
+    "bool": N_("true or false"),
+    "string": N_("text"),
+    "list": N_("a list"),
+    "dict": N_("a section (name: value)"),
+}
 
 
 @dataclass(slots=True)
@@ -114,9 +124,7 @@ def load_model(settings: ModelSettings) -> BaseChatModel:
             if settings.use == CHAT_ANTHROPIC_CLASS_PATH:
                 cast("ThinkingAnthropic", model).connect(settings)
     except Exception as error:  # noqa: BLE001  # a third-party class may raise anything
-        text = N_("{use} refused its settings: {reason}")
-        wrong = LazyText(text, use=settings.use, reason=_refusal_reason(error))
-        raise AgentConfigError(("models", settings.name), wrong) from None
+        raise _explain_refusal(settings, error) from None
     model.name = settings.name  # the usage of its calls is recorded under this name
     return model
 
@@ -144,10 +152,12 @@ def _import_class(settings: ModelSettings) -> type[BaseChatModel]:
             place, LazyText(N_('{use!r} is not of the form "package.module:Class"'), use=settings.use)
         )
     try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        wrong = LazyText(N_("{use!r} cannot be imported: {error}"), use=settings.use, error=str(error))
-        raise AgentConfigError(place, wrong, LazyText(N_("install the package it belongs to"))) from error
+        module = import_code(module_name)
+    except NamedCodeError as error:
+        near = closest_name(error.written, error.known) if error.written else ""
+        install = LazyText(N_("install the package it belongs to"))
+        fix = install if error.is_name and not near else fix_of(error)
+        raise AgentConfigError(place, error.wrong, fix) from error
     if settings.use == CHAT_ANTHROPIC_CLASS_PATH:
         module = importlib.import_module("agent.models.anthropic")
         class_name = "ThinkingAnthropic"
@@ -155,7 +165,8 @@ def _import_class(settings: ModelSettings) -> type[BaseChatModel]:
     if not (isinstance(cls, type) and issubclass(cls, BaseChatModel)):
         text = N_("{use!r}: {module} does not have a chat model of that name")
         wrong = LazyText(text, use=settings.use, module=module_name)
-        raise AgentConfigError(place, wrong, suggest_lazily(class_name, _chat_models(module)))
+        fix = suggest_lazily(class_name, _chat_models(module)) or LazyText(N_("docs/models.md names such classes"))
+        raise AgentConfigError(place, wrong, fix)
     return cls
 
 
@@ -207,9 +218,21 @@ def _field_names(cls: type[BaseChatModel]) -> set[str]:
     return names
 
 
-def _refusal_reason(error: Exception) -> str:
-    """Describe the error without the given values: they may be secrets."""
+def _explain_refusal(settings: ModelSettings, error: Exception) -> AgentConfigError:
+    """Return what a class refused, without the given values: they may be secrets."""
     details = getattr(error, "errors", None)
     if not callable(details):  # not from pydantic: its text might repeat a value
-        return type(error).__name__
-    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in details(include_input=False))
+        wrong = LazyText(N_("{use} refused its settings: {reason}"), use=settings.use, reason=type(error).__name__)
+        return AgentConfigError(("models", settings.name), wrong, LazyText(N_("see docs/models.md")))
+    first = details(include_input=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    place = ("models", settings.name, "options", name) if name in settings.options else ("models", settings.name)
+    if first["type"] == "missing":
+        wrong = LazyText(N_("{use} needs the setting {name!r}"), use=settings.use, name=name)
+        return AgentConfigError(place, wrong, LazyText(N_("add it below `options`")))
+    expected = next((text for begin, text in _EXPECTED.items() if first["type"].startswith(begin)), "")
+    text = N_("{use} refused the setting {name!r}") if name else N_("{use} refused its settings")
+    if expected:
+        text = N_("{use} expects {expected} as {name!r}")
+    wrong = LazyText(text, use=settings.use, name=name, expected=LazyText(expected))
+    return AgentConfigError(place, wrong, LazyText(N_("write what the class takes, or remove it")))

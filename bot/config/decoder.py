@@ -42,12 +42,12 @@ def written_name(field: str) -> str:
 
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, alias_generator=written_name)
 _EXPECTED = {  # by pydantic's type of error: what to write, and how
-    "string_type": (N_("text"), ""),
+    "string_type": (N_("text"), N_("write it as one text")),
     "int_type": (N_("a whole number"), ""),
     "float_type": (N_("a number"), ""),
     "bool_type": (N_("true or false"), ""),
     "tuple_type": (N_("a list"), N_("write it as [first, second], or one `- item` a line")),
-    "dict_type": (N_("a section (name: value)"), ""),
+    "dict_type": (N_("a section (name: value)"), N_("write one `name: value` a line, indented")),
     "dataclass_type": (N_("a section (name: value)"), ""),
 }
 _UNITS: dict[str, dict[str, float]] = {  # by the end of a setting's name: how much of its unit each suffix is
@@ -82,7 +82,8 @@ def validate(document: Document, kind: type[T], data: Any, at: Location = (), ex
             break
     for error in errors:
         where = (*at, *error["loc"])
-        if where not in document.faulty:
+        hidden_by_parent = error["type"] == "missing" and where[:-1] in document.faulty  # which is none of its kind
+        if where not in document.faulty and not hidden_by_parent:
             siblings = _fields_at(kind, error["loc"][:-1])
             owner = (
                 _empty_section_of(kind, data, error["loc"]) if error["type"] == "unexpected_keyword_argument" else ""
@@ -155,25 +156,27 @@ def _explain(
     `kind` is the type of the setting or item, `siblings` are the settings beside it.
     """
     value, name = error["input"], str(error["loc"][-1]) if error["loc"] else ""
-    if (options := _options_of(kind)) and not isinstance(value, list | dict):
+    if (options := _options_of(kind)) and isinstance(value, list | dict):
+        choices = _("one of: {names}", names=", ".join(filter(None, options)))
+        return _(EXPECTED, expected=_("text"), found=describe(value)), choices
+    if options:
         return _explain_choice(str(value), hidden, options, siblings[name].default if name in siblings else None)
     match error["type"]:
         case "missing":
             return _("is missing"), f"add `{name}: …`"
         case "unexpected_keyword_argument":
-            return _("unknown setting"), _("put a space after the colon") if ":" in name else suggest(
-                name, [*siblings, *extra]
-            )
+            return _("unknown setting"), _fix_of_name(name, [*siblings, *extra])
         case why if why in _BOUNDS:
             bound, text = _BOUNDS[why]
-            return _(text, n=f"{error['ctx'][bound]:g}"), _of_default(siblings.get(name))
+            fix = _("write a larger number") if why.startswith("greater") else _("write a smaller number")
+            return _(text, n=f"{error['ctx'][bound]:g}"), _of_default(siblings.get(name), fix)
         case "value_error":  # from a type of ours: what is wrong, a colon, and how to fix it
             wrong, *rest = re.split(": |：", str(error["ctx"]["error"]), maxsplit=1)
             return wrong, "".join(rest)
         case "finite_number":
             return _("must be a finite number"), _of_default(siblings.get(name))
         case "json_invalid":
-            return _("nested too deeply, or a character that is not valid text"), ""
+            return _("nested too deeply, or a character that is not valid text"), _("write it again, simpler")
         case why if why in _EXPECTED:
             expected, fix = _EXPECTED[why]
             if why == "string_type" and isinstance(value, int | float):
@@ -182,7 +185,10 @@ def _explain(
                 fix = N_("write it behind the colon, or remove the line")
             if units := _UNITS.get(name.rpartition("_")[2]) if why in ("int_type", "float_type") else None:
                 fix = _("such as 90, or with a unit: {units}", units=list_items(f"2{unit}" for unit in units))
-            default = siblings[name].default if name in siblings else ""
+            if isinstance(value, str) and why in ("int_type", "float_type") and re.fullmatch(r"-?\d+(\.\d+)?", value):
+                fix = N_("remove the quotes")
+            example = siblings[name].metadata.get("example", "") if name in siblings else ""
+            default = example or (siblings[name].default if name in siblings else "")
             if isinstance(default, str) and ":" in default:  # such as an address, which quotes alone do not mend
                 return _(EXPECTED, expected=_(expected), found=describe(value)), _(
                     "such as `{example}`", example=f"{name}: {default}"
@@ -193,10 +199,20 @@ def _explain(
     return _("{value} is not a valid value", value=_("this")), _("see docs/configuration.md")
 
 
-def _of_default(setting: Field[Any] | None) -> str:
-    """Return what a number or a switch is without the line, as a fix."""
+def _fix_of_name(name: str, known: Sequence[str]) -> str:
+    """Return what to do about an unknown setting, where these are known."""
+    if ":" in name:
+        return _("put a space after the colon")
+    if "options" in known and not closest_name(name, known):
+        names = list_items(sorted(known))
+        return _("an argument of the class belongs below `options:`; the settings here are {names}", names=names)
+    return suggest(name, known) or _("see docs/configuration.md")
+
+
+def _of_default(setting: Field[Any] | None, other: str = "") -> str:
+    """Return what a number or a switch is without the line, as a fix; `other` where it is nothing."""
     if setting is None or not isinstance(setting.default, int | float):
-        return _("write a number, without quotes and words")
+        return other or _("write a number, without quotes and words")
     default = str(setting.default).lower() if isinstance(setting.default, bool) else f"{setting.default:g}"
     return _("the default is {default}", default=default)
 
@@ -310,7 +326,8 @@ def absolute_paths(section: Any, folder: Path) -> Any:
         if isinstance(value, tuple):
             is_path = field.metadata.get("path")
             changes[field.name] = tuple(
-                absolute_paths(v, folder) if is_dataclass(v) else str(folder / v) if is_path else v for v in value
+                absolute_paths(v, folder) if is_dataclass(v) else str(folder / Path(v).expanduser()) if is_path else v
+                for v in value
             )
         elif is_dataclass(value):
             changes[field.name] = absolute_paths(value, folder)

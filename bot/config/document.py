@@ -26,6 +26,7 @@ _HTTP = ("http", "https")
 _SCHEMES = {"gateway_url": ("ws", "wss")}  # by the name of the setting; all others are HTTP
 _URL_NAMES = ("url", "proxy", "issuer", "endpoint")
 _CALLS = re.compile(r"/(?:chat/completions|completions|responses|messages|embeddings|audio/transcriptions)/?$")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _FREE_NAMES = {"options", "env", "headers"}  # sections in which somebody else defines the names
 
 
@@ -145,7 +146,8 @@ class Document:
             node = yaml.compose(text, yaml.SafeLoader)
             self._parsed = True
             if node and _written_out(node, {}) > MAX_VALUES:
-                self.fault((), _("more than {n} values, with every alias written out", n=MAX_VALUES))
+                wrong = _("more than {n} values, with every alias written out", n=MAX_VALUES)
+                self.fault((), wrong, _("write less: an alias counts each time with all that it stands for"))
                 return None
             return self._value(node, ()) if node else None
         except yaml.MarkedYAMLError as error:
@@ -160,7 +162,7 @@ class Document:
 
     def _value(self, node: yaml.Node, at: Location) -> Any:
         if any(self._nodes[at[:end]] is node for end in range(len(at))):
-            self.fault(at, _("contains itself"))
+            self.fault(at, _("contains itself"), _("remove the alias"))
             return None
         self._nodes[at] = node
         self._keys.setdefault(at, self._mark(node))
@@ -178,7 +180,7 @@ class Document:
                 try:
                     return yaml.SafeLoader("").construct_object(node)
                 except (ValueError, LookupError):
-                    self.fault(at, _("not a valid number or word"))
+                    self.fault(at, _("not a valid number or word"), _("write it again; a text belongs in quotes"))
                     return None
         return node.value  # a date, say: the text as it is written
 
@@ -196,7 +198,7 @@ class Document:
         try:
             yaml.SafeLoader("").flatten_mapping(node)  # "<<: *anchor": merged keys come first, own keys win
         except (yaml.YAMLError, RecursionError):
-            self.fault(at, _("'<<' can only merge sections"))
+            self.fault(at, _("'<<' can only merge sections"), _("remove it, or name sections: `<<: *NAME`"))
         pairs = {_key_text(key): (key, value) for key, value in node.value}
         node.value = list(pairs.values())  # an alias reads it again
         return {name: self._value(value, (*at, name)) for name, (_key, value) in pairs.items()}
@@ -237,6 +239,9 @@ class Document:
 
     def _checked(self, text: str | None, at: Location) -> str | None:
         """Check what the name of a setting promises."""
+        if text and _SURROGATE.search(text):
+            self.fault(at, _("contains a character that is not valid text"), _(r"write it again, without `\u`"))
+            return ""
         name = str(at[-1]) if at and _FREE_NAMES.isdisjoint(at) else ""
         is_address = name in _URL_NAMES or name.endswith("_url")
         if text and is_address and (found := explain_url(text, name)):

@@ -14,7 +14,7 @@ from catalogue import _
 class HttpConfig:
     """The listener for machines: probes (docs/operations.md) and the HTTP API (docs/api.md)."""
 
-    listen: str = setting("", "address and port, such as 127.0.0.1:8080; empty: no listener")
+    listen: str = setting("", "address and port, such as 127.0.0.1:8080; empty: no listener", example="127.0.0.1:8080")
     peers: tuple[str, ...] = setting(
         (),
         "addresses and networks that may connect beside this machine, such as 10.0.0.0/8 for the probes of a cluster;"

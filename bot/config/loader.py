@@ -21,6 +21,7 @@ from dotenv.parser import parse_stream
 
 import channels
 from agent.extras import describe_install
+from agent.mcp.settings import McpServerSettings
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
@@ -33,13 +34,16 @@ from bot.config.http import check_http
 from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.metrics import check_metrics
-from bot.config.names_check import check_id, check_names
-from bot.config.own_code import open_folder, take_own_channels
+from bot.config.names_check import check_id, check_names, check_server_folders
+from bot.config.output_schema import check_output_schemas
+from bot.config.own_code import check_own_sandbox, open_folder, take_own_channels
 from bot.config.placeholders import check_placeholders, describe_placeholder, is_placeholder
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 from bot.config.section_checks import (
+    check_backup,
     check_budgets,
+    check_context,
     check_docker_host,
     check_effort,
     check_network_hosts,
@@ -49,11 +53,13 @@ from bot.config.section_checks import (
     check_roles,
     check_search,
     check_time_zone,
+    check_web_hosts,
     describe_bad_key,
     is_key,
 )
 from bot.config.traces import check_traces
 from catalogue import LANGUAGES, N_, _, current_language, list_items, localized, match_language, use_language
+from channels.shared.ids import IdForms
 
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
@@ -197,6 +203,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     sections["models"] = _complete_models(document, sections.get("models"))
     check_roles(document, sections)
     check_search(document, sections.get("web"))
+    check_web_hosts(document, sections.get("web"))
     check_docker_host(document, sections.get("sandbox"))
     check_network_hosts(document, sections.get("sandbox"))
     check_preview(document, sections.get("sandbox"))
@@ -204,6 +211,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     check_http(document, sections.get("http"))
     check_metrics(document, sections)
     check_traces(document, sections.get("traces"))
+    check_backup(document, sections.get("backup"))
     check_budgets(document, sections.get("budgets"))
     check_rates(document, sections.get("rate_limits"))
     check_time_zone(document, sections.get("time_zone"))
@@ -215,11 +223,19 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
         return None
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     values["mcp"] = replace(config.mcp, servers=(*config.mcp.servers, *servers))
+    own_servers: dict[Location, McpServerSettings] = {
+        ("mcp", "servers", i): server for i, server in enumerate(config.mcp.servers)
+    }
+    check_server_folders(document, own_servers | {(FOREIGN_SECTION, server.name): server for server in servers})
     modules = channel_modules() | {entry.name: importlib.import_module(entry.module) for entry in entries}
     check_team(document, config, entries, modules)
     configured = {entry.name: entry for entry in entries}
     check_hooks(document, config.hooks, configured, listens=bool(config.http.listen))
     check_names(document, config, entries, modules)
+    check_context(document, config.context)
+    check_output_schemas(document, config)
+    if document.has_accounts:
+        check_own_sandbox(document, config.sandbox)
     source = list_items(document.files) or _("built-in defaults")
     return Config(
         **values,
@@ -407,12 +423,13 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
 
 
 def _check_ids(document: Document, module: ModuleType, access: Any, at: Location) -> None:
-    """Compare the ids of people with their form on this platform, where the channel knows it."""
-    shapes = [module.ID_SHAPE] if hasattr(module, "ID_SHAPE") else []
-    for name in ("allow", "operators") if shapes and isinstance(access, dict) else ():
+    """Compare the ids of people and places with their forms on this platform, where the channel knows them."""
+    forms = [module.IDS] if hasattr(module, "IDS") else []
+    for name in ("allow", "operators") if isinstance(access, dict) else ():
+        test = IdForms.is_person if name == "operators" else IdForms.is_any
         for i, person in enumerate(access[name] if isinstance(access.get(name), list) else ()):
             if isinstance(person, str):
-                check_id(document, (*at, "access", name, i), person, shapes)
+                check_id(document, (*at, "access", name, i), person, forms, test)
 
 
 # ---------------------------------------------------------------- secrets

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from agent.near_misses import suggest
+from agent.mcp.settings import McpServerSettings
+from agent.near_misses import did_you_mean, suggest
 from agent.spending import LEAD
 from bot.config.document import Document, explain_url
 from bot.config.excerpt import Location
 from bot.config.schema import ChannelConfig, FileConfig
+from bot.config.team import OPERATOR
 from catalogue import N_, _
+from channels.shared.ids import IdForms
 
 _OF_THE_SYSTEM = ("bin", "boot", "etc", "home", "lib", "lib64", "run", "sbin", "tmp", "usr", "var")
 TWICE = N_("another entry has the same name")
@@ -82,35 +85,64 @@ def _check_people(
 ) -> None:
     """Compare the ids of people and chats with the forms of the channels that are configured."""
     for entry in entries:
-        if shape := _shapes([entry.name], modules):
-            for i, assignment in enumerate(entry.access.roles):
-                if not assignment.who:
-                    fix = _("add `who: [ID]`")
-                    document.fault(("channels", entry.name, "access", "roles", i), _("names nobody"), fix)
-                for n, who in enumerate(assignment.who):
-                    at = ("channels", entry.name, "access", "roles", i, "who", n)
-                    check_id(document, at, who.rpartition("/")[2], shape)
-    shapes = _shapes([entry.name for entry in entries], modules)
+        at: Location = ("channels", entry.name, "access", "roles")
+        for i, assignment in enumerate(entry.access.roles):
+            if not assignment.who:
+                document.fault((*at, i), _("names nobody"), _("add `who: [ID]`"))
+            for n, who in enumerate(assignment.who):
+                check_id(document, (*at, i, "who", n), who, _forms([entry.name], modules), IdForms.is_subject)
+        _check_one_role(document, config, entry)
+    names = {entry.name for entry in entries}
+    forms = _forms(names, modules)
     limits: Mapping[str, Sequence[tuple[str, str]]] = {
         "budgets": [(each.scope, each.which) for each in config.budgets],
         "rate_limits": [(each.scope, each.which) for each in config.rate_limits],
     }
     for section, scopes in limits.items():
         for i, (scope, which) in enumerate(scopes):
-            if which and scope in ("person", "chat") and entries and len(shapes) == len({e.name for e in entries}):
+            if which and scope in ("person", "chat") and entries and len(forms) == len(names):
                 channel, _colon, id = which.rpartition(":")
-                check_id(document, (section, i, "which"), id if channel in modules else which, shapes)
+                test = IdForms.is_person if scope == "person" else IdForms.is_place
+                check_id(document, (section, i, "which"), id if channel in modules else which, forms, test)
+    for name, hook in config.hooks.items():
+        channel = re.split("[:/]", hook.to, maxsplit=1)[0]
+        if hook.person:
+            check_id(document, ("hooks", name, "as"), hook.person, _forms([channel], modules), IdForms.is_person)
 
 
-def _shapes(names: Iterable[str], modules: Mapping[str, ModuleType]) -> list[tuple[str, str]]:
-    shapes = (getattr(modules[name], "ID_SHAPE", None) for name in names if name in modules)
-    return [shape for shape in shapes if shape]
+def _check_one_role(document: Document, config: FileConfig, entry: ChannelConfig) -> None:
+    """A subject has one role: of two, the first would hold, and nobody would see that the other one does not."""
+    at, roles = ("channels", entry.name, "access"), config.team.all_roles()
+    found: dict[str, str] = {}
+    for i, assignment in enumerate(entry.access.roles):
+        for n, who in enumerate(assignment.who):
+            if (role := found.setdefault(who, assignment.role)) != assignment.role:
+                wrong = _("has another role already: {role}", role=role)
+                document.fault((*at, "roles", i, "who", n), wrong, _("remove one; for one chat, write CHAT/PERSON"))
+    for i, person in enumerate(entry.access.operators):
+        given = roles.get(found.get(person, ""))
+        if given and not given.covers(roles[OPERATOR.name]):
+            wrong = _("has another role already: {role}", role=given.name)
+            document.fault((*at, "operators", i), wrong, _("remove one"))
 
 
-def check_id(document: Document, at: Location, text: str, shapes: Sequence[tuple[str, str]]) -> None:
-    """Compare an id with the forms of these channels, the fix of the first of which is said."""
-    if not any(re.fullmatch(shape, text) for shape, _fix in shapes):
-        document.fault(at, _("is not an id of this platform"), _(shapes[0][1]))
+def _forms(names: Iterable[str], modules: Mapping[str, ModuleType]) -> list[IdForms]:
+    found = (getattr(modules[name], "IDS", None) for name in names if name in modules)
+    return [each for each in found if each]
+
+
+def check_id(
+    document: Document, at: Location, text: str, forms: Sequence[IdForms], test: Callable[[IdForms, str], bool]
+) -> None:
+    """Compare an id with the forms of these channels; none: it can be any. The fix of the first one is said."""
+    if not forms or at in document.faulty or any(test(each, text) for each in forms):
+        return
+    bare = re.sub(r"^<?[@#]?([^|>]*)\|?[^>]*>?$", r"\1", text.strip())
+    spellings = (
+        (bare, bare.upper()) if re.search(r"\d", bare) and "/" not in bare else ()
+    )  # a name in capitals is no id
+    near = next((each for each in spellings if test(forms[0], each)), "")
+    document.fault(at, _("is not an id of this platform"), did_you_mean(near) if near else _(forms[0].looks))
 
 
 def _check_push(document: Document, config: FileConfig, modules: Mapping[str, ModuleType]) -> None:
@@ -124,8 +156,8 @@ def _check_push(document: Document, config: FileConfig, modules: Mapping[str, Mo
                 document.fault(at, _("is not the address of a person"), fix)
             elif channel not in modules:
                 document.fault(at, _("there is no such channel"), suggest(channel, modules))
-            elif shape := _shapes([channel], modules):
-                check_id(document, at, id, shape)
+            else:
+                check_id(document, at, id, _forms([channel], modules), IdForms.is_person)
     for i, server in enumerate(config.push.bark_servers):
         if found := explain_url(server):
             document.fault(("push", "bark_servers", i), *found)
@@ -153,10 +185,23 @@ def _check_folders(document: Document, config: FileConfig) -> None:
         for i, host in enumerate(hosts):
             if "://" in host:
                 document.fault((*at, "hosts", i), _("is a URL"), _("write only the host: example.com"))
-    if Path(config.skills.custom).is_file():
+    if Path(config.skills.custom).exists() and not Path(config.skills.custom).is_dir():
         document.fault(("skills", "custom"), _("is a file, not a folder"), _("name the folder that holds your skills"))
     for i, folder in enumerate(config.skills.folders):
         if not Path(folder).is_dir():
-            wrong = _("is a file, not a folder") if Path(folder).is_file() else _("the folder does not exist")
-            fix = _("check the path; it starts at the folder of the config file")
-            document.fault(("skills", "folders", i), wrong, fix)
+            _fault_of_folder(document, ("skills", "folders", i), folder)
+
+
+def check_server_folders(document: Document, servers: Mapping[Location, McpServerSettings]) -> None:
+    """A server that is used has the folder in which it starts, and what it may read."""
+    for at, server in servers.items():
+        if server.enabled and server.cwd and not Path(server.cwd).is_dir():
+            _fault_of_folder(document, (*at, "cwd"), server.cwd)
+        for i, path in enumerate(server.read if server.enabled else ()):
+            if not Path(path).exists():
+                _fault_of_folder(document, (*at, "read", i), path)
+
+
+def _fault_of_folder(document: Document, at: Location, folder: str) -> None:
+    wrong = _("is a file, not a folder") if Path(folder).exists() else _("the folder does not exist")
+    document.fault(at, wrong, _("check the path; it starts at the folder of the config file"))

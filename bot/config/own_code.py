@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import stat
 import sys
@@ -12,8 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from agent.own_code import fix_of
 from bot.config.document import ConfigFault, Document
-from catalogue import _
+from bot.config.schema import SandboxConfig
+from catalogue import _, localized
+from sandbox.named_code import NamedCodeError, check_code, find_code, import_code
 
 EXPORTS = ("Settings", "connect", "probe")  # of a channel's module
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,29}")
@@ -62,11 +64,9 @@ def take_own_channels(
 
 def _import_channel(document: Document, use: object, at: tuple[str, str, str]) -> ModuleType | None:
     try:
-        module = importlib.import_module(str(use))
-    except Exception as error:  # noqa: BLE001  # the operator's code may raise anything
-        wrong = _("cannot be imported: {error}", error=f"{type(error).__name__}: {error}")
-        fix = _("name the module, such as my_team.pigeon; it may be beside the configuration (docs/extend.md)")
-        document.fault(at, wrong, fix)
+        module = import_code(str(use))
+    except NamedCodeError as error:
+        document.fault(at, localized(error.wrong), localized(fix_of(error)))
         return None
     if missing := [name for name in EXPORTS if not hasattr(module, name)]:
         document.fault(at, _("has no {name}", name=f"`{missing[0]}`"), _("docs/channels.md says what it exports"))
@@ -75,3 +75,16 @@ def _import_channel(document: Document, use: object, at: tuple[str, str, str]) -
         document.fault(at, _("its `Settings` is no dataclass"), _("docs/channels.md says what it exports"))
         return None
     return module
+
+
+def check_own_sandbox(document: Document, sandbox: SandboxConfig) -> None:
+    """Find the provider of `sandbox.use`, and check its options; what it needs of the machine shows at the start."""
+    if not sandbox.use:
+        if sandbox.options:
+            wrong = _("have no effect: they are arguments of `use`")
+            document.fault(("sandbox", "options"), wrong, _("remove the line"))
+        return
+    try:
+        check_code(sandbox.use, find_code(sandbox.use), 1, sandbox.options)
+    except NamedCodeError as error:
+        document.fault(("sandbox", *error.place), localized(error.wrong), localized(fix_of(error)))

@@ -372,7 +372,7 @@ class Config(FileConfig):
         at = place
         if place[0] == "models" and place[1] in numbers:
             at = ("models", numbers[str(place[1])], *place[2:])
-        known = self.places.get(at)
+        known = next(filter(None, (self.places.get(at[:end]) for end in range(len(at), 0, -1))), None)
         return (
             replace(known, wrong=wrong, fix=fix)
             if known

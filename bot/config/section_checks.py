@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from agent.extras import describe_install
 from agent.near_misses import suggest
+from agent.sections import ContextConfig
 from bot.config.document import Document
 from bot.config.excerpt import Location
 from catalogue import _, list_items, localized
@@ -52,6 +53,18 @@ def check_search(document: Document, web: object) -> None:
         if provider == "ddgs" and importlib.util.find_spec("ddgs") is None:
             wrong = _("package {name} is not installed", name="ddgs")
             document.fault(("web", "search", i, "provider"), wrong, localized(describe_install("ddgs")))
+
+
+def check_web_hosts(document: Document, web: object) -> None:
+    """Each host whose pages may be read is a name or an address; its subdomains need no pattern."""
+    entries = web.get("hosts") if isinstance(web, dict) else None
+    for i, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, str) and "://" not in entry and entry.strip():
+            try:
+                normalize_host(entry.strip("."))
+            except ValueError:
+                fix = _("write only the host, such as example.com; its subdomains are included")
+                document.fault(("web", "hosts", i), _("is no host"), fix)
 
 
 def check_docker_host(document: Document, sandbox: object) -> None:
@@ -132,6 +145,26 @@ def check_rates(document: Document, entries: Any) -> None:
         if (first := found.setdefault((str(entry.get("scope")), str(entry.get("which") or "")), i)) != i:
             wrong = _("has the same scope as `rate_limits[{number}]`", number=first)
             document.fault(("rate_limits", i), wrong, _("remove one, or name in `which` whom it limits"))
+
+
+def check_backup(document: Document, backup: object) -> None:
+    """What says how backups are written also says where."""
+    if isinstance(backup, dict) and backup and not backup.get("to") and ("backup", "to") not in document.faulty:
+        wrong = _("writes no backups: it names no folder")
+        document.fault(("backup",), wrong, _("add `to: FOLDER`, or remove the section"), on_key=True)
+
+
+def check_context(document: Document, context: ContextConfig) -> None:
+    """What stays of a conversation is less than what begins its summary: otherwise a summary would replace nothing."""
+    pairs = (
+        ("keep_messages", context.keep_messages, "trigger_messages", context.trigger_messages),
+        ("keep_tokens", context.keep_tokens, "trigger_tokens", context.trigger_tokens),
+    )
+    for name, kept, limit_name, limit in pairs:
+        if kept >= limit:
+            wrong = _("must be less than `{setting}`, which is {n}", setting=limit_name, n=limit)
+            fix = _("such as `{example}`", example=f"{name}: {limit // 4}")
+            document.fault(("context", name), wrong, fix)
 
 
 def check_effort(document: Document, effort: str, known: Collection[str], at: Location) -> None:

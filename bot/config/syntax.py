@@ -10,7 +10,8 @@ import yaml
 from bot.config.excerpt import Mark
 from catalogue import _
 
-_KEY_WITHOUT_SPACE = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]{0,40}):[^\s/]")
+_KEY_WITHOUT_SPACE = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]{0,40})(?::[^\s/]|\uff1a)")
+_FULL_WIDTH_COLON = "\uff1a"
 
 
 def explain_syntax_error(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[Mark | None, str, str]:
@@ -23,6 +24,8 @@ def explain_syntax_error(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> t
         return begin, _("this quote is never closed"), _("close it, or remove it")
     if squeezed := _key_without_space(begin or mark, lines) or _key_without_space(_line_above(mark), lines):
         line, column = squeezed
+        if lines[line][column] == _FULL_WIDTH_COLON:
+            return Mark(line, column, column + 1), _("a full-width colon"), _("write `:` and a space instead")
         return Mark(line, column, column + 1), _("there is no space after the colon"), _("put a space after it")
     if "could not find expected ':'" in problem:
         return begin, _("expected `name: value`"), _("add the colon and a space")
@@ -47,6 +50,8 @@ def explain_syntax_error(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> t
         )
     if "that cannot start any token" in problem:
         return mark, _("a value cannot begin with this character"), _("put the value in quotes")
+    if "another document" in problem and mark:
+        return mark, _("a second document begins here"), _("remove the line `---`")
     if isinstance(error, yaml.composer.ComposerError):  # its text repeats what was written
         problem = re.sub(r" '.*", "", problem)
     return mark, problem, _("check quotes, colons and indentation")

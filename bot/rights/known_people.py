@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Sequence
 
+from bot.config.loader import channel_modules
 from bot.storage import audit, people, transcripts
 from bot.storage.database import Execute
+from channels.shared.ids import IdForms
 
 MAX_SUGGESTED = 3
-ID_FORMS = {
-    "telegram": r"[1-9][0-9]*",
-    "slack": r"[UW][A-Z0-9]+",
-    "discord": r"[0-9]{15,20}",
-    "feishu": r"o[un]_[0-9a-f]+",
-}  # of people; ids on other channels may be any word
 
 
 def is_possible_id(execute: Execute, channel: str, id: str) -> bool:
     """Return whether Fawn has met this person, or the platform's ids look like this."""
     if people.find_person(execute, channel, id) or audit.find_alias(execute, audit.person_name(channel, id)):
         return True
-    form = ID_FORMS.get(channel)
-    return bool(form and re.fullmatch(form, id))
+    forms: IdForms | None = getattr(channel_modules().get(channel), "IDS", None)
+    return forms is not None and forms.certain and forms.is_person(id)
 
 
 def names_of_channel(execute: Execute, channel: str) -> dict[str, str]:

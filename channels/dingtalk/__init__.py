@@ -11,6 +11,7 @@ from functools import partial
 
 from agent.setting import Secret, required, setting
 from catalogue import N_
+from channels.shared.ids import IdForms
 from channels.shared.lifecycle import open_channel, run_probe
 
 PUBLIC_URL = "https://api.dingtalk.com"
@@ -22,7 +23,12 @@ class DingTalkSettings:
 
     client_id: str = required(N_("the app's Client ID (AppKey), page Credentials"), environment="DINGTALK_CLIENT_ID")
     client_secret: Secret = required(N_("the app's Client Secret, same page"), environment="DINGTALK_CLIENT_SECRET")
-    card_template_id: str = setting("", "AI card template (….schema); without one, answers neither stream nor change")
+    card_template_id: str = setting(
+        "",
+        "AI card template (….schema); without one, answers neither stream nor change",
+        shape=r"[\w-]+\.schema",
+        looks="8aebdfb9-0000-0000-0000-000000000000.schema",
+    )
     robot_code: str = setting("", "the robot's code, if it is not the Client ID")
     name: str = setting("Fawn", "the robot's name, as people mention it in groups")
     reaction: bool = setting(True, "show 🤔 on a message while the bot works on it: two API calls for each message")
@@ -40,5 +46,11 @@ class DingTalkSettings:
 
 
 Settings = DingTalkSettings  # the configuration loader looks for this name
+IDS = IdForms(  # of staff: any text of up to 64 characters that the company chose; of others `$:LWCP_v1:$…`
+    r"\S{1,64}",
+    r"\S{1,200}",
+    N_("ids have no blanks; `fawn pair list` shows the id of each person who wrote to the bot"),
+    certain=False,
+)
 connect = partial(open_channel, "channels.dingtalk.channel:DingTalkChannel")
 probe = partial(run_probe, "channels.dingtalk.account_probe:probe_account")

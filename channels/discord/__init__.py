@@ -12,6 +12,7 @@ from typing import Literal
 
 from agent.setting import Secret, required, setting
 from catalogue import N_
+from channels.shared.ids import IdForms
 from channels.shared.lifecycle import open_channel, run_probe
 
 
@@ -19,7 +20,12 @@ from channels.shared.lifecycle import open_channel, run_probe
 class DiscordSettings:
     """`channels.discord` in config.yaml."""
 
-    token: Secret = required(N_("the bot's token, page Bot of discord.com/developers"), environment="DISCORD_BOT_TOKEN")
+    token: Secret = required(
+        N_("the bot's token, page Bot of discord.com/developers"),
+        environment="DISCORD_BOT_TOKEN",
+        shape=r"[\w-]{4,}={0,2}\.[\w-]{4,}\.[\w-]{6,}",  # hexdocs.pm/nostrum/Nostrum.Token.html
+        looks=N_("three parts with dots between them, from the page Bot; no application id and no client secret"),
+    )
     base_url: str = setting("https://discord.com/api/v10", "URL of the API, with its version")
     gateway_url: str = setting("wss://gateway.discord.gg/", "URL of the gateway, which delivers events")
     proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
@@ -33,6 +39,10 @@ class DiscordSettings:
 
 
 Settings = DiscordSettings  # the configuration loader looks for this name
-ID_SHAPE = (r"\d+", N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"))
+IDS = IdForms(  # snowflakes (discord.com/developers/docs/reference#snowflakes); `@me` stands for all direct chats
+    r"\d{15,20}",
+    r"\d+|@me",
+    N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"),
+)
 connect = partial(open_channel, "channels.discord.channel:DiscordChannel")
 probe = partial(run_probe, "channels.discord.account_probe:probe_account")

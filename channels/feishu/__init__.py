@@ -11,6 +11,7 @@ from functools import partial
 
 from agent.setting import Secret, required, setting
 from catalogue import N_
+from channels.shared.ids import IdForms
 from channels.shared.lifecycle import open_channel, run_probe
 
 DOMAINS = {"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.com"}
@@ -21,10 +22,18 @@ class FeishuSettings:
     """`channels.feishu` in config.yaml."""
 
     app_id: str = required(
-        N_("the app's id (cli_…), page Credentials of the developer console"), environment="FEISHU_APP_ID"
+        N_("the app's id (cli_…), page Credentials of the developer console"),
+        environment="FEISHU_APP_ID",
+        shape=r"cli_[\w-]+",
+        looks="cli_…",
     )
     app_secret: Secret = required(N_("the app's secret, same page"), environment="FEISHU_APP_SECRET")
-    domain: str = setting("feishu", "`feishu` (China), `lark` (elsewhere), or a URL")
+    domain: str = setting(
+        "feishu",
+        "`feishu` (China), `lark` (elsewhere), or a URL",
+        shape=r"feishu|lark|https?://[^\s/]\S*",
+        looks=N_("`feishu`, `lark` or a URL"),
+    )
     proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
     ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
     per_reply: float = setting(5.0, "updates per second of one reply's card", ge=0.1)
@@ -40,5 +49,10 @@ class FeishuSettings:
 
 
 Settings = FeishuSettings  # the configuration loader looks for this name
+IDS = IdForms(  # open.feishu.cn/document/platform-overveiw/basic-concepts/user-identity-introduction/open-id
+    r"ou_[\w-]+|cli_\w+",  # another app writes with its own id
+    r"oc_[\w-]+|cli_\w+",
+    N_("people are ou_…, chats oc_…; `fawn pair list` shows the id of each person who wrote to the bot"),
+)
 connect = partial(open_channel, "channels.feishu.channel:FeishuChannel")
 probe = partial(run_probe, "channels.feishu.account_probe:probe_account")

@@ -11,6 +11,7 @@ from functools import partial
 
 from agent.setting import Secret, required, setting
 from catalogue import N_
+from channels.shared.ids import IdForms
 from channels.shared.lifecycle import open_channel, run_probe
 
 
@@ -63,5 +64,13 @@ class SlackSettings:
 
 
 Settings = SlackSettings  # the name under which the configuration finds them
+IDS = IdForms(  # docs.slack.dev/reference/objects: users U and W, bots B; channels C, G and D; workspaces T, grids E
+    r"[UWB][A-Z0-9]+",
+    r"[CGDTE][A-Z0-9]+",
+    N_(
+        "people are U… or W…, bots B…, channels C…, G… or D…, workspaces T… or E…; `fawn pair list` shows the id of"
+        " each person who wrote to the bot"
+    ),
+)
 connect = partial(open_channel, "channels.slack.channel:SlackChannel")
 probe = partial(run_probe, "channels.slack.account_probe:probe")

@@ -11,6 +11,7 @@ from functools import partial
 
 from agent.setting import Secret, required, setting
 from catalogue import N_
+from channels.shared.ids import IdForms
 from channels.shared.lifecycle import open_channel, run_probe
 
 
@@ -46,6 +47,10 @@ class TelegramSettings:
 
 
 Settings = TelegramSettings  # the name under which the configuration finds them
-ID_SHAPE = (r"-?\d+", N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"))
+IDS = IdForms(  # of people, and of groups, which are negative (core.telegram.org/bots/api#chat)
+    r"[1-9]\d*",
+    r"-?\d+",
+    N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"),
+)
 connect = partial(open_channel, "channels.telegram.channel:TelegramChannel")
 probe = partial(run_probe, "channels.telegram.account_probe:probe")

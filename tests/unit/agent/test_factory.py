@@ -57,12 +57,12 @@ def test_any_model_class_gets_the_settings_under_its_own_names() -> None:
     ("settings", "words"),
     [
         (ModelSettings("a", "nonsense"), '"package.module:Class"'),
-        (ModelSettings("a", "no_such_package.x:Model"), "cannot be imported"),
+        (ModelSettings("a", "no_such_package.x:Model"), "there is no module 'no_such_package.x'"),
         (ModelSettings("a", "agent.factory:Plan"), "not have a chat model of that name"),
         (ModelSettings("a", f"{HERE}:Nothing"), "not have a chat model of that name"),
         (ModelSettings("a", f"{HERE}:Bare", base_url="http://h", options={"responses": ["x"]}), "'base_url'"),
         (ModelSettings("a", f"{HERE}:Keyed", options={"responses": ["x"], "top_q": 1}), "top_q: "),
-        (ModelSettings("a", f"{HERE}:Keyed", api_key=Secret("s3cret")), "responses: Field required"),
+        (ModelSettings("a", f"{HERE}:Keyed", api_key=Secret("s3cret")), "needs the setting 'responses' → add it"),
         (ModelSettings("a", api_key=Secret("s3cret"), options={"temperatur": 1}), "mean 'temperature'?"),
         (
             ModelSettings("a", api_key=Secret("s3cret"), options={"qqq": 1}),
@@ -70,7 +70,10 @@ def test_any_model_class_gets_the_settings_under_its_own_names() -> None:
         ),
         (ModelSettings("a", api_key=Secret("s3cret"), options={"qqq": 1}), "extra_body"),
         (ModelSettings("a", "langchain_openai:ChatOpenAi"), "mean 'ChatOpenAI'?"),
-        (ModelSettings("a", api_key=Secret("s3cret"), options={"temperature": "hot"}), "temperature"),
+        (
+            ModelSettings("a", api_key=Secret("s3cret"), options={"temperature": "hot"}),
+            "expects a number as 'temperature'",
+        ),
         (ModelSettings("a", ca_file="/no/such/file.pem"), "refused its settings"),
     ],
 )

@@ -31,7 +31,8 @@ channels:
   telegram: {token: $TELEGRAM_BOT_TOKEN, base_url: "http://127.0.0.1:9102", access: {open: true}}   # never a default
 """.replace("$KEY", "$OPENAI_API_KEY")
 TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
-SHAPES = {"TELEGRAM_BOT_TOKEN": "1234567:", "SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"}  # how these begin
+SHAPES = {"TELEGRAM_BOT_TOKEN": "1234567:", "SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"}
+SHAPES |= {"DISCORD_BOT_TOKEN": "MTIzNDU2.Gabcde.", "FEISHU_APP_ID": "cli_"}  # how these begin
 KEYS = {"OPENAI_API_KEY": "sk-very-secret-key-1", "TELEGRAM_BOT_TOKEN": TOKEN}
 
 
@@ -247,6 +248,7 @@ from bot.config.loader import load_config
 tokens = ("TELEGRAM_BOT_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DISCORD_BOT_TOKEN", "FEISHU_APP_ID",
     "FEISHU_APP_SECRET", "DINGTALK_CLIENT_ID", "DINGTALK_CLIENT_SECRET", "OPENAI_API_KEY")
 slack = {"SLACK_BOT_TOKEN": "xoxb-2", "SLACK_APP_TOKEN": "xapp-2", "TELEGRAM_BOT_TOKEN": "123456789:" + "a" * 35}
+slack |= {"DISCORD_BOT_TOKEN": "MTIzNDU2.Gabcde.abcdefgh", "FEISHU_APP_ID": "cli_1"}
 print(len(load_config(None, dict.fromkeys(tokens, "1:2") | slack).channels))
 sdks = ("telegram", "slack_sdk", "slack_bolt", "discord", "lark_oapi", "docker", "prompt_toolkit", "langchain_core",
     "openai", "aiohttp")

@@ -113,10 +113,10 @@ def test_an_own_tool_carries_data_out_unless_it_says_otherwise(folder: Path) -> 
 @pytest.mark.parametrize(
     ("use", "wrong"),
     [
-        ("own_code_nowhere:make", "No module named 'own_code_nowhere'"),
-        ("own_code_tools:missing", "has no attribute 'missing'"),
+        ("own_code_nowhere:make", "there is no module 'own_code_nowhere'"),
+        ("own_code_tools:missing", "own_code_tools has no 'missing'"),
         ("own_code_tools:broken", "ValueError: no key"),
-        ("own_code_tools:nothing", "is not callable"),
+        ("own_code_tools:nothing", "is no function and no class"),
         ("own_code_tools:bash", "another tool is called 'bash'"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_channel_of_the_operator_is_configured_as_others(folder: Path) -> None
     [
         ("nest: {use: own_code_channel, depth: 0}", "channels.nest.depth: must be at least 1"),
         ("nest: {use: own_code_channel, deepth: 2}", "did you mean 'depth'?"),
-        ("nest: {use: own_code_nowhere}", "channels.nest.use: cannot be imported: ModuleNotFoundError"),
+        ("nest: {use: own_code_nowhere}", "channels.nest.use: there is no module 'own_code_nowhere'"),
         ("nest: {use: own_code_empty}", "channels.nest.use: has no `Settings`"),
         ("slack: {use: own_code_channel}", "channels.slack.use: Fawn has a channel called slack"),
         ("N/est: {use: own_code_channel}", "is no name of a channel"),

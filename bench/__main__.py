@@ -7,7 +7,22 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from bench import channels, idle, judgement, latency, load, metrics, old, prefix, redteam, rush, subagents, thread, web
+from bench import (
+    channels,
+    idle,
+    judgement,
+    kills,
+    latency,
+    load,
+    metrics,
+    old,
+    prefix,
+    redteam,
+    rush,
+    subagents,
+    thread,
+    web,
+)
 from bench.harness import Row, World, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
@@ -18,6 +33,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "thread": thread.run,
     "old": old.run,
     "idle": idle.run,
+    "kills": kills.run,
     "subagents": subagents.run,
     "web": web.run,
     "redteam": redteam.run,

@@ -1,8 +1,9 @@
-"""Kill the service a thousand times while people talk on five platforms: `python -m bench.kills`.
+"""Kill the service again and again while people talk on five platforms.
 
-Runs by itself for about three quarters of an hour; prints how far it is; ctrl-C (or SIGTERM) ends it early, with the
-figures until then. Clock steps need a C compiler, full disks need root (for a small tmpfs): what cannot be done is said
-and left out. `--kills 20` is a taste.
+`python -m bench kills` kills it 60 times in some minutes, with `--full` a thousand times in three quarters of an hour;
+`python -m bench.kills` takes other numbers, and keeps the log. Prints how far it is; ctrl-C (or SIGTERM) ends it early,
+with the figures until then. Clock steps need a C compiler, full disks need root (for a small tmpfs): what cannot be
+done is said and left out.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from bench.harness import Row, World, show
 from tests.support.all_platforms import AllPlatforms
-from tests.support.kills import KillRun, Plan
+from tests.support.kills import Figures, KillRun, Plan
 
 DISK_MB = 192
+QUICK_KILLS, FULL_KILLS = 60, 1000
 TELL = 15.0  # seconds between two lines
 SETTINGS = {
     "limits": {"attempts": 1_000_000, "flood_messages": 1_000_000, "earlier_messages": 0, "notify_seconds": 0},
@@ -50,17 +53,24 @@ def disk(folder: Path) -> Iterator[bool]:
         subprocess.run(["umount", "--lazy", str(data)], check=True)
 
 
-def clock(folder: Path) -> Path | None:
-    """Build the library that steps the clock of every process started from now on; return the file with its step."""
+@contextmanager
+def clock(folder: Path) -> Iterator[Path | None]:
+    """Build the library that steps the clock of every process started from now on; yields the file with its step."""
     compiler = shutil.which("cc")
     if compiler is None:
-        return None
+        yield None
+        return
     library, step = folder / "clock.so", folder / "step"
     source = Path(__file__).with_name("clock.c")
     subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
     step.write_bytes(bytes(8))
-    os.environ |= {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(step)}  # the nursery inherits it
-    return step
+    names = {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(step)}
+    os.environ |= names  # the nursery inherits it
+    try:
+        yield step
+    finally:  # other parts have a true clock
+        for name in names:
+            del os.environ[name]
 
 
 async def tell(run: KillRun, service: AllPlatforms, kills: int) -> None:
@@ -79,12 +89,28 @@ async def tell(run: KillRun, service: AllPlatforms, kills: int) -> None:
         service.model.forget(keep_bodies=False)
 
 
-async def main(given: argparse.Namespace) -> int:
-    """Run it and return the number of faults."""
+async def run(_world: World, full: bool = False) -> list[Row]:
+    """Run the part and compare it with the goals: nothing lost, nothing doubled."""
+    figures = await measure(parser().parse_args(["--kills", str(FULL_KILLS if full else QUICK_KILLS)]))
+    note = f"{figures.kills} kills, {figures.asked:,} messages, {figures.answered:,} answered"
+    rows = [
+        Row("messages lost by kill -9", len(figures.lost), "", goal=0, note=note),
+        Row(
+            "answers or effects doubled by kill -9", len(figures.doubled), "", goal=0, note=f"{figures.effects} effects"
+        ),
+        Row("repeats marked as such (Telegram)", figures.repeats, ""),
+        Row("services that ended by themselves", len(figures.ended), "", goal=0),
+    ]
+    show("Kills", rows)
+    return rows
+
+
+async def measure(given: argparse.Namespace) -> Figures:
+    """Kill the service so often, print what happened, and return the figures."""
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # clients that die are what this is about
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fawn-kills-")))
-        small, step = stack.enter_context(disk(folder)), clock(folder)
+        small, step = stack.enter_context(disk(folder)), stack.enter_context(clock(folder))
         for missing, words in ((small, "full disks (not root)"), (step, "clock steps (no C compiler)")):
             if not missing:
                 print(f"left out: {words}", flush=True)
@@ -97,28 +123,33 @@ async def main(given: argparse.Namespace) -> int:
             clock=step,
         )
         async with AllPlatforms.open(folder, **SETTINGS) as service:
-            run = KillRun(service, plan)
+            killing = KillRun(service, plan)
             for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, run.stop.set)
-            began, telling = time.monotonic(), asyncio.create_task(tell(run, service, given.kills), name="tell")
-            figures = await run.run()
+                asyncio.get_running_loop().add_signal_handler(number, killing.stop.set)
+            began, telling = time.monotonic(), asyncio.create_task(tell(killing, service, given.kills), name="tell")
+            figures = await killing.run()
             telling.cancel()
-            early = f" (stopped early: {given.kills} were asked for)" if run.stop.is_set() else ""
+            early = f" (stopped early: {given.kills} were asked for)" if killing.stop.is_set() else ""
             print(f"\n{time.monotonic() - began:.0f} s{early}: {figures}")
             print("\n".join(figures.faults[:50]) or "no fault", flush=True)
             await service.stop()
             if given.log:
                 shutil.copyfile(folder / "log", given.log)
                 shutil.copyfile(service.data / "fawn.db", given.log.with_suffix(".db"))
-        return len(figures.faults)
+        return figures
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="python -m bench.kills", description=__doc__)
+    made.add_argument("--kills", type=int, default=FULL_KILLS)
+    made.add_argument("--talkers", type=int, default=3, help="people on each platform")
+    made.add_argument("--steps", type=int, default=10, help="kills per step of the clock (0: none)")
+    made.add_argument("--stops", type=int, default=100, help="kills per SIGSTOP of 35 s (0: none)")
+    made.add_argument("--fulls", type=int, default=50, help="kills per full disk (0: none)")
+    made.add_argument("--log", type=Path, help="where to keep the service's log")
+    return made
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m bench.kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--talkers", type=int, default=3, help="people on each platform")
-    parser.add_argument("--steps", type=int, default=10, help="kills per step of the clock (0: none)")
-    parser.add_argument("--stops", type=int, default=100, help="kills per SIGSTOP of 35 s (0: none)")
-    parser.add_argument("--fulls", type=int, default=50, help="kills per full disk (0: none)")
-    parser.add_argument("--log", type=Path, help="where to keep the service's log")
-    raise SystemExit(min(1, asyncio.run(main(parser.parse_args()))))
+    raise SystemExit(1 if asyncio.run(measure(parser().parse_args())).faults else 0)

@@ -1,4 +1,4 @@
-"""What starts while the channels already listen: sandboxes, agent, turns, jobs, and the loops of the features."""
+"""Start what may come after the channels listen: sandboxes, agent, turns, jobs, and the loops of the features."""
 
 from __future__ import annotations
 

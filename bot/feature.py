@@ -1,4 +1,4 @@
-"""What a feature is: a value that says what it adds to the service. The core asks features; they know no other one.
+"""Define a feature: a value that says what it adds to the service. The core asks features; they know no other one.
 
 Each feature has a folder, whose `feature.py` is its only door; `bot/features.py` is the only list.
 """

@@ -131,6 +131,7 @@ ENGLISH_PHRASES = (
     "(`fawn pair list`)",  # a command
     "Answer with the single word",  # the model
     "could not find expected",  # YAML's words, which are translated
+    "another document",
     "found character",
     "found unexpected end",
     "mapping values are",

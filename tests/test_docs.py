@@ -161,6 +161,14 @@ def test_the_sample_config_works_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert config.channels == ()
 
 
+SHAPED = {
+    "SLACK_BOT_TOKEN": "xoxb-x",
+    "SLACK_APP_TOKEN": "xapp-x",
+    "DISCORD_BOT_TOKEN": "MTIzNDU2.Gabcde.made-up-value",
+    "FEISHU_APP_ID": "cli_1",
+}
+
+
 def test_the_sample_config_works_with_every_line_uncommented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     setting = re.compile(r"# (?=(?: *(?:- )?[a-z_]+:(?: |$)))")
@@ -169,7 +177,7 @@ def test_the_sample_config_works_with_every_line_uncommented(monkeypatch: pytest
     ]
     (tmp_path / "config.yaml").write_text("\n".join(lines))
     values = {name: "1234567:made-up-value" for name in ENVIRONMENT if name != "OPENAI_BASE_URL"}
-    config = load_config(None, values | {"SLACK_BOT_TOKEN": "xoxb-x", "SLACK_APP_TOKEN": "xapp-x"})
+    config = load_config(None, values | SHAPED)
     assert [model.name for model in config.models] == ["main", "local"]
     platforms = channel_modules().keys() - {"console"}
     samples = {channel.name for channel in config.channels}

@@ -1,4 +1,4 @@
-"""What a command of the command line is."""
+"""Define what a command of the command line does: its arguments, and whether it reads the configuration."""
 
 from __future__ import annotations
 

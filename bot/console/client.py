@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # a console that attaches does not need the service's modules
 START_SECONDS = 15.0  # in which a service that holds data_dir opens its control socket
 POLL_SECONDS = 0.02
 MAX_PIPED_CHARS = 50_000  # more is sent as a file
+STOP_SECONDS = 30.0  # in which a request that took too long is stopped
 RETRY_SECONDS = 0.2  # before `fawn ask` turns to the next service
 STDIN = "-"  # the word of the command line that stands for it
 PIPE_SECONDS = 1.0  # in which a pipe has data, or is ignored
@@ -138,7 +139,8 @@ def make_ask_view(
     if not text and not files:
         raise AskError(_("usage: fawn ask TEXT, or text from a pipe"))
     name = place.topic.removeprefix("ask-")
-    return AskView(text, files, Path(settings.downloads), name, quiet=arguments.quiet)
+    downloads, seconds = Path(settings.downloads), arguments.timeout
+    return AskView(text, files, downloads, name, seconds=seconds, quiet=arguments.quiet)
 
 
 def _read_stdin(words: Sequence[str]) -> str:
@@ -168,13 +170,16 @@ async def ask(
     seconds: float,
     connected: Callable[[], None] = lambda: None,
 ) -> None:
-    """Ask the service in `data_dir`, at most for the seconds of `--timeout` (0: without end). Raises NotRunning."""
+    """Ask the service in `data_dir`. Raises NotRunning.
+
+    After the seconds of `--timeout` (0: without end) the view has the request stopped, and waits for its end.
+    """
     hello = Hello(data_dir, console.person_name(settings), place.topic, interactive=False)
     try:
-        async with asyncio.timeout(seconds or None):
+        async with asyncio.timeout(seconds + STOP_SECONDS if seconds else None):
             await hello.attach(view, connected)
-    except TimeoutError:  # the console left, which stops its turn
-        view.ended, view.timed_out = True, seconds
+    except TimeoutError:  # the service does not even stop it
+        view.ended = view.timed_out = True
 
 
 async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, None]]) -> int:

@@ -27,14 +27,24 @@ class AskView(ConsoleView):
 
     is_interactive = False
 
-    def __init__(self, text: str, files: tuple[Attachment, ...], downloads: Path, name: str, *, quiet: bool) -> None:
+    def __init__(
+        self,
+        text: str,
+        files: tuple[Attachment, ...],
+        downloads: Path,
+        name: str,
+        *,
+        seconds: float = 0.0,
+        quiet: bool,
+    ) -> None:
         self._typed, self._sent = Typed(text, files), False
         self._downloads, self._name = downloads, name
+        self._seconds = seconds  # 0: without end
         self._quiet = quiet
         self._printed: set[str] = set()
         self.ended = False
         self.final: FinalReply | None = None
-        self.timed_out = 0.0  # seconds after which the request was stopped
+        self.timed_out = False  # the request was stopped
         self.files: list[str] = []
 
     async def read(self) -> Typed | Key | None:
@@ -42,6 +52,14 @@ class AskView(ConsoleView):
             return None
         self._sent = True
         return self._typed
+
+    async def is_overdue(self) -> bool:
+        """Return whether the request took longer than it may, as soon as it does."""
+        if not self._seconds:
+            return False
+        await asyncio.sleep(self._seconds)
+        self.timed_out = True
+        return True
 
     def show(self, reply: int, block: Block) -> None:
         for line in progress_lines(block):
@@ -77,9 +95,9 @@ class AskView(ConsoleView):
     def print_answer(self, *, as_json: bool) -> bool:
         """Print an answer or JSON on stdout, a failure or a question on stderr. Returns whether it was done."""
         final = self.final
-        if final is None or self.timed_out:
+        if final is None or (self.timed_out and final.state != "done"):
             if self.timed_out:
-                self._say(_(TIMED_OUT, seconds=self.timed_out), always=True)
+                self._say(_(TIMED_OUT, seconds=self._seconds), always=True)
             return False
         if as_json:
             steps = [{"title": step.title, "state": step.state, "detail": step.detail} for step in final.steps]

@@ -28,7 +28,7 @@ CONFIRM_SECONDS = 60.0  # in which a console must confirm what it printed or sav
 _BLOCKS: dict[str, type[Any]] = {each.__name__: each for each in (Text, Step, Ask, Approve, File, Notice, Failed, Done)}
 
 
-class AttachedView:
+class AttachedView(ConsoleView):
     """The service's end. Raises ChatGone where the console has left."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_interactive: bool) -> None:
@@ -158,6 +158,9 @@ async def _forward_events(view: ConsoleView, writer: asyncio.StreamWriter) -> No
             await writer.drain()
         writer.write(orjson.dumps({"end": True}) + b"\n")
         await writer.drain()
+        if await view.is_overdue():
+            writer.write(orjson.dumps({"key": Key.INTERRUPT}) + b"\n")
+            await writer.drain()
     except ConnectionError:  # the other task sees it, too
         return
 

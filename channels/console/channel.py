@@ -172,8 +172,10 @@ class ConsoleChannel:
             await session.converse()
             if not (view.gone or view.is_interactive):
                 idle = asyncio.create_task(self.host.wait_until_idle(session.thread), name="console idle")
+                stopping = asyncio.create_task(session.stop_on_interrupt(), name="console stop")
                 await asyncio.wait({idle, pump}, return_when=asyncio.FIRST_COMPLETED)
                 idle.cancel()
+                stopping.cancel()
         except ChatGone as error:  # it left while something was written
             log.debug("console.closed reason=%s", error)
         finally:
@@ -327,6 +329,8 @@ class ConsoleReply:
             for session in sessions:
                 session.asks = final.asks or session.asks
             return
+        if not sessions and self.thread.topic and final.state == "stopped":
+            return  # by who left it, and nobody else reads here
         sessions = self._console.attended_sessions(self.thread)
         marks = [_(REPEAT_MARK)] if known else []
         keys = [keys_help()] if any(self._to and self._to in session.help_ids for session in sessions) else []

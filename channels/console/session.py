@@ -106,6 +106,12 @@ class Session:
             elif event.text.strip() or event.files:
                 await self._take(event)
 
+    async def stop_on_interrupt(self) -> None:
+        """Stop the turn of a view without a person when it asks for that, until it leaves."""
+        while (event := await self.view.read()) is not None:
+            if event is Key.INTERRUPT and self.busy:
+                await self._offer(self._make_event(Kind.COMMAND, "stop"))
+
     def _speak(self) -> None:
         """Speak the person's language in this task, and have the view do so."""
         language = language_of(self.thread, self._author)

@@ -75,6 +75,10 @@ class ConsoleView(Protocol):
     async def read(self) -> Typed | Key | None:
         """Return the next message or key, or None at the end of the input."""
 
+    async def is_overdue(self) -> bool:
+        """Return whether what was sent is to be stopped, as soon as that is known; asked after the end of the input."""
+        return False
+
     def show(self, reply: int, block: Block) -> None:
         """Show a block of a running reply soon. Returns at once."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
+from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import PROGRAM, Service, ask
 
@@ -59,6 +60,35 @@ async def test_a_request_that_takes_too_long_is_stopped(
     assert (code, out) == (1, ""), out
     assert "No answer within 3 s. I stopped the request." in err
     assert service.rows("SELECT 1 FROM runs WHERE state='running'") == []
+
+
+async def test_a_request_that_took_too_long_ends_where_it_was_asked(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    await shell(service, "echo /status | fawn chat --old")  # the person has a console of their own
+    (tmp_path / "request").write_text(ask(tokens=30_000, tok_ms=50))
+    code, out, err = await shell(service, f'fawn ask --timeout 3 "$(cat {tmp_path}/request)"')
+    assert (code, out) == (1, ""), out
+    assert "No answer within 3 s. I stopped the request." in err
+    await service.quiet()
+    assert service.rows("SELECT state FROM runs") == [("stopped",)]
+    assert service.rows("SELECT key FROM outbox WHERE key LIKE 'gone:%'") == []
+
+
+async def test_what_nobody_reads_any_more_is_not_said_elsewhere_when_it_was_stopped(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    await shell(service, "echo /status | fawn chat --old")
+    words = [*PROGRAM, "ask", "--quiet", ask(tokens=30_000, tok_ms=50)]
+    asking = await asyncio.create_subprocess_exec(*words, cwd=service.folder, env=service.environment())
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 60, "the turn")
+    asking.kill()
+    await asking.wait()
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='stopped'"), 30, "the end of the turn")
+    await service.quiet()
+    assert service.rows("SELECT key FROM outbox WHERE key LIKE 'gone:%'") == []
 
 
 async def test_forgetting_asks_with_name_and_counts(telegram: FakeTelegram, start: Start) -> None:

@@ -201,21 +201,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     check_placeholders(document, sections)
     entries = _read_channels(document, sections.pop("channels", None))
     sections["models"] = _complete_models(document, sections.get("models"))
-    check_roles(document, sections)
-    check_search(document, sections.get("web"))
-    check_web_hosts(document, sections.get("web"))
-    check_docker_host(document, sections.get("sandbox"))
-    check_network_hosts(document, sections.get("sandbox"))
-    check_preview(document, sections.get("sandbox"))
-    check_private_hosts(document, sections.get("skills"))
-    check_http(document, sections.get("http"))
-    check_metrics(document, sections)
-    check_traces(document, sections.get("traces"))
-    check_backup(document, sections.get("backup"))
-    check_budgets(document, sections.get("budgets"))
-    check_rates(document, sections.get("rate_limits"))
-    check_time_zone(document, sections.get("time_zone"))
-    check_switches(document, sections.get("library_switches"))
+    _check_sections(document, sections)
     servers = read_foreign_servers(document, sections)
     extra = ("config_version", "channels", FOREIGN_SECTION)
     config = validate(document, FileConfig, sections, extra=extra)
@@ -254,6 +240,25 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
             for at in document.locations(*LOCATED)
         },
     )
+
+
+def _check_sections(document: Document, sections: dict[str, Any]) -> None:
+    """Check what the types of single sections cannot say."""
+    check_roles(document, sections)
+    check_search(document, sections.get("web"))
+    check_web_hosts(document, sections.get("web"))
+    check_docker_host(document, sections.get("sandbox"))
+    check_network_hosts(document, sections.get("sandbox"))
+    check_preview(document, sections.get("sandbox"))
+    check_private_hosts(document, sections.get("skills"))
+    check_http(document, sections.get("http"))
+    check_metrics(document, sections)
+    check_traces(document, sections.get("traces"))
+    check_backup(document, sections.get("backup"))
+    check_budgets(document, sections.get("budgets"))
+    check_rates(document, sections.get("rate_limits"))
+    check_time_zone(document, sections.get("time_zone"))
+    check_switches(document, sections.get("library_switches"))
 
 
 def _read_systemd(environ: Mapping[str, str]) -> SystemdConfig:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent.setting import Secret, setting
+from agent.setting import HEADERS, Secret, setting
 from bot.config.document import Document
 from catalogue import _
 
@@ -20,7 +20,8 @@ class TracesConfig:
         "", "where traces go, with its path, such as http://127.0.0.1:4318/v1/traces; empty: there are none"
     )
     headers: Mapping[str, Secret] = field(
-        default_factory=dict, metadata={"help": "headers of each export, such as `Authorization: $LANGFUSE_AUTH`"}
+        default_factory=dict,
+        metadata={"help": "headers of each export, such as `Authorization: $LANGFUSE_AUTH`", **HEADERS},
     )
     service: str = setting("fawn", "`service.name` of the traces, to tell several services apart")
     contents: bool = setting(

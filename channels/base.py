@@ -340,6 +340,14 @@ class MessageLinker(Protocol):
 
 
 @runtime_checkable
+class FileNamer(Protocol):
+    """The further method of a channel whose platform says the name of a file only when it is fetched."""
+
+    def name_of(self, attachment: Attachment) -> str:
+        """Return the name that came with a fetched file, else the one of its message."""
+
+
+@runtime_checkable
 class TitleSetter(Protocol):
     """The further method of a channel whose platform shows titles of threads."""
 

@@ -25,7 +25,7 @@ from bot.storage import outbox, tool_calls
 from bot.storage.database import Database
 from bot.storage.quoted import record_quotes
 from catalogue import _, ngettext
-from channels.base import Channel, ChannelError, Refused, TryLater
+from channels.base import Channel, ChannelError, FileNamer, Refused, TryLater
 from sandbox import base
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
@@ -141,7 +141,8 @@ class Attachments:
         try:
             async with asyncio.timeout(self._patience.whole):
                 await self._fetch(channel, attachment, file)
-            upload = await run_file_work(_save, self._folder, attachment.name, file)
+            name = channel.name_of(attachment) if isinstance(channel, FileNamer) else attachment.name
+            upload = await run_file_work(_save, self._folder, name, file)
             return await self._inspector.inspect(upload, file, self._folder) if self._inspector else upload
         except TimeoutError:
             minutes = round(self._patience.whole / 60)

@@ -52,7 +52,7 @@ async def test_an_event_delivered_six_times_has_one_key(rig: Rig) -> None:
     assert (await rig.say("and on")).text == "and on"
 
 
-@demanded("wire")
+@demanded("wire", "working")
 async def test_an_accepted_message_is_acknowledged_visibly_at_once(rig: Rig) -> None:
     before = rig.wire.count("any")
     await rig.say("hello")

@@ -10,7 +10,7 @@ import pytest
 
 from agent.blocks import Final, Step, Text
 from agent.messages import Attachment
-from channels.base import OutcomeUnknown, OutgoingFile, Refused, TryLater, Unconfirmed
+from channels.base import FileNamer, OutcomeUnknown, OutgoingFile, Refused, TryLater, Unconfirmed
 from channels.shared.file_limits import CHUNK
 from channels.shared.texts import REPEAT_MARK
 from tests.support.rigs.base import Call
@@ -77,7 +77,8 @@ async def test_a_file_accepted_without_an_answer_is_shown_once(rig: Rig, tmp_pat
 @demanded("uploads", "wire")
 async def test_a_file_that_is_never_confirmed_is_sent_a_limited_number_of_times(rig: Rig, tmp_path: Path) -> None:
     posts = Memory()
-    visible: Call = "post" if rig.name in ("dingtalk", "feishu") else "upload"  # there, a message refers to an upload
+    calls: dict[str, Call] = {"dingtalk": "post", "feishu": "post", "wecom": "album"}  # a message refers to an upload
+    visible = calls.get(rig.name, "upload")
     rig.wire.fault("error", visible, code=504, after=True, times=-1)
     for _ in range(20):
         try:
@@ -208,12 +209,12 @@ async def test_an_upload_is_read_in_chunks(rig: Rig) -> None:
     rig.send_file("数字 1.bin", data, "look")
     message = await rig.box.next()
     [file] = message.attachments
-    assert file.name == "数字 1.bin"
     assert file.size in (len(data), None)
     assert message.thread == rig.thread()
     chunks = [chunk async for chunk in rig.channel.fetch(file)]
     assert b"".join(chunks) == data
     assert len(chunks) > 1
+    assert (rig.channel.name_of(file) if isinstance(rig.channel, FileNamer) else file.name) == "数字 1.bin"
 
 
 @demanded("downloads", "wire")
@@ -227,9 +228,9 @@ async def test_an_upload_is_streamed_while_it_arrives(rig: Rig) -> None:
         async for chunk in chunks:
             assert len(chunk) <= CHUNK
             got += len(chunk)
-            if got == 1 << 20:
+            if got > (1 << 20) - 64:  # of an encrypted file, the end is held back
                 break
-    assert got == 1 << 20
+    assert got > (1 << 20) - 64
 
 
 @demanded("downloads", "captions")
@@ -244,8 +245,10 @@ async def test_a_file_arrives_with_its_caption(rig: Rig) -> None:
 async def test_a_file_without_a_caption_is_a_message(rig: Rig) -> None:
     rig.send_file("a.csv", b"a,b\n")
     message = await rig.box.next()
-    assert ([file.name for file in message.attachments], message.text) == (["a.csv"], "")
-    assert b"".join([chunk async for chunk in rig.channel.fetch(message.attachments[0])]) == b"a,b\n"
+    [file] = message.attachments
+    assert message.text == ""
+    assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n"
+    assert (rig.channel.name_of(file) if isinstance(rig.channel, FileNamer) else file.name) == "a.csv"
 
 
 @demanded("downloads")

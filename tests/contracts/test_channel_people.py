@@ -138,7 +138,7 @@ async def test_many_options_can_all_be_read(rig: Rig) -> None:
         assert (await rig.box.next(kind=Kind.CLICK)).text in options
 
 
-@demanded("buttons")
+@demanded("buttons", "edits")
 async def test_an_answered_question_loses_its_buttons(rig: Rig) -> None:
     posts = Memory()
     await rig.channel.reply(rig.thread(), posts).finish(Final("Which colour?", (COLOURS,)))
@@ -151,7 +151,7 @@ async def test_an_answered_question_loses_its_buttons(rig: Rig) -> None:
 @demanded("buttons")
 async def test_each_of_several_questions_has_its_own_buttons(rig: Rig) -> None:
     shown = await ask(rig, COLOURS, Ask("ask-5", "Which size?", ("small", "large")))
-    assert shown == {1: COLOURS.id, 2: "ask-5"}
+    assert [*dict.fromkeys(shown.values())] == [COLOURS.id, "ask-5"]
     seen = "\n".join(rig.visible())
     assert seen.index("1.") < seen.index("Which colour?") < seen.index("2.") < seen.index("Which size?")
     rig.press("large")

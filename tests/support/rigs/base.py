@@ -32,6 +32,7 @@ class Rule(TypedDict, total=False):
 
 ABILITIES = {
     "live": "progress is visible while the turn runs",
+    "working": "a typing action or a reaction shows that a message is worked on, before there is a reply",
     "edits": "a reply is edited in place",
     "redelivery": "an event may be delivered more than once",
     "kept": "the platform keeps events while the bot is offline",

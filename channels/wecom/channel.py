@@ -1,0 +1,191 @@
+"""The WeCom channel: events, readiness, replies, files."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import math
+from collections.abc import AsyncGenerator
+from pathlib import PurePath
+from typing import Any, BinaryIO
+
+from agent.blocks import Final
+from agent.messages import Attachment, Kind, Message, Thread
+from catalogue import _
+from channels.base import (
+    NO_CATCH_UP,
+    CatchUpSource,
+    ChannelLimits,
+    OutgoingFile,
+    Readiness,
+    Receipt,
+    Receive,
+    Reply,
+    SentMessages,
+)
+from channels.shared import file_limits
+from channels.shared.http_client import HttpClient, opened_file
+from channels.shared.inbound import InboundPipeline
+from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
+from channels.shared.posts import IDEMPOTENT_POSTS
+from channels.shared.rate_limit import RateLimiter, RateLimits
+from channels.shared.reply_writer import ReplyWriter
+from channels.shared.texts import ANSWERED, REPEAT_MARK, choice_line, text_for
+from channels.wecom import NAME, PUBLIC_URL, WeComSettings
+from channels.wecom.connection import SEND, UPDATE_CARD, WeComConnection
+from channels.wecom.events import WeComAccount, is_group, parse_event, split_message_id
+from channels.wecom.files import EarlyFiles
+from channels.wecom.reply import (
+    MAX_TEXT_BYTES,
+    SEAL_SECONDS,
+    PacedScope,
+    WeComLimits,
+    WeComMessage,
+    WeComRenderer,
+    address_of,
+    answered_card,
+)
+
+MAX_UPLOAD_BYTES = 20 << 20  # developer.work.weixin.qq.com/document/path/101463
+MAX_IMAGE_BYTES = 10 << 20
+MAX_DOWNLOAD_BYTES = 100 << 20  # ours: WeCom names 100 chunks of 512 KB for uploads, and none for files of people
+CHUNK_BYTES = 512 << 10
+FRAME_BURST = 3
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
+
+
+class WeComChannel(PlatformChannel):
+    """One robot."""
+
+    name = NAME
+    seal_seconds = SEAL_SECONDS
+    early_seconds = 20.0  # for which a turn may wait until its files are fetched early
+    limits = ChannelLimits(text_limit=MAX_TEXT_BYTES, upload=MAX_UPLOAD_BYTES, download=MAX_DOWNLOAD_BYTES)
+
+    def __init__(self, settings: WeComSettings) -> None:
+        self._settings = settings
+        http = HttpClient("WeCom", settings.proxy, settings.ca_file)
+        super().__init__(http)
+        self._line = WeComConnection(settings, http)
+        self._files = EarlyFiles(http, MAX_DOWNLOAD_BYTES)
+        self._me = WeComAccount(settings.bot_id, settings.name, "zh" if settings.url == PUBLIC_URL else "")
+        frames = RateLimits(settings.per_reply, FRAME_BURST, overall=settings.overall)
+        self._rate_limiter = RateLimiter(WeComLimits(frames))
+        self._pipeline = InboundPipeline(NAME, self._background, apologize=self._apologize, show_working=self._begin)
+
+    async def close(self) -> None:
+        await self._files.close()
+        await super().close()
+
+    # ------------------------------------------------------------ events
+
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
+        self._pipeline.receive = receive
+        await self._line.run(self._store_event)
+
+    async def _store_event(self, command: str, req_id: str, raw: bytes) -> None:
+        """Store one event until it is stored, because WeCom has no history. Answer a click in its five seconds."""
+        event = parse_event(command, req_id, raw, self._me)
+        if event is None:
+            return
+        [receipt] = await self._pipeline.store_with_retries([event])
+        if isinstance(event, Message) and event.kind is Kind.CLICK and receipt is not Receipt.IGNORED:
+            name = event.author.name
+            shown = choice_line(event.text, name) if receipt is Receipt.ACCEPTED else text_for(event, ANSWERED)
+            self._background.start_best_effort(self._show_choice(event, req_id, shown), f"wecom click {event.id}")
+
+    async def _show_choice(self, click: Message, req_id: str, shown: str) -> None:
+        body = {"response_type": "update_template_card", "template_card": answered_card(click.id, shown)}
+        await self._line.call(UPDATE_CARD, body, req_id)
+
+    async def _begin(self, message: Message) -> None:
+        """Fetch the files of a message that waits for its turn: WeCom keeps them for five minutes."""
+        if message.attachments:
+            await asyncio.sleep(self.early_seconds)
+        for attachment in message.attachments:
+            await self._files.fetch_early(attachment)
+
+    async def _apologize(self, message: Message, text: str) -> None:
+        content = {"msgtype": "markdown", "markdown": {"content": text}}
+        await self._line.call(SEND, {**address_of(message.thread), **content})
+
+    def readiness(self) -> Readiness:
+        return self._line.health.now
+
+    def spell_command(self, thread: Thread, command: str) -> str:
+        """In groups, a robot receives only messages that mention it."""
+        return f"@{self._settings.name} /{command}" if is_group(thread) else f"/{command}"
+
+    # ------------------------------------------------------------ replies and files
+
+    def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
+        _message, req_id = split_message_id(to)
+        scope = PacedScope(self._rate_limiter, thread.chat, idempotent_posts=IDEMPOTENT_POSTS if req_id else 0)
+        options: dict[str, Any] = {"req_id": req_id, "seal_seconds": self.seal_seconds}
+        renderer = WeComRenderer(self._line, thread, posts, scope, self._keep, **options)
+        return self._add_reply(WeComReply(renderer, posts, scope))
+
+    def _keep(self, work: Any, name: str) -> None:
+        self._background.start_best_effort(work, name)
+
+    def name_of(self, attachment: Attachment) -> str:
+        """Return the name that came with a fetched file."""
+        return self._files.name_of(attachment)
+
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        return await self._files.open_file(attachment)
+
+    def _file_rules(self, thread: Thread) -> FileRules:
+        return FileRules(MAX_UPLOAD_BYTES)
+
+    async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, str]:
+        """Upload a file in pieces; return its kind and its id."""
+        name = file_limits.multipart_file_name(file)
+        is_image = PurePath(name).suffix.lower() in IMAGE_SUFFIXES and file.size <= MAX_IMAGE_BYTES
+        kind, count = "image" if is_image else "file", max(1, math.ceil(file.size / CHUNK_BYTES))
+        async with opened_file(file.path) as content:
+            digest = await asyncio.to_thread(_md5, content)
+            begin = {"type": kind, "filename": name, "total_size": file.size, "total_chunks": count, "md5": digest}
+            upload = (await self._line.call("aibot_upload_media_init", begin))["upload_id"]
+            for index in range(count):
+                piece = base64.b64encode(await asyncio.to_thread(content.read, CHUNK_BYTES)).decode()
+                body = {"upload_id": upload, "chunk_index": index, "base64_data": piece}
+                await self._line.call("aibot_upload_media_chunk", body)
+        media = (await self._line.call("aibot_upload_media_finish", {"upload_id": upload}))["media_id"]
+        return kind, str(media)
+
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
+        """Post an image or file. It has no caption: that comes before it as text, as the mark of a repeat does."""
+        [file], [(kind, media)] = post.files, post.uploads
+        scope = PacedScope(self._rate_limiter, thread.chat)
+        caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if post.is_repeat else file.caption
+        for body in [{"msgtype": "markdown", "markdown": {"content": caption}}] * bool(caption) + [
+            {"msgtype": kind, kind: {"media_id": media}}
+        ]:
+            await scope.acquire_post()
+            await self._line.call(SEND, {**address_of(thread), **body})
+        return f"file-{media}"
+
+
+class WeComReply(ReplyWriter[WeComMessage]):
+    """A reply whose streams end in time."""
+
+    def __init__(self, renderer: WeComRenderer, posts: SentMessages, scope: PacedScope) -> None:
+        super().__init__(renderer, posts, scope, on_finished=self._forget)
+        self._streams = renderer
+
+    def _forget(self, _final: Final) -> None:
+        self._streams.close()
+
+    async def close(self) -> None:
+        await super().close()
+        self._streams.close()
+
+
+def _md5(content: BinaryIO) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    while chunk := content.read(1 << 20):
+        digest.update(chunk)
+    content.seek(0)
+    return digest.hexdigest()

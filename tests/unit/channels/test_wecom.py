@@ -1,0 +1,297 @@
+"""WeCom: streams with a life, a line that may be taken over, files that live for minutes, cards, limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.blocks import Done, Final, Step, Text, View
+from agent.messages import Kind
+from agent.setting import Secret
+from channels.base import Health, OutgoingFile, Refused, TryLater
+from channels.shared.rate_limit import Priority
+from channels.wecom.channel import WeComChannel
+from channels.wecom.connection import DISPLACED
+from channels.wecom.reply import FREE_FRAMES, PacedScope
+from tests.fakes.wecom import DEAD, JANE, Shown, group
+from tests.support.rigs.registry import Memory, until
+from tests.support.rigs.wecom import DIRECT, WeComRig
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[WeComRig]:
+    async with WeComRig.start(tmp_path) as made:
+        await until(lambda: made.channel.readiness().health is Health.READY, 20)
+        yield made
+
+
+def channel_of(rig: WeComRig) -> WeComChannel:
+    assert isinstance(rig.channel, WeComChannel)
+    return rig.channel
+
+
+def streams(rig: WeComRig) -> list[Shown]:
+    return [one for one in rig.server.shown if one.kind == "stream"]
+
+
+async def restart(rig: WeComRig) -> None:
+    await rig.leave()
+    await rig.back()
+    await until(lambda: rig.channel.readiness().health is Health.READY, 20)
+
+
+# ---------------------------------------------------------------- answers
+
+
+async def test_an_answer_streams_into_one_message_below_its_folded_steps(rig: WeComRig) -> None:
+    asked, posts, view = await rig.say("work"), Memory(), View()
+    reply = rig.channel.reply(asked.thread, posts, to=asked.id)
+    for block in (Step("1", "Reading a.txt", "done"), Text("It says <think>nothing</think>.")):
+        reply.show(block)
+        view.add(block)
+    await until(lambda: streams(rig) and "nothing" in streams(rig)[0].text)
+    [live] = streams(rig)
+    assert (live.text[:32], live.finished) == ("<think>✓ Reading a.txt</think>\n"[:32], False)
+    view.add(Done())
+    await reply.finish(view.final())
+    assert [one.finished for one in streams(rig)] == [True]
+    head, _mark, text = live.text.removeprefix("<think>").partition("</think>\n")
+    assert "✓ Reading a.txt" in head
+    assert text == "It says <\u200bthink>nothing<\u200b/think>."
+
+
+async def test_a_slow_answer_shows_that_it_is_being_worked_on(rig: WeComRig) -> None:
+    asked = await rig.say("think long")
+    reply = rig.channel.reply(asked.thread, Memory(), to=asked.id)
+    await until(lambda: streams(rig))
+    assert streams(rig)[0].text == "<think></think>"
+    await reply.finish(Final("42"))
+    assert [one.text for one in streams(rig)] == ["42"]
+
+
+async def test_a_stream_ends_before_its_ten_minutes_and_the_answer_goes_on_in_another(rig: WeComRig) -> None:
+    asked = await rig.say("work")
+    rig.server.stream_seconds = 4.0
+    channel_of(rig).seal_seconds = 2.0
+    reply = rig.channel.reply(asked.thread, Memory(), to=asked.id)
+    reply.show(Text("The first half"))
+    await until(lambda: streams(rig) and streams(rig)[0].finished, 20)
+    assert streams(rig)[0].text == "The first half\n\n_Continues below._"
+    reply.show(Text(" and the second"))
+    await until(lambda: len(streams(rig)) == 2)
+    await reply.finish(Final("The first half and the second."))
+    assert [one.text for one in streams(rig)][1:] == ["The first half and the second."]
+    assert all(one.finished for one in streams(rig))
+    assert not [call for call in rig.server.calls if call.code]
+
+
+async def test_the_answer_to_a_message_that_is_too_old_is_posted(rig: WeComRig) -> None:
+    asked = await rig.say("work")
+    rig.server.events.clear()  # the gateway knows its req_id no longer
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("done"))
+    assert [(one.kind, one.text) for one in rig.server.shown] == [("markdown", "done")]
+
+
+async def test_a_stream_that_expires_unnoticed_is_followed_by_the_whole_answer(rig: WeComRig) -> None:
+    asked = await rig.say("work")
+    reply = rig.channel.reply(asked.thread, Memory(), to=asked.id)
+    reply.show(Text("half"))
+    await until(lambda: streams(rig))
+    rig.server.stream_seconds = 0.0
+    await reply.finish(Final("half and half"))
+    assert [one.text for one in streams(rig)] == ["half", "half and half"]
+
+
+async def test_a_restarted_process_goes_on_in_the_same_stream(rig: WeComRig) -> None:
+    asked, posts = await rig.say("work"), Memory()
+    reply = rig.channel.reply(asked.thread, posts, to=asked.id)
+    reply.show(Text("half"))
+    await until(lambda: streams(rig))
+    await reply.close()
+    await restart(rig)
+    await rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id).finish(Final("the whole"))
+    assert [one.text for one in streams(rig)] == ["the whole"]
+
+
+async def test_an_answer_that_was_shown_before_a_crash_is_marked_as_a_repeat(rig: WeComRig) -> None:
+    """Nobody can know whether the last frame arrived: WeCom refuses another one for both reasons."""
+    asked, posts = await rig.say("work"), Memory()
+    await rig.channel.reply(asked.thread, posts, to=asked.id).finish(Final("the whole"))
+    await restart(rig)
+    await rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id).finish(Final("the whole"))
+    first, second = [one.text for one in streams(rig)]
+    assert first == "the whole"
+    assert second.startswith("↻")
+    assert second.endswith("the whole")
+
+
+async def test_a_first_frame_without_an_answer_is_repeated_as_the_same_message(rig: WeComRig) -> None:
+    asked, posts = await rig.say("work"), Memory()
+    rig.server.fault("drop", "post", after=True)
+    reply = rig.channel.reply(asked.thread, posts, to=asked.id)
+    reply.show(Text("half"))
+    await until(lambda: streams(rig))
+    await reply.close()
+    await restart(rig)
+    await rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id).finish(Final("the whole"))
+    assert [one.text for one in streams(rig)] == ["the whole"]
+
+
+async def test_frames_are_spread_over_the_life_of_a_stream(rig: WeComRig) -> None:
+    scope = PacedScope(channel_of(rig)._rate_limiter, DIRECT)
+    scope.count_frame(first=True)
+    for _ in range(FREE_FRAMES + 5):
+        scope.count_frame(first=False)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await scope.acquire(Priority.STREAM)
+    async with asyncio.timeout(5):
+        await scope.acquire(Priority.FINAL)
+
+
+async def test_what_a_person_thinks_of_an_answer_names_it(rig: WeComRig) -> None:
+    asked, posts = await rig.say("work"), Memory()
+    await rig.channel.reply(asked.thread, posts, to=asked.id).finish(Final("the answer"))
+    await rig.channel.reply(asked.thread, Memory("r2")).finish(Final("a notice"))
+    for one, kind in zip(rig.server.shown, (1, 2), strict=True):
+        rig.server.rate(one.feedback, kind, DIRECT)
+    rig.server.rate(rig.server.shown[0].feedback, 3, DIRECT)
+    await until(lambda: len(rig.box.messages) == 4)
+    found = [(message.kind, message.text, message.reply_to) for message in rig.box.messages[1:]]
+    answer, notice = (one.feedback for one in rig.server.shown)
+    assert sorted(found) == sorted(
+        [(Kind.FEEDBACK, "up", answer), (Kind.FEEDBACK, "down", notice), (Kind.FEEDBACK_REMOVED, "up", answer)]
+    )
+    assert posts.rows[0] == answer
+
+
+# ---------------------------------------------------------------- limits
+
+
+async def test_a_conversation_gets_no_more_messages_than_it_may_have(rig: WeComRig) -> None:
+    rig.server.limits = True
+    for number in range(28):
+        await rig.channel.reply(rig.thread(), Memory(f"r{number}")).finish(Final(f"number {number}"))
+    with pytest.raises(TryLater) as told:
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("one more"))
+    assert 10 < told.value.after <= 60
+    assert len(rig.visible()) == 28
+    assert not [call for call in rig.server.calls if call.code], "WeCom never had to refuse one"
+    await rig.channel.reply(rig.thread(7), Memory("other")).finish(Final("another chat"))
+    assert rig.visible(7) == ["another chat"]
+
+
+# ---------------------------------------------------------------- the line
+
+
+async def test_a_line_that_another_program_took_over_is_not_taken_back(rig: WeComRig) -> None:
+    async with WeComRig.start(Path(), url=rig.server.ws_url) as other:
+        await until(lambda: other.channel.readiness().health is Health.READY, 20)
+        await until(lambda: rig.channel.readiness().health is Health.DOWN, 20)
+        assert rig.channel.readiness().detail == DISPLACED
+        await asyncio.sleep(1.0)  # it would have connected again
+        assert other.channel.readiness().health is Health.READY
+        assert rig.server.calls == []
+
+
+async def test_a_line_that_is_open_but_dead_is_replaced(rig: WeComRig) -> None:
+    since = rig.channel.readiness().since
+    rig.server.dead = True
+    with pytest.raises(TryLater):
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("Nobody hears."))
+    assert rig.server.calls[-1].code == DEAD
+    await until(lambda: rig.channel.readiness().since > since and rig.channel.readiness().health is Health.READY, 20)
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Now."))
+    assert rig.visible() == ["Now."]
+
+
+async def test_a_wrong_secret_is_said(tmp_path: Path) -> None:
+    async with WeComRig.start(tmp_path, secret=Secret("wrong")) as rig:
+        await until(lambda: rig.channel.readiness().health is Health.DOWN, 20)
+        assert "rejects the robot's Bot ID or Secret" in rig.channel.readiness().detail
+
+
+async def test_a_frame_that_is_no_frame_does_not_end_the_line(rig: WeComRig) -> None:
+    line = rig.server.line
+    assert line is not None
+    for text in ("", "[]", "{", '{"headers": 1}', '{"cmd": "aibot_msg_callback"}', '{"cmd": 1, "headers": {}}'):
+        await line.send_str(text)
+    assert (await rig.say("and on")).text == "and on"
+    assert len(rig.box.messages) == 1
+
+
+# ---------------------------------------------------------------- messages
+
+
+async def test_a_mention_is_no_part_of_the_text_also_under_another_name(rig: WeComRig) -> None:
+    rig.server.message("text", {"content": "@Fawn /stop"}, chat=group(7))
+    assert (await rig.box.next()).kind is Kind.COMMAND
+    rig.server.message("text", {"content": "@小鹿 what is it?"}, chat=group(7))
+    found = await rig.box.next(2)
+    assert (found.text, found.private, found.author.id) == ("what is it?", False, JANE)
+
+
+async def test_texts_of_all_kinds_are_read(rig: WeComRig) -> None:
+    items = [
+        {"msgtype": "text", "text": {"content": "look"}},
+        {"msgtype": "image", "image": {"url": "u", "aeskey": ""}},
+    ]
+    rig.server.message("voice", {"content": "said aloud"})
+    rig.server.message("mixed", {"msg_item": items})
+    rig.server.send("this one", quote={"msgtype": "text", "text": {"content": "the quoted"}})
+    rig.server.message("location", {"x": 1})
+    await until(lambda: len(rig.box.messages) == 4)
+    voice, mixed, quoting, other = rig.box.messages
+    assert voice.text == "said aloud"
+    assert (mixed.text, [file.kind for file in mixed.attachments]) == ("look", ["image"])
+    assert [quote.text for quote in quoting.quotes] == ["the quoted"]
+    assert other.kind is Kind.UNSUPPORTED
+
+
+async def test_an_event_of_an_unknown_shape_is_kept(rig: WeComRig) -> None:
+    rig.server.message("mixed", {"msg_item": "?"})
+    await until(lambda: rig.box.events)
+    assert rig.box.messages == []
+    assert (await rig.say("and on")).text == "and on"
+
+
+# ---------------------------------------------------------------- files
+
+
+async def test_a_file_whose_turn_comes_late_was_fetched_in_time(rig: WeComRig) -> None:
+    channel_of(rig).early_seconds = 0.0
+    rig.send_file("报告.csv", b"a,b\n" * 50_000)
+    [file] = (await rig.box.next()).attachments
+    await until(lambda: channel_of(rig).name_of(file) == "报告.csv")
+    rig.server.fault("error", "download", code=403, times=-1)  # its five minutes are over
+    await until(lambda: not channel_of(rig)._files._fetching)
+    assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n" * 50_000
+
+
+async def test_a_file_that_is_gone_or_damaged_is_refused_in_words(rig: WeComRig) -> None:
+    rig.send_file("a.csv", b"a,b\n")
+    [file] = (await rig.box.next()).attachments
+    rig.server.fault("error", "download", code=403)
+    with pytest.raises(Refused, match="no longer available"):
+        assert [chunk async for chunk in rig.channel.fetch(file)]
+    name, data = next(iter(rig.server.files.values()))
+    rig.server.files[next(iter(rig.server.files))] = (name, data[:-16] + bytes(16))
+    with pytest.raises(Refused, match="damaged"):
+        assert [chunk async for chunk in rig.channel.fetch(file)]
+
+
+async def test_a_large_file_goes_in_pieces_and_a_picture_as_one(rig: WeComRig, tmp_path: Path) -> None:
+    large, picture = tmp_path / "large.bin", tmp_path / "plot.png"
+    large.write_bytes(bytes(range(256)) * 6000)
+    picture.write_bytes(b"\x89PNG" + bytes(100))
+    files = [
+        OutgoingFile(large, "large.bin", large.stat().st_size, "all of it"),
+        OutgoingFile(picture, "plot.png", 104),
+    ]
+    await rig.channel.send_files(rig.thread(), files, Memory())
+    shown = [(one.kind, one.text or one.name) for one in rig.server.shown]
+    assert shown == [("markdown", "all of it"), ("file", "large.bin"), ("image", "plot.png")]
+    assert rig.server.shown[1].data == large.read_bytes()

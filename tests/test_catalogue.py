@@ -30,6 +30,7 @@ TRANSLATED = {
     "shared",
     "slack",
     "telegram",
+    "wecom",
 }  # the channels that speak Chinese
 HOW_TO = (
     "Wrap it: _('…', name=value) where it is made, N_('…') for a constant that is passed to _ later,"
@@ -110,6 +111,7 @@ ENGLISH_FILES = {
     "channels/slack/socket_mode.py": "operators: the state of a channel",
     "channels/telegram/api.py": "operators: the state of a channel",
     "channels/telegram/polling.py": "operators: the state of a channel",
+    "channels/wecom/connection.py": "operators: the state of a channel",
     "sandbox/": "the model and operators",
 }
 # Files with phrases for people that are no sentences: faults of the configuration, findings, help of the command line.
@@ -125,6 +127,7 @@ PHRASE_FILES = (
     "channels/shared/account_probe.py",
     "channels/slack/account_probe.py",
     "channels/telegram/account_probe.py",
+    "channels/wecom/account_probe.py",
 )
 # Phrases in them that stay English, by their beginning.
 ENGLISH_PHRASES = (

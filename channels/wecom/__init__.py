@@ -35,4 +35,4 @@ class WeComSettings:
 
 Settings = WeComSettings  # the configuration loader looks for this name
 connect = partial(open_channel, "channels.wecom.channel:WeComChannel")
-probe = partial(run_probe, "channels.wecom.account_probe:probe_account")
+probe = partial(run_probe, "channels.wecom.account_probe:probe_address")

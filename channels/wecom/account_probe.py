@@ -9,12 +9,10 @@ from channels.shared.lifecycle import opened
 from channels.wecom import WeComSettings
 from channels.wecom.connection import WeComConnection
 
-ANSWERS = N_(
-    "WeCom answers; the Bot ID and Secret are tried at the start, because a second connection would end the first"
-)
+ANSWERS = N_("WeCom answers; the start tries the Bot ID and Secret, because a second connection would end the first")
 
 
-async def probe_account(settings: WeComSettings) -> str:
+async def probe_address(settings: WeComSettings) -> str:
     """Reach the platform, but do not connect as the robot: that would throw a running service out."""
     with refusing(settings.url, ["url", "proxy", "ca_file"]):
         async with opened(HttpClient("WeCom", settings.proxy, settings.ca_file)) as http:

@@ -34,7 +34,7 @@ from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import ANSWERED, REPEAT_MARK, choice_line, text_for
 from channels.wecom import NAME, PUBLIC_URL, WeComSettings
 from channels.wecom.connection import SEND, UPDATE_CARD, WeComConnection
-from channels.wecom.events import WeComAccount, is_group, parse_event, split_message_id
+from channels.wecom.events import WeComAccount, is_group, parse_callback, split_message_id
 from channels.wecom.files import EarlyFiles
 from channels.wecom.reply import (
     MAX_TEXT_BYTES,
@@ -86,7 +86,7 @@ class WeComChannel(PlatformChannel):
 
     async def _store_event(self, command: str, req_id: str, raw: bytes) -> None:
         """Store one event until it is stored, because WeCom has no history. Answer a click in its five seconds."""
-        event = parse_event(command, req_id, raw, self._me)
+        event = parse_callback(command, req_id, raw, self._me)
         if event is None:
             return
         [receipt] = await self._pipeline.store_with_retries([event])

@@ -61,7 +61,7 @@ class WeComRefusal(Refused):
         self.code = code
 
 
-class Ended(WeComRefusal):
+class AnswerEnded(WeComRefusal):
     """What the call answers is over: its event is too old, or its stream has lasted ten minutes."""
 
 
@@ -131,7 +131,7 @@ class WeComConnection:
 
     def _raise_refusal(self, code: int, message: str) -> None:
         if code in _ENDED:
-            raise Ended(code, message)
+            raise AnswerEnded(code, message)
         if code in _LIMITED:
             raise RateLimited("WeCom", BUSY_SECONDS)
         if code == SYSTEM_BUSY:

@@ -58,12 +58,12 @@ def split_message_id(id: str) -> tuple[str, str]:
     return message, req_id
 
 
-def parse_event(command: str, req_id: str, raw: bytes, me: WeComAccount) -> Message | Unreadable | None:
+def parse_callback(command: str, req_id: str, raw: bytes, me: WeComAccount) -> Message | Unreadable | None:
     """Read one event. Returns None for one that asks for nothing, such as a person who opens the chat."""
     event: Any = None
     try:
         event = orjson.loads(raw)
-        return _parse_message(event, req_id, me) if command == MESSAGE else _parse_event(event, me)
+        return _parse_message(event, req_id, me) if command == MESSAGE else _parse_other(event, me)
     except Exception as error:  # noqa: BLE001 — the boundary of one event: an unknown shape must not stop the others
         id = event.get("msgid") if isinstance(event, dict) else None
         key = me.key(f"event:{id or hashlib.blake2b(raw, digest_size=16).hexdigest()}")
@@ -135,7 +135,7 @@ def _file(kind: str, content: Json, message_id: str, index: int) -> list[Attachm
     return [Attachment(ref, str(given or name.format(short)), mime, None, family)]
 
 
-def _parse_event(event: Json, me: WeComAccount) -> Message | None:
+def _parse_other(event: Json, me: WeComAccount) -> Message | None:
     content = event["event"]
     match content["eventtype"]:
         case "template_card_event":

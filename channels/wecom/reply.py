@@ -26,7 +26,7 @@ from channels.shared.http_client import RateLimited
 from channels.shared.markdown_split import split_markdown
 from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, Priority, RateLimits, RateLimitScope
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
-from channels.wecom.connection import RESPOND, SEND, Ended
+from channels.wecom.connection import RESPOND, SEND, AnswerEnded
 from channels.wecom.events import is_group
 
 POST = "post"
@@ -212,7 +212,7 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         if id.startswith("stream-"):
             try:
                 await self._write_frame(id, part, first=True)
-            except Ended:  # the message is too old to be answered
+            except AnswerEnded:  # the message is too old to be answered
                 self._req_id = ""
                 if not part.final:
                     raise
@@ -238,14 +238,14 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
             raise MessageMissing("its stream has ended")
         try:
             await self._write_frame(message_id, part)
-        except Ended as error:
+        except AnswerEnded as error:
             self._end(message_id)
             raise MessageMissing(str(error)) from None
 
     async def delete(self, message_id: str) -> None:
         """End a stream that has no more to say: nothing can be taken back."""
         if message_id.startswith("stream-"):
-            with suppress(Ended):
+            with suppress(AnswerEnded):
                 await self._write_frame(message_id, WeComMessage("·", final=True))
             self._end(message_id)
 

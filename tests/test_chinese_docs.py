@@ -45,7 +45,13 @@ def pages_linked(page: str) -> set[str]:
 
 
 def test_the_pages_that_people_begin_with_exist_in_chinese() -> None:
-    assert CHINESE == ["README.zh.md", "docs/README.zh.md", "docs/setup-dingtalk.zh.md", "docs/setup-feishu.zh.md"]
+    assert CHINESE == [
+        "README.zh.md",
+        "docs/README.zh.md",
+        "docs/setup-dingtalk.zh.md",
+        "docs/setup-feishu.zh.md",
+        "docs/setup-wecom.zh.md",
+    ]
 
 
 @pytest.mark.parametrize("name", CHINESE)

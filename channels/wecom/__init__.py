@@ -24,7 +24,7 @@ class WeComSettings:
     bot_id: str = required(N_("the robot's Bot ID, page API mode"), environment="WECOM_BOT_ID")
     secret: Secret = required(N_("the robot's Secret, same page"), environment="WECOM_SECRET")
     name: str = setting("Fawn", "the robot's name, as people mention it in groups")
-    url: str = setting(PUBLIC_URL, "address of the long connection")
+    gateway_url: str = setting(PUBLIC_URL, "address of the long connection")
     proxy: str = setting(
         "", "HTTP proxy for the connection and files, with user:password@ if it needs them", repr=False
     )

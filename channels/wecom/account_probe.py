@@ -14,7 +14,7 @@ ANSWERS = N_("WeCom answers; the start tries the Bot ID and Secret, because a se
 
 async def probe_address(settings: WeComSettings) -> str:
     """Reach the platform, but do not connect as the robot: that would throw a running service out."""
-    with refusing(settings.url, ["url", "proxy", "ca_file"]):
+    with refusing(settings.gateway_url, ["gateway_url", "proxy", "ca_file"]):
         async with opened(HttpClient("WeCom", settings.proxy, settings.ca_file)) as http:
             await WeComConnection(settings, http).probe()
     return _(ANSWERS)

@@ -21,6 +21,7 @@ from channels.base import (
     Readiness,
     Receipt,
     Receive,
+    Refused,
     Reply,
     SentMessages,
 )
@@ -49,6 +50,7 @@ from channels.wecom.reply import (
 
 MAX_UPLOAD_BYTES = 20 << 20  # developer.work.weixin.qq.com/document/path/101463
 MAX_IMAGE_BYTES = 10 << 20
+MIN_UPLOAD_BYTES = 5
 MAX_DOWNLOAD_BYTES = 100 << 20  # ours: WeCom names 100 chunks of 512 KB for uploads, and none for files of people
 CHUNK_BYTES = 512 << 10
 FRAME_BURST = 3
@@ -69,7 +71,7 @@ class WeComChannel(PlatformChannel):
         super().__init__(http)
         self._line = WeComConnection(settings, http)
         self._files = EarlyFiles(http, MAX_DOWNLOAD_BYTES)
-        self._me = WeComAccount(settings.bot_id, settings.name, "zh" if settings.url == PUBLIC_URL else "")
+        self._me = WeComAccount(settings.bot_id, settings.name, "zh" if settings.gateway_url == PUBLIC_URL else "")
         frames = RateLimits(settings.per_reply, FRAME_BURST, overall=settings.overall)
         self._rate_limiter = RateLimiter(WeComLimits(frames))
         self._pipeline = InboundPipeline(NAME, self._background, apologize=self._apologize, show_working=self._begin)
@@ -141,6 +143,8 @@ class WeComChannel(PlatformChannel):
 
     async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, str]:
         """Upload a file in pieces; return its kind and its id."""
+        if file.size < MIN_UPLOAD_BYTES:
+            raise Refused(f"it has {file.size} bytes; WeCom takes at least {MIN_UPLOAD_BYTES}")
         name = file_limits.multipart_file_name(file)
         is_image = PurePath(name).suffix.lower() in IMAGE_SUFFIXES and file.size <= MAX_IMAGE_BYTES
         kind, count = "image" if is_image else "file", max(1, math.ceil(file.size / CHUNK_BYTES))

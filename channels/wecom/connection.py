@@ -167,7 +167,7 @@ class WeComConnection:
     async def _open(self) -> aiohttp.ClientWebSocketResponse:
         with mapped_network_errors("WeCom", repeatable=True):
             return await self._http.session.ws_connect(
-                self._settings.url, proxy=self._http.proxy, max_msg_size=MAX_FRAME_BYTES, timeout=CLOSING
+                self._settings.gateway_url, proxy=self._http.proxy, max_msg_size=MAX_FRAME_BYTES, timeout=CLOSING
             )
 
     async def _subscribe(self, socket: aiohttp.ClientWebSocketResponse) -> None:

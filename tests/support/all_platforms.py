@@ -11,12 +11,13 @@ from typing import Any
 
 from agent.setting import Secret
 from bot.admin import operations
-from channels import dingtalk, discord, feishu, slack, telegram
+from channels import dingtalk, discord, feishu, slack, telegram, wecom
 from tests.fakes import dingtalk as fake_dingtalk
 from tests.fakes import discord as fake_discord
 from tests.fakes import feishu as fake_feishu
 from tests.fakes import slack as fake_slack
 from tests.fakes import telegram as fake_telegram
+from tests.fakes import wecom as fake_wecom
 from tests.fakes.model import FakeModel
 from tests.fakes.model_script import without_directives
 from tests.fakes.server import until
@@ -26,6 +27,7 @@ from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
+from tests.support.rigs.wecom import WeComRig
 from tests.support.service_process import Service
 
 
@@ -72,7 +74,10 @@ class AllPlatforms(Service):
     @classmethod
     @asynccontextmanager
     async def open(cls, folder: Path, only: str = "", /, **settings: Any) -> AsyncIterator[AllPlatforms]:
-        """Start the platforms, the model and the service, with one channel if `only` names it; kill it at the end."""
+        """Start the platforms, the model and the service, with one channel if `only` names it; kill it at the end.
+
+        WeCom comes only by its name.
+        """
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
             model = await enter(FakeModel())
@@ -116,6 +121,14 @@ class AllPlatforms(Service):
                 "feishu": FeishuRig(tenant, feishu.FeishuSettings(app_id="unused", app_secret=unused)),
                 "dingtalk": DingTalkRig(office, dingtalk.DingTalkSettings("unused", unused)),
             }
+            if only == "wecom":  # it lacks too much for what all the others do
+                company = await enter(fake_wecom.FakeWeCom())
+                sections["wecom"] = {
+                    "bot_id": fake_wecom.BOT,
+                    "secret": fake_wecom.SECRET,
+                    "gateway_url": company.ws_url,
+                }
+                rigs["wecom"] = WeComRig(company, wecom.WeComSettings("unused", unused))
             sections = {name: section for name, section in sections.items() if only in ("", name)}
             service = cls(folder, model, rigs, sections, settings)
             await service.start()

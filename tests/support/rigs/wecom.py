@@ -58,7 +58,7 @@ class WeComRig(FakeRig):
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         async with FakeWeCom() as server:
-            plain = wecom.WeComSettings(bot_id=BOT, secret=Secret(SECRET), url=server.ws_url, per_reply=5.0)
+            plain = wecom.WeComSettings(bot_id=BOT, secret=Secret(SECRET), gateway_url=server.ws_url, per_reply=5.0)
             async with cls(server, replace(plain, **settings)).running() as rig:
                 yield rig
 

@@ -188,7 +188,7 @@ async def test_a_conversation_gets_no_more_messages_than_it_may_have(rig: WeComR
 
 
 async def test_a_line_that_another_program_took_over_is_not_taken_back(rig: WeComRig) -> None:
-    async with WeComRig.start(Path(), url=rig.server.ws_url) as other:
+    async with WeComRig.start(Path(), gateway_url=rig.server.ws_url) as other:
         await until(lambda: other.channel.readiness().health is Health.READY, 20)
         await until(lambda: rig.channel.readiness().health is Health.DOWN, 20)
         assert rig.channel.readiness().detail == DISPLACED
@@ -295,3 +295,10 @@ async def test_a_large_file_goes_in_pieces_and_a_picture_as_one(rig: WeComRig, t
     shown = [(one.kind, one.text or one.name) for one in rig.server.shown]
     assert shown == [("markdown", "all of it"), ("file", "large.bin"), ("image", "plot.png")]
     assert rig.server.shown[1].data == large.read_bytes()
+
+
+async def test_a_tiny_file_is_refused_in_words(rig: WeComRig, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"1\n")
+    with pytest.raises(Refused, match="at least 5"):
+        await rig.channel.send_files(rig.thread(), [OutgoingFile(tmp_path / "a.txt", "a.txt", 2)], Memory())
+    assert rig.server.calls == []

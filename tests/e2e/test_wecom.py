@@ -1,0 +1,70 @@
+"""WeCom end to end: answers, approvals, files and background work through kills of the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.server import until
+from tests.fakes.wecom import FakeWeCom
+from tests.support.rigs.wecom import WeComRig
+from tests.support.service_process import ask
+from tests.support.thread_talk import ThreadTalk, calls, delegate, tool
+
+
+def server_of(talk: ThreadTalk) -> FakeWeCom:
+    rig = talk.service.rigs["wecom"]
+    assert isinstance(rig, WeComRig)
+    return rig.server
+
+
+async def test_an_answer_goes_on_in_its_message_after_a_kill(tmp_path: Path) -> None:
+    async with ThreadTalk.open(tmp_path, "wecom") as talk:
+        talk.say(ask(text="word " * 60 + "end", delay_ms=50))
+        await until(lambda: "word word" in "\n".join(talk.visible()), 30, "a part of the answer")
+        await talk.service.kill()
+        await talk.service.start()
+        await talk.shows("end", seconds=40)
+        await talk.service.quiet()
+        assert len(talk.visible()) == 1
+        assert [one.finished for one in server_of(talk).shown] == [True]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_an_approval_is_pressed_after_a_kill_and_the_file_comes(tmp_path: Path) -> None:
+    async with ThreadTalk.open(tmp_path, "wecom", permissions={"ask": ["bash"]}) as talk:
+        talk.say(
+            ask(steps=[calls(tool("bash", command="echo a,b,c > /mnt/user-data/outputs/报告.csv"))], text="written")
+        )
+        await talk.shows("May I run")
+        await until(lambda: "Approve" in talk.offers(), 20, "the buttons")
+        await talk.service.quiet()
+        await talk.service.kill()
+        await talk.service.start()
+        talk.press("Approve")
+        await talk.shows("written", seconds=40)
+        await talk.shows("报告.csv", seconds=40)
+        await talk.service.quiet()
+        assert not talk.offers()
+        assert talk.service.rigs["wecom"].labels(7) != []
+        assert [one.data for one in server_of(talk).shown if one.name] == [b"a,b,c\n"]
+
+
+async def test_the_result_of_a_background_task_is_posted_without_a_question(tmp_path: Path) -> None:
+    async with ThreadTalk.open(tmp_path, "wecom") as talk:
+        talk.say(delegate("market", ask(text="It is large")))
+        assert "🔧 Task 1" in await talk.shows("It is large", seconds=40)
+        await talk.service.quiet()
+        kinds = {one.kind for one in server_of(talk).shown if "It is large" in one.text}
+        assert kinds == {"markdown"}
+        assert not [call for call in server_of(talk).calls if call.code]
+
+
+async def test_a_file_that_is_sent_reaches_the_agent_under_its_name(tmp_path: Path) -> None:
+    async with ThreadTalk.open(tmp_path, "wecom") as talk:
+        rig = talk.service.rigs["wecom"]
+        rig.send_file("报告.csv", b"a,b\n1,2\n")
+        rig.mutter(ask(text="read it"))
+        await talk.service.shows("wecom", "read it")
+        assert [path.read_bytes() for path in talk.service.data.glob("threads/*/uploads/报告.csv")] == [b"a,b\n1,2\n"]

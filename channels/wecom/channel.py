@@ -26,6 +26,7 @@ from channels.base import (
     SentMessages,
 )
 from channels.shared import file_limits
+from channels.shared.early_files import EarlyFiles
 from channels.shared.http_client import HttpClient, opened_file
 from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
@@ -36,7 +37,7 @@ from channels.shared.texts import ANSWERED, REPEAT_MARK, choice_line, text_for
 from channels.wecom import NAME, PUBLIC_URL, WeComSettings
 from channels.wecom.connection import SEND, UPDATE_CARD, WeComConnection
 from channels.wecom.events import WeComAccount, is_group, parse_callback, split_message_id
-from channels.wecom.files import EarlyFiles
+from channels.wecom.files import EncryptedFiles
 from channels.wecom.reply import (
     MAX_TEXT_BYTES,
     SEAL_SECONDS,
@@ -70,14 +71,15 @@ class WeComChannel(PlatformChannel):
         http = HttpClient("WeCom", settings.proxy, settings.ca_file)
         super().__init__(http)
         self._line = WeComConnection(settings, http)
-        self._files = EarlyFiles(http, MAX_DOWNLOAD_BYTES)
+        self._files = EncryptedFiles(http)
+        self._early = EarlyFiles(self._files.download, MAX_DOWNLOAD_BYTES)
         self._me = WeComAccount(settings.bot_id, settings.name, "zh" if settings.gateway_url == PUBLIC_URL else "")
         frames = RateLimits(settings.per_reply, FRAME_BURST, overall=settings.overall)
         self._rate_limiter = RateLimiter(WeComLimits(frames))
         self._pipeline = InboundPipeline(NAME, self._background, apologize=self._apologize, show_working=self._begin)
 
     async def close(self) -> None:
-        await self._files.close()
+        await self._early.close()
         await super().close()
 
     # ------------------------------------------------------------ events
@@ -106,7 +108,8 @@ class WeComChannel(PlatformChannel):
         if message.attachments:
             await asyncio.sleep(self.early_seconds)
         for attachment in message.attachments:
-            await self._files.fetch_early(attachment)
+            if attachment.ref not in self._files.names:
+                await self._early.fetch_early(attachment)
 
     async def _apologize(self, message: Message, text: str) -> None:
         content = {"msgtype": "markdown", "markdown": {"content": text}}
@@ -133,10 +136,10 @@ class WeComChannel(PlatformChannel):
 
     def name_of(self, attachment: Attachment) -> str:
         """Return the name that came with a fetched file."""
-        return self._files.name_of(attachment)
+        return self._files.names.get(attachment.ref) or attachment.name
 
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return await self._files.open_file(attachment)
+        return await self._early.open_file(attachment)
 
     def _file_rules(self, thread: Thread) -> FileRules:
         return FileRules(MAX_UPLOAD_BYTES)

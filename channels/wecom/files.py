@@ -1,133 +1,37 @@
-"""Files of people, which WeCom keeps encrypted and for five minutes: fetched at once, and kept until their turn.
+"""Files of people, which WeCom encrypts, each under a key of its own, and keeps for five minutes.
 
-Each has a key of its own: AES-256-CBC, the first 16 bytes of the key as the vector, padded to 32 bytes
+AES-256-CBC, the first 16 bytes of the key as the vector, padded to 32 bytes
 (developer.work.weixin.qq.com/document/path/100719).
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import hashlib
-import logging
-import shutil
-import tempfile
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from pathlib import Path
-from typing import BinaryIO
 
 import orjson
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from agent.messages import Attachment
-from channels.base import ChannelError, Refused, TryLater
+from channels.base import Refused, TryLater
 from channels.shared import file_limits
 from channels.shared.caches import LatestDict
 from channels.shared.http_client import HttpClient
 
-log = logging.getLogger(__name__)
-
 BLOCK = 32  # bytes, to which a file is padded: twice a block of AES
-KEPT_SECONDS = 3600.0  # for so long a fetched file waits for its turn
-MAX_KEPT_FILES = 200
-MAX_KEPT_BYTES = 2 << 30
+MAX_NAMES = 1_000
 
 
-class EarlyFiles:
-    """The files of messages that wait for their turn, in a folder that lasts as long as the channel."""
+class EncryptedFiles:
+    """Downloads files. Their names come with them, and are kept for a while."""
 
-    def __init__(self, http: HttpClient, limit: int) -> None:
+    def __init__(self, http: HttpClient) -> None:
         self._http = http
-        self._limit = limit
-        self._folder: Path | None = None
-        self._fetching: dict[str, asyncio.Task[None]] = {}
-        self._kept: dict[str, tuple[float, int]] = {}  # name → time.monotonic() of its end, bytes
-        self._names: LatestDict[str, str] = LatestDict(5 * MAX_KEPT_FILES)  # as the platform calls a fetched file
+        self.names: LatestDict[str, str] = LatestDict(MAX_NAMES)  # by the `ref` of what was fetched
 
-    async def fetch_early(self, attachment: Attachment) -> None:
-        """Fetch a file now, while the platform has it. A failure is left to the turn, which tries again."""
-        self._drop_old()
-        if len(self._kept) + len(self._fetching) >= MAX_KEPT_FILES or self._bytes > MAX_KEPT_BYTES:
-            log.warning("wecom.file_not_fetched_early reason=%s", "too many files wait")
-            return
-        name = _name_of(attachment)
-        if name not in self._names and name not in self._fetching:
-            task = self._fetching[name] = asyncio.create_task(self._keep(attachment, name), name=f"wecom file {name}")
-            task.add_done_callback(lambda _task: self._fetching.pop(name, None))
-            await asyncio.wait({task})
-
-    async def open_file(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        """Return the chunks of a file, fetched early or now."""
-        name = _name_of(attachment)
-        if task := self._fetching.get(name):
-            await asyncio.wait({task})
-        self._drop_old()
-        return self._read(name) if name in self._kept else self._download(attachment)
-
-    def name_of(self, attachment: Attachment) -> str:
-        """Return the name that came with a fetched file, else the one of its message."""
-        return self._names.get(_name_of(attachment)) or attachment.name
-
-    async def close(self) -> None:
-        """Stop fetching, and delete what is kept: the platform has it for some minutes still."""
-        tasks = {*self._fetching.values()}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        folder, self._folder = self._folder, None
-        self._kept.clear()
-        if folder:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-    @property
-    def _bytes(self) -> int:
-        return sum(size for _end, size in self._kept.values())
-
-    def _path(self, name: str) -> Path:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="fawn-wecom-"))
-        return self._folder / name
-
-    def _drop_old(self) -> None:
-        for name in [name for name, (end, _size) in self._kept.items() if end < time.monotonic()]:
-            del self._kept[name]
-            self._path(name).unlink(missing_ok=True)
-
-    async def _keep(self, attachment: Attachment, name: str) -> None:
-        path, size = self._path(name), 0
-        try:
-            file: BinaryIO = await asyncio.to_thread(path.open, "wb")
-            try:
-                async with aclosing(self._download(attachment)) as chunks:
-                    async for chunk in chunks:
-                        size += len(chunk)
-                        if size > self._limit:
-                            raise file_limits.too_large(self._limit)
-                        await asyncio.to_thread(file.write, chunk)
-            finally:
-                await asyncio.to_thread(file.close)
-        except (ChannelError, OSError) as error:
-            log.warning("wecom.file_not_fetched_early reason=%s", error)
-            path.unlink(missing_ok=True)
-        except asyncio.CancelledError:
-            path.unlink(missing_ok=True)
-            raise
-        else:
-            self._kept[name] = time.monotonic() + KEPT_SECONDS, size
-
-    async def _read(self, name: str) -> AsyncGenerator[bytes, None]:
-        file: BinaryIO = await asyncio.to_thread(self._path(name).open, "rb")
-        try:
-            while chunk := await asyncio.to_thread(file.read, file_limits.CHUNK):
-                yield chunk
-        finally:
-            await asyncio.to_thread(file.close)
-
-    async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    async def download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        """Yield the plain bytes of a file. Raises ChannelError."""
         ref = orjson.loads(attachment.ref)
         async with self._http.request("GET", ref["url"], allow_redirects=False) as answer:
             if 400 <= answer.status < 500:
@@ -135,14 +39,10 @@ class EarlyFiles:
             if answer.status != 200:
                 raise TryLater(f"WeCom's file server answered {answer.status}")
             head = answer.content_disposition
-            self._names[_name_of(attachment)] = (head.filename if head else "") or attachment.name
+            self.names[attachment.ref] = (head.filename if head else "") or attachment.name
             chunks = answer.content.iter_chunked(file_limits.CHUNK)
             async for chunk in decrypt(chunks, ref["key"]) if ref["key"] else chunks:
                 yield chunk
-
-
-def _name_of(attachment: Attachment) -> str:
-    return hashlib.blake2b(attachment.ref.encode(), digest_size=16).hexdigest()
 
 
 async def decrypt(chunks: AsyncIterator[bytes], key: str) -> AsyncGenerator[bytes, None]:

@@ -430,7 +430,10 @@ class FakeWeCom(LocalServer):
         return [call for call in self.calls if method in ("", call.method)]
 
     def _chat_of(self, body: Json) -> str:
-        return f"@{body['chatid']}" if body.get("chat_type") == 1 else str(body["chatid"])
+        """Return the chat of a post. `chat_type` is 1 for a person, 2 for a group; the vendor's SDK leaves it out."""
+        person = f"@{body['chatid']}"
+        is_person = body.get("chat_type") == 1 or (not body.get("chat_type") and person in self.known)
+        return person if is_person else str(body["chatid"])
 
     def _place(self, req_id: str, body: Json) -> str:
         event = self.events.get(req_id)

@@ -267,7 +267,7 @@ async def test_a_file_whose_turn_comes_late_was_fetched_in_time(rig: WeComRig) -
     [file] = (await rig.box.next()).attachments
     await until(lambda: channel_of(rig).name_of(file) == "报告.csv")
     rig.server.fault("error", "download", code=403, times=-1)  # its five minutes are over
-    await until(lambda: not channel_of(rig)._files._fetching)
+    await until(lambda: not channel_of(rig)._early._fetching)
     assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n" * 50_000
 
 

@@ -166,7 +166,7 @@ class WeComChannel(PlatformChannel):
         """Post an image or file. It has no caption: that comes before it as text, as the mark of a repeat does."""
         [file], [(kind, media)] = post.files, post.uploads
         scope = PacedScope(self._rate_limiter, thread.chat)
-        caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if post.is_repeat else file.caption
+        caption = f"{_(REPEAT_MARK)}\n\n{file.caption}".strip() if post.is_repeat else file.caption
         for body in [{"msgtype": "markdown", "markdown": {"content": caption}}] * bool(caption) + [
             {"msgtype": kind, kind: {"media_id": media}}
         ]:

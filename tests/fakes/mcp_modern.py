@@ -98,6 +98,15 @@ async def count(ctx: Context, upto: int = 3) -> str:
 
 
 @server.tool(annotations=READS)
+async def build(ctx: Context) -> str:
+    """Report the first of three parts, and wait for the file NOTES + ".go"."""
+    await ctx.report_progress(1, 3, "compiling the hull")
+    while not Path(f"{os.environ['NOTES']}.go").exists():
+        await asyncio.sleep(0.05)
+    return "built"
+
+
+@server.tool(annotations=READS)
 def long(chars: int) -> str:
     """Return a long text, whose last word is the end."""
     return f"{'word ' * (chars // 5)}the end"

@@ -146,6 +146,9 @@ class FakeModel(LocalServer):
             return self._refusal(entry, script.status, "scripted", after=script.retry_after)
         self._answers += 1
         usage = self._usage(body, raw, script)
+        if script.body:
+            entry.first = entry.end = time.monotonic()
+            return web.Response(text=script.body, content_type="application/json")
         if body.get("stream"):
             try:
                 return await self._stream(request, body, script, usage, entry)
@@ -155,7 +158,7 @@ class FakeModel(LocalServer):
         return self._whole(body, script, usage, entry)
 
     def _whole(self, body: Json, script: Answer, usage: Json, entry: Request) -> web.Response:
-        message: Json = {"role": "assistant", "content": script.text or None, "refusal": None}
+        message: Json = {"role": "assistant", "content": script.text or None, "refusal": script.refusal or None}
         if self.thinks:
             message["reasoning_content"] = "".join(self.thoughts)
         if self.dialect and self.dialect.thinks(body):
@@ -179,7 +182,8 @@ class FakeModel(LocalServer):
 
         def event(delta: Json, finish: str | None = None) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            return b"data: " + dump({**head, "choices": [choice]}) + b"\n\n"
+            so_far = {"usage": {**usage, "completion_tokens": 1}} if script.counted else {}
+            return b"data: " + dump({**head, "choices": [choice], **so_far}) + b"\n\n"
 
         await stream.write(event({"role": "assistant", "content": ""}))
         thinker = self.dialect or (DeepSeek() if self.thinks else None)
@@ -188,6 +192,8 @@ class FakeModel(LocalServer):
         pieces = [event({"content": word}) for word in script.words]
         if not await _paced(stream, pieces, script, entry):
             return cut(request) if script.abort_at >= 0 else stream
+        for word in script.refusal.split():
+            await stream.write(event({"refusal": f"{word} "}))
         for index, (call_id, call) in enumerate(self._numbered(script)):
             entry.first = entry.first or time.monotonic()
             for function in _fragments(script, call):

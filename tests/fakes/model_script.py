@@ -17,6 +17,10 @@ The last user message may carry `::{json}` with these keys, all optional:
     piece         characters of a call's arguments in one delta (default: two halves)
     names         true: each delta of a call repeats its name and id
     events        raw texts sent as `data:` of events of their own, after the answer and before its end
+    refusal       the words of a refusal, as OpenAI sends them (`delta.refusal`), in place of a text
+    counted       "every": the usage so far comes with every chunk, as from Gemini's gateway, SiliconFlow and Together
+                  (github.com/ogx-ai/ogx/issues/5122, github.com/camel-ai/camel/issues/4217)
+    body          a text that is the whole answer, with status 200 and no stream
     times         how many tries suffer abort_at, cut_at, hang_at or garbage_at (1; -1: all)
     at            the step that suffers errors and cuts (0: the first model call; default: the last one)
     id            a name for the log; makes equal directives different
@@ -68,6 +72,9 @@ class Answer:
     piece: int = 0
     names: bool = False
     events: tuple[str, ...] = ()
+    refusal: str = ""
+    counted: str = ""
+    body: str = ""
 
     @property
     def ends(self) -> str | None:
@@ -195,13 +202,13 @@ def _scripted(directive: Json, done: int, tries: MutableMapping[str, int]) -> An
             ToolCall(c["name"], _arguments(c.get("args", {})), c.get("id", "")) for c in step.get("calls", ())
         )
         return Answer(step.get("text", ""), calls, **timing, **cuts, **_wire(step))
-    text = directive["text"] if "text" in directive else words(directive.get("tokens", 5), directive.get("word", "w"))
-    return Answer(text, **timing, **cuts, **_wire(directive))
+    usual = "" if "refusal" in directive else words(directive.get("tokens", 5), directive.get("word", "w"))
+    return Answer(directive.get("text", usual), **timing, **cuts, **_wire(directive))
 
 
 def _wire(part: Json) -> Json:
     """Return how the answer of a directive or of a step goes over the wire."""
-    given = {name: part[name] for name in ("finish", "piece", "names") if name in part}
+    given = {name: part[name] for name in ("finish", "piece", "names", "refusal", "counted", "body") if name in part}
     return given | {"events": tuple(part.get("events", ()))}
 
 

@@ -196,11 +196,7 @@ async def measure_notes(store: Database, asked: Sequence[Asked], config: Embeddi
         await embed_all(store, config, embedder)
 
     def choose(execute: Execute, person: str, text: str, request: EmbeddedRequest | None) -> set[str]:
-        place, who = place_of_person(person), Author(person, "")
-        found = search_memories(execute, place, who, text)
-        if request:
-            near = nearest_memories(execute, place, who, vector_key(settings), request, settings.min_similarity)
-            found = fuse_matches(found, near)
+        found = find_both(execute, person, text, request, settings)
         return {memory.message for memory in choose_notes(concerning_memories(found), [], 0.0, NOTE_TOKENS)}
 
     requests: dict[str, EmbeddedRequest | None] = {}
@@ -219,15 +215,17 @@ async def measure_notes(store: Database, asked: Sequence[Asked], config: Embeddi
     print(f"{'questions':24} {hits} of {len(asked)} carry their evidence, {statistics.mean(map(len, given)):.1f} notes")
 
 
-async def measure_search(store: Database, name: str, asked: Sequence[Asked]) -> float:
-    """Print and return the recall of the evidence among the first results."""
+async def measure_search(
+    store: Database, name: str, asked: Sequence[Asked], config: EmbeddingsConfig | None = None
+) -> float:
+    """Print and return the recall of the evidence among the first results; with `config`, also by their meaning."""
+    settings = config or EmbeddingsConfig()
+    embedder = Embedder(lambda: settings)
     recall, hits, took = [], 0, []
     for question in asked:
+        request = await embedder.embed_request(question.text, Meter()) if config else None
         find: Callable[[Execute], list[Memory]] = partial(
-            search_memories,
-            place=place_of_person(question.person),
-            person=Author(question.person, ""),
-            text=question.text,
+            find_both, person=question.person, text=question.text, request=request, config=settings
         )
         found, seconds = await store.run(partial(_timed, find=find), durable=False)
         took.append(seconds * 1e3)
@@ -244,6 +242,18 @@ async def measure_search(store: Database, name: str, asked: Sequence[Asked]) -> 
     return share
 
 
+def find_both(
+    execute: Execute, person: str, text: str, request: EmbeddedRequest | None, config: EmbeddingsConfig
+) -> list[Memory]:
+    """Return what a search finds by the words and, with `request`, by the meaning."""
+    place, who = place_of_person(person), Author(person, "")
+    found = search_memories(execute, place, who, text)
+    if request is None:
+        return found
+    near = nearest_memories(execute, place, who, vector_key(config), request, config.min_similarity)
+    return fuse_matches(found, near)
+
+
 async def measure_paraphrases(said: Sequence[Said], config: EmbeddingsConfig | None) -> None:
     """Print how many questions in other words find their fact in the first results, among those and these turns.
 
@@ -251,13 +261,10 @@ async def measure_paraphrases(said: Sequence[Said], config: EmbeddingsConfig | N
     """
     pairs = json.loads(REQUESTS.read_text("utf-8"))["paraphrased"]
     settings = config or EmbeddingsConfig()
-    embedder, place, who = Embedder(lambda: settings), place_of_person("one"), Author("one", "")
+    embedder, place = Embedder(lambda: settings), place_of_person("one")
 
     def find(execute: Execute, text: str, request: EmbeddedRequest | None) -> list[str]:
-        found = search_memories(execute, place, who, text)
-        if request:
-            near = nearest_memories(execute, place, who, vector_key(settings), request, settings.min_similarity)
-            found = fuse_matches(found, near)
+        found = find_both(execute, "one", text, request, settings)
         return [memory.text for memory in rank_memories(found, 0.0)[:RESULTS]]
 
     facts = [*(replace(each, person="one", key=f"{each.person}/{each.key}") for each in said)]
@@ -346,6 +353,7 @@ async def main(locomo: Path | None, turns: int, many: int, embeddings: Embedding
             if embeddings:
                 print(f"with {embeddings.model}, at least {embeddings.min_similarity} of the meaning:")
                 await measure_notes(store, own_asked, embeddings)
+                await measure_search(store, "each person's own", own_asked, embeddings)
     dialogues = [each for part, _ in parts[:MAX_DIALOGUES] for each in part]
     await measure_paraphrases(dialogues, None)
     if embeddings:

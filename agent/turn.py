@@ -257,6 +257,11 @@ class Agent:
         """The names of the MCP servers that cannot be used until a person signs in."""
         return self._mcp.need_sign_in if self._mcp else []
 
+    async def start_servers(self) -> None:
+        """Start the MCP servers that may have prompts, before a turn needs them."""
+        if self._mcp:
+            await self._mcp.start()
+
     def known_prompts(self) -> list[KnownPrompt]:
         """Return the prompts that MCP servers have listed."""
         return known_prompts(self._mcp) if self._mcp else []

@@ -123,6 +123,11 @@ class McpConnection:
         """The version of the protocol, "" without a connection."""
         return str(self._client.protocol_version) if self._client else ""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it has never started, and has not failed so often that only a request for it tries again."""
+        return not self.listed and self._failures < len(PAUSES)
+
     async def refresh(self) -> None:
         """Start the server if necessary, and list its tools if they have changed. Raises McpUnavailable."""
         client = await self._connected()

@@ -217,7 +217,7 @@ def _describe(title: Any, tool: str, server: str, args: Mapping[str, Any]) -> st
 
 
 class McpServers:
-    """The servers of one configuration. They start with the first turn, and `close` ends them."""
+    """The servers of one configuration. `start` or a turn starts them, and `close` ends them."""
 
     def __init__(self, config: McpConfig, data_dir: Path | None = None) -> None:
         self.config = config
@@ -254,6 +254,11 @@ class McpServers:
                 each.cancel()
         self.traits.update({known: tool.traits for known, tool in self.tools().items()})
         return problems
+
+    async def start(self) -> None:
+        """Start the servers that may have prompts, unless they did before. A turn says what is not available."""
+        new = [each for each in self.servers if each.settings.resources and each.connection.is_new]
+        await asyncio.gather(*(each.refresh_soon() for each in new))
 
     async def wait_for(self, names: Collection[str], seconds: float) -> dict[str, Problem]:
         """Give servers so much time to start. Returns name → problem of those that cannot be used then."""

@@ -36,7 +36,7 @@ class PromptCommands:
         return Command(name, f"{prompt.server}:{prompt.prompt}", run, "WORDS", begins_work=lambda _words: True)
 
     def listed(self, current: Current) -> list[CommandInfo]:
-        """Return those that the servers have listed. They start with the first turn: before it, there are none."""
+        """Return those that the servers have listed."""
         config, agent = current.config, getattr(current, "agent", None)
         hidden = RulePermissions(parse_rules(deny=config.permissions.deny))
         return [

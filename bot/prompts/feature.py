@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+
+from bot.current import Current
 from bot.feature import Feature, Parts, Service
 from bot.prompts.commands import PROMPT_JOB, PromptCommands, PromptJobs
+from bot.service.background import run_forever
 from bot.service.jobs import JobKind
+
+LOOK_SECONDS = 2.0  # between two looks for servers that have not started: a reload may bring some
 
 
 def _start(service: Service) -> Parts:
-    return Parts({PROMPT_JOB: JobKind(PromptJobs(service.store, service.current).run)})
+    jobs = {PROMPT_JOB: JobKind(PromptJobs(service.store, service.current).run)}
+    start = partial(run_forever, "MCP servers", partial(_start_servers, service.current))
+    return Parts(jobs, {"MCP servers": start})
+
+
+async def _start_servers(current: Current) -> None:
+    """Start the servers in the background, a moment after the first messages: the menus list their prompts."""
+    await asyncio.sleep(LOOK_SECONDS)
+    await current.agent.start_servers()
 
 
 FEATURE = Feature("prompts", named=PromptCommands(), start=_start)

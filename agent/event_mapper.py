@@ -53,17 +53,13 @@ class EventMapper:
         self._tasks: dict[str, str] = {}  # scope of a task's graphs → the step that shows the task
 
     def map_event(self, namespace: Sequence[str], mode: str, event: Any) -> Iterator[Block]:
-        """Yield the blocks of one event of `astream(stream_mode=["messages", "updates", "custom"], subgraphs=True)`.
+        """Yield the blocks of one event of `astream(stream_mode=["updates", "custom"], subgraphs=True)`.
 
         `namespace` is empty for the lead's graph.
         """
         scope = "".join(f"{graph}/" for graph in namespace)
         if namespace and (task := self._tasks.get(namespace[0])):
             yield from self._map_task_event(task, mode, event)
-        elif mode == "messages":
-            message, metadata = event
-            if isinstance(message, AIMessageChunk) and metadata.get("langgraph_node") == "model":
-                yield from self._map_chunk(scope, message)
         elif mode == "updates":
             yield from self._map_update(scope, event)
         else:
@@ -166,6 +162,8 @@ class EventMapper:
 
     def _map_custom(self, scope: str, event: object) -> Iterator[Block]:
         match event:
+            case AIMessageChunk():
+                yield from self._map_chunk(scope, event)
             case Notice():
                 yield event
             case TakeBack():

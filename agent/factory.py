@@ -6,26 +6,21 @@ Importing this module loads the agent stack, which takes more than a second: imp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextvars import Context
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
-from langchain.agents import create_agent
 from langchain_core.tools import BaseTool
-from langsmith import set_runtime_overrides
 
 from agent.brief import read_prompt
 from agent.checkpointer import LatestCheckpointer
-from agent.context import ToolServices, TransactionRunner, TurnContext
-from agent.graphs import Graph
+from agent.context import ToolServices, TransactionRunner
+from agent.graphs import Graph, build_graph
 from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, NO_SUCH_MODEL, AgentConfigError, ModelSettings
 from agent.models.traffic import ModelTraffic
 from agent.permissions.reach import Reach
-from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
 from agent.policies.goal import NEXT_ROUND
 from agent.policies.mcp import McpPolicy
@@ -62,10 +57,6 @@ async def build_agent(
     return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools, services.skills)
 
 
-async def _run_inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    return context.run(function, *args, **kwargs)
-
-
 def _assemble_agent(
     entries: Sequence[ModelSettings],
     settings: AgentSettings,
@@ -73,8 +64,6 @@ def _assemble_agent(
     tools: Sequence[BaseTool],
     skills: SkillLibrary | None,
 ) -> Agent:
-    # LangSmith takes two thread hops and a task per middleware call for its bookkeeping, even when it is off.
-    set_runtime_overrides(aio_to_thread=_run_inline)
     traffic = ModelTraffic(settings.calls)
     models = {entry.name: LoadedModel(entry, load_model(entry), traffic) for entry in entries}
     roles = settings.roles
@@ -97,14 +86,7 @@ def _assemble_agent(
         chain = lead_policies(
             of.settings, summary_model, evaluator, formatter, of.name, of.mcp, of.max_tokens, of.answer
         )
-        return create_agent(
-            models[lead].model,  # RoutePolicy chooses the model of each call
-            list(own_tools),
-            middleware=[PolicyMiddleware(chain)],
-            state_schema=State,
-            context_schema=TurnContext,
-            checkpointer=checkpointer,
-        )
+        return build_graph(own_tools, chain, State, checkpointer)
 
     prompt = read_prompt(settings.prompt)
     profiles = {"": AgentProfile(make_graph(tools, policies_of()), prompt)}

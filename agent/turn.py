@@ -16,7 +16,7 @@ from agent.checkpoint_rows import ReadState
 from agent.checkpointer import HeldState, LatestCheckpointer
 from agent.context import Turn, TurnContext
 from agent.event_mapper import EventMapper
-from agent.graphs import Graph
+from agent.graphs import RECURSION_LIMIT, Graph
 from agent.mcp.prompt_names import KnownPrompt, PromptError, PromptName
 from agent.mcp.prompts import expand_prompt, known_prompts
 from agent.mcp.servers import McpServers
@@ -41,8 +41,6 @@ from agent.user_message import MessageFormatter
 from catalogue import N_, _
 
 log = logging.getLogger(__name__)
-
-RECURSION_LIMIT = 10_000  # supersteps; the policies end a turn long before
 
 
 class WorkerGone(Exception):
@@ -183,7 +181,7 @@ class Agent:
                     given,
                     config,
                     context=context,
-                    stream_mode=["messages", "updates", "custom"],
+                    stream_mode=["updates", "custom"],
                     durability="sync",  # with the default, tools can run twice after a crash
                     subgraphs=True,
                 )

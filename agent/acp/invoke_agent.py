@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from langchain.tools import ToolException
+from langchain_core.tools import ToolException
 
 from agent.acp.connection import AcpError
 from agent.acp.settings import ExternalAgentSettings

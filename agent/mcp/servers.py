@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from langchain.tools import ToolException
 from langchain_core.messages import ToolMessage
+from langchain_core.tools import ToolException
 from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt
 from langgraph.runtime import get_runtime

@@ -11,7 +11,6 @@ from typing import TypeVar
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
-from langgraph.constants import TAG_NOSTREAM
 
 from agent.models.errors import (
     BudgetExceeded,
@@ -24,6 +23,7 @@ from agent.models.errors import (
 from agent.models.loader import LoadedModel
 from agent.models.reasoning import ThinkingOpenAI
 from agent.models.received import ReceivedOutput, count_into
+from agent.models.streamed_answer import stream_answer
 from agent.models.traffic import model_call
 from agent.models.whole_calls import show_refusal
 from agent.outcomes import CallOutcome, Used
@@ -138,7 +138,8 @@ async def ask_model(entry: LoadedModel, prompt: str, meter: Meter, kind: str, *,
     """
 
     async def ask() -> AIMessage:
-        return await entry.model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]})
+        messages = [HumanMessage(prompt)]
+        return await (entry.model.ainvoke(messages) if background else stream_answer(entry.model, messages))
 
     async with model_call(entry, meter, background=background):
         message = await call_model(

@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, cast
 
 import aiohttp
+import httpx2
 import openai
 import orjson
+from langchain_core.language_models import LanguageModelInput
+from langchain_core.messages import AIMessageChunk, BaseMessage
+from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.utils.utils import LC_ID_PREFIX
 from langchain_openai import ChatOpenAI
 
 from agent.models.http_transport import READ_PACE, ReadPace, open_http_client
@@ -32,6 +38,8 @@ MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
 
 OPENAI_URL = "https://api.openai.com/v1"
 NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for tool calls of other models
+
+OWN_HEADERS = (b"content-length", b"transfer-encoding")  # of each request
 
 MERGEABLE_FIELDS = frozenset({"content", *REASONING_FIELDS})
 
@@ -57,17 +65,62 @@ def make_chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> Cha
         stateless = StatelessResponses(**given)
         stateless.root_async_client = MarkedResponses(stateless.root_async_client)
         return stateless
-    model = ThinkingOpenAI(**given)
-    model.async_client = StreamingCompletions(model.root_async_client, settings.read_seconds)
+    model = DirectOpenAI(**given)
+    http: httpx2.AsyncClient = given["http_async_client"]
+    model.async_client = StreamingCompletions(model.root_async_client, http, settings.read_seconds)
     return model
 
 
-class StreamingCompletions:
-    """The SDK's completions resource, except that a streamed `create` returns a `DeltaStream`."""
+class DirectOpenAI(ThinkingOpenAI):
+    """The model without the callbacks of each stream, where nobody listens to them."""
 
-    def __init__(self, client: openai.AsyncOpenAI, silence_seconds: float) -> None:
+    async def astream(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, *, stop: Any = None, **kwargs: Any
+    ) -> AsyncIterator[AIMessageChunk]:
+        """Do what the inherited method does for a conversation of plain texts."""
+        messages = self._convert_input(input).to_messages()
+        if self._needs_more(ensure_config(config), messages, kwargs):
+            async for said in super().astream(input, config, stop=stop, **kwargs):
+                yield said
+            return
+        id_ = f"{LC_ID_PREFIX}-{uuid.uuid4()}"
+        last: AIMessageChunk | None = None
+        async for chunk in self._astream(messages, stop=stop, **kwargs):
+            last = cast(AIMessageChunk, chunk.message)
+            last.id = last.id or id_
+            last.response_metadata = {**(chunk.generation_info or {}), **last.response_metadata}
+            yield last
+        if last is None:
+            raise ValueError("the stream had no data")
+        if not last.chunk_position:
+            yield AIMessageChunk(content="", chunk_position="last", id=id_)
+
+    def _needs_more(self, config: RunnableConfig, messages: Sequence[BaseMessage], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether somebody listens, such as LangSmith, or an option or a message needs further steps."""
+        manager = config.get("callbacks")
+        listeners = manager if isinstance(manager, list) else manager.handlers if manager else ()
+        return bool(
+            listeners
+            or self.callbacks
+            or self.rate_limiter
+            or self.output_version
+            or not self._should_stream(async_api=True, **{**kwargs, "stream": True})
+            or not all(isinstance(message.content, str) for message in messages)
+        )
+
+
+class StreamingCompletions:
+    """The SDK's completions resource, except that a streamed `create` returns a `DeltaStream`.
+
+    The SDK takes half a millisecond to build a request; each one after the first repeats its address, headers and
+    timeouts.
+    """
+
+    def __init__(self, client: openai.AsyncOpenAI, http: httpx2.AsyncClient, silence_seconds: float) -> None:
         self._client = client
+        self._http = http  # that of the SDK's client
         self._silence_seconds = silence_seconds
+        self._first: httpx2.Request | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client.chat.completions, name)
@@ -81,22 +134,35 @@ class StreamingCompletions:
         body = {**payload, **options.pop("extra_json", {})}
         READ_PACE.set(pace := ReadPace())
         try:
-            stream = await self._post(body, options)
+            response = await self._post(body, options)
         except openai.BadRequestError as error:
             if not _add_missing_reasoning(error, body["messages"]):
                 raise
-            stream = await self._post(body, options)
-        return DeltaStream(stream, MERGE_WINDOW_SECONDS.get(), self._silence_seconds, pace)
+            response = await self._post(body, options)
+        return DeltaStream(response, MERGE_WINDOW_SECONDS.get(), self._silence_seconds, pace)
 
-    async def _post(self, body: dict[str, Any], options: dict[str, Any]) -> openai.AsyncStream[object]:
-        return await self._client.post(
-            "/chat/completions",
-            cast_to=object,
-            content=_dump_body(body),
-            options=cast(Any, options),  # the SDK's TypedDict is not public
-            stream=True,
-            stream_cls=openai.AsyncStream[object],
-        )
+    async def _post(self, body: dict[str, Any], options: dict[str, Any]) -> httpx2.Response:
+        content = _dump_body(body)
+        if self._first is None or options:
+            stream = await self._client.post(
+                "/chat/completions",
+                cast_to=object,
+                content=content,
+                options=cast(Any, options),  # the SDK's TypedDict is not public
+                stream=True,
+                stream_cls=openai.AsyncStream[object],
+            )
+            if not options:
+                self._first = stream.response.request
+            return stream.response
+        first = self._first
+        headers = [(name, value) for name, value in first.headers.raw if name.lower() not in OWN_HEADERS]
+        request = httpx2.Request("POST", first.url, headers=headers, content=content, extensions=first.extensions)
+        response = await self._http.send(request, stream=True)
+        if not response.is_success:
+            await response.aread()
+            raise self._client._make_status_error_from_response(response)  # noqa: SLF001  what its own requests raise
+        return response
 
 
 class DeltaStream:
@@ -106,10 +172,10 @@ class DeltaStream:
     """
 
     def __init__(
-        self, stream: openai.AsyncStream[object], window_seconds: float, silence_seconds: float, pace: ReadPace
+        self, response: httpx2.Response, window_seconds: float, silence_seconds: float, pace: ReadPace
     ) -> None:
-        self._stream = stream
-        self._request = stream.response.request
+        self._response = response
+        self._request = response.request
         self._window_seconds = window_seconds
         self._silence_seconds = silence_seconds
         self._pace = pace
@@ -137,7 +203,7 @@ class DeltaStream:
             if not self._reader.cancelled():
                 self._reader.exception()  # retrieved, because the iterator may not have raised it
         finally:
-            await self._stream.close()
+            await self._response.aclose()
 
     def __aiter__(self) -> DeltaStream:
         return self
@@ -166,7 +232,7 @@ class DeltaStream:
     async def _read_events(self) -> None:
         finished = has_content = False
         usage: Chunk | None = None  # the latest: some servers send the usage so far with every chunk
-        async for chunk in parse_events(self._stream.response.aiter_bytes(), self._request):
+        async for chunk in parse_events(self._response.aiter_bytes(), self._request):
             if chunk is None:
                 finished = finished or has_content  # some servers omit the finish reason
                 continue

@@ -6,9 +6,9 @@ import json
 import logging
 from hashlib import sha256
 
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Interrupt
 
 from agent.blocks import APPROVAL_OPTIONS, DENY
@@ -24,7 +24,6 @@ from agent.policies.base import (
     ToolCallHandler,
     ToolCallResult,
     call_key,
-    change_request,
     turn_context_of,
 )
 from agent.questions import ask_person
@@ -57,7 +56,7 @@ class PermissionPolicy:
         """Call the model without the tools that a rule denies."""
         gate = request.runtime.context.permissions
         tools = [tool for tool in request.tools if not (isinstance(tool, BaseTool) and gate.hides(tool.name))]
-        return await handler(request if len(tools) == len(request.tools) else change_request(request, tools=tools))
+        return await handler(request if len(tools) == len(request.tools) else request.override(tools=tools))
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the call if it is allowed or approved; otherwise tell the model why not."""

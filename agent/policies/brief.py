@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langchain_core.messages import SystemMessage
 
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 
 
 class BriefPolicy:
@@ -13,4 +13,4 @@ class BriefPolicy:
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call with the brief."""
         brief = SystemMessage(request.runtime.context.brief)
-        return await handler(change_request(request, system_message=brief))
+        return await handler(request.override(system_message=brief))

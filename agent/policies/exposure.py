@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of

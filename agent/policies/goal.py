@@ -10,8 +10,8 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, ToolMessage, get_buffer_string
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from agent.blocks import Notice, command_hint

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import orjson
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.context import CallNote, LedgerEntry
 from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of

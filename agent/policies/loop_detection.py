@@ -9,8 +9,8 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AnyMessage, ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.policies.base import (
     ModelCallHandler,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, NotRequired
 
-from langchain.agents import AgentState
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.config import get_config
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.blocks import Notice
+from agent.graphs import AgentState
 from agent.mcp.names import MCP_PREFIX, RESOURCE_TOOLS, server_prefix
 from agent.mcp.resources import make_resource_tools
 from agent.mcp.servers import McpServers, Problem, describe_problems
@@ -24,7 +24,6 @@ from agent.policies.base import (
     ModelCallResponse,
     ToolCallHandler,
     ToolCallResult,
-    change_request,
     turn_context_of,
 )
 from catalogue import N_, _
@@ -39,7 +38,7 @@ NEEDS_SIGN_IN = N_(
 )
 
 
-class ToolState(AgentState[Any]):
+class ToolState(AgentState):
     """The state of an agent that finds its tools with `tool_search`."""
 
     promoted: NotRequired[Annotated[list[str], promote]]
@@ -69,11 +68,11 @@ class McpPolicy:
             return await handler(request)
         offered: list[DynamicTool] = list(tools.values())
         if sum(tool.tokens for tool in offered) > self._servers.config.defer_tokens:
-            promoted: Sequence[str] = request.state.get(PROMOTED_KEY) or ()  # type: ignore[assignment]  # in ToolState
+            promoted: Sequence[str] = request.state.get(PROMOTED_KEY) or ()
             offered = [self._search(gate), *(tools[name] for name in promoted if name in tools)]
         elif starting:
             offered = [self._search(gate), *offered]
-        return await handler(change_request(request, tools=[*request.tools, *resources.values(), *offered]))
+        return await handler(request.override(tools=[*request.tools, *resources.values(), *offered]))
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Find the tool of the call, so that all other policies know it. Say so if its server cannot be used."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from langchain_core.messages import AnyMessage, HumanMessage
 
 from agent.context import TurnContext
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 
 
 class MemoryPolicy:
@@ -21,7 +21,7 @@ class MemoryPolicy:
         context = request.runtime.context
         if context.memory is None or not context.memory.notes:
             return await handler(request)
-        return await handler(change_request(request, messages=_with_notes(request.messages, context)))
+        return await handler(request.override(messages=_with_notes(request.messages, context)))
 
 
 def _with_notes(messages: Sequence[AnyMessage], context: TurnContext) -> list[AnyMessage]:

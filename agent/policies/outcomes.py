@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import time
 
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.outcomes import CallError, CallOutcome, Used
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of

@@ -10,7 +10,7 @@ from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from agent.context import TurnContext
 from agent.pictures import PICTURES_KEY
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from sandbox.base import SandboxError
 
 MAX_PICTURES = 20  # the newest in one request; with more, some providers accept only smaller ones
@@ -31,7 +31,7 @@ class PicturePolicy:
             messages = await _with_pictures(request.messages, context)
         else:
             messages = [_with_note(message) for message in request.messages]
-        return await handler(change_request(request, messages=messages))
+        return await handler(request.override(messages=messages))
 
 
 def picture_paths(message: AnyMessage) -> Sequence[str]:

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from langchain.agents.middleware import ModelResponse
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, interrupt
 
 from agent.context import NO_ANSWER
@@ -97,7 +96,7 @@ class PlanModePolicy:
         answer = AIMessage("")
         continue_with(answer, ASK_TO_GO_ON, {})
         answer.additional_kwargs = {BY_POLICY_KEY: True, EXCESS_KEY: {"question": question, "spent": spent}}
-        return ModelResponse(result=[answer])
+        return ModelCallResponse([answer])
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Ask about a submitted plan, or whether to go on."""

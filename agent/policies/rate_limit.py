@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.context import CallNote
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of

@@ -11,7 +11,7 @@ from agent.blocks import Notice
 from agent.context import TurnContext
 from agent.models.errors import BudgetExceeded, ModelFailure
 from agent.models.loader import LoadedModel
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.pictures import picture_paths
 from agent.policies.retry import ContextOverflow
 from agent.token_estimates import messages_tokens
@@ -90,9 +90,9 @@ def _of_turn(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:
 
 def _for_model(request: ModelCallRequest, entry: LoadedModel) -> ModelCallRequest:
     if not entry.wants_json_schemas:
-        return change_request(request, model=entry.model)
+        return request.override(model=entry.model)
     tools = [tool.json_schema if isinstance(tool, AgentTool) else tool for tool in request.tools]
-    return change_request(request, model=entry.model, tools=tools)
+    return request.override(model=entry.model, tools=tools)
 
 
 def _with_room(route: Sequence[LoadedModel], tokens: int) -> Sequence[LoadedModel]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException
 from langgraph.errors import GraphBubbleUp
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.policies.base import ToolCallHandler, ToolCallResult
 from sandbox.base import SandboxError

@@ -12,8 +12,8 @@ import time
 from typing import Any
 
 import orjson
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.context import CallNote
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of

@@ -6,8 +6,8 @@ import logging
 import re
 from hashlib import blake2b
 
-from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
 from agent.tools.tool import traits_of

@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from langchain.agents import create_agent
 from langchain_core.tools import BaseTool
 
 from agent.context import TurnContext
-from agent.graphs import Graph
+from agent.graphs import Graph, build_graph
 from agent.mcp.servers import McpServers
 from agent.models.loader import LoadedModel
 from agent.models.settings import NO_SUCH_MODEL, AgentConfigError
 from agent.permissions.reach import matches_any
-from agent.policies.base import ModelPolicy, PolicyMiddleware
+from agent.policies.base import ModelPolicy
 from agent.policies.chains import worker_policies
 from agent.policies.mcp import McpPolicy, ToolState
 from agent.sections import AgentSettings
@@ -101,13 +100,7 @@ class SubagentKinds:
             return self._make_lead(tools, LeadPolicies(settings, kind.name, mcp, self.settings.max_tokens, answer))
         chain = worker_policies(settings, self._summary_model, kind.name, self.settings.max_tokens, mcp)
         chain = replace(chain, model=(*answer, *chain.model), tool=(RunningCallsPolicy(), *chain.tool))
-        return create_agent(
-            next(iter(self._models.values())).model,  # RoutePolicy chooses the model of each call
-            tools,
-            middleware=[PolicyMiddleware(chain)],
-            state_schema=ToolState,
-            context_schema=TurnContext,
-        )
+        return build_graph(tools, chain, ToolState)
 
 
 def matching_tools(tools: Sequence[BaseTool], patterns: Sequence[str]) -> list[BaseTool]:

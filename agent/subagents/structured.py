@@ -12,7 +12,6 @@ from agent.policies.base import (
     ModelCallHandler,
     ModelCallRequest,
     ModelCallResponse,
-    change_request,
     is_final,
     model_answer,
 )
@@ -45,7 +44,7 @@ class StructuredAnswerPolicy:
             if not is_final(answer) or not (problem := answer_problem(answer.text, self._schema)):
                 break
             correction = HumanMessage(CORRECTION.format(problem=problem))
-            response = await handler(change_request(request, messages=[*request.messages, answer, correction]))
+            response = await handler(request.override(messages=[*request.messages, answer, correction]))
         answer = model_answer(response)
         if is_final(answer):
             answer.content = _without_fence(answer.text)

@@ -8,8 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from langchain.tools import ToolException
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.tools import ToolException
 from langgraph.errors import GraphRecursionError
 
 from agent.brief import join_parts

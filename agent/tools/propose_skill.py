@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from langchain.tools import ToolException
+from langchain_core.tools import ToolException
 from pydantic import BaseModel, Field
 
 from agent.context import ToolServices

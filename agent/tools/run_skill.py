@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 import orjson
-from langchain.tools import ToolException
+from langchain_core.tools import ToolException
 
 from agent.context import ToolServices
 from agent.permissions.rules import Subject

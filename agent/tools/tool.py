@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
-from langchain.tools import ToolException, ToolRuntime
-from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
+from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.prebuilt import ToolRuntime
 from pydantic import ConfigDict, Field, create_model
 
 from agent.background import BackgroundWork

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from langchain.tools import ToolException
+from langchain_core.tools import ToolException
 
 from agent.context import ToolServices
 from agent.parsing.child import ParserFailed

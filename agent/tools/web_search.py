@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from langchain.tools import ToolException
+from langchain_core.tools import ToolException
 
 from agent.blocks import Notice
 from agent.context import ToolServices

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
-from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, ToolException
+from langgraph.prebuilt import ToolRuntime
 from langgraph.types import interrupt
 
 from agent.tools.tool import AgentTool, ToolTraits

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from langchain.agents.middleware.types import ToolCallRequest
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.mcp.servers import McpServers
 from agent.mcp.settings import McpConfig

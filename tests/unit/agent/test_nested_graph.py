@@ -7,18 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
-from langchain.tools import ToolRuntime
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import BaseTool
+from langgraph.prebuilt import ToolRuntime
 
 from agent.blocks import Approve, Block, Done, Step, Text
 from agent.context import Answer as HumanAnswer
-from agent.context import Turn, TurnContext
+from agent.context import Turn
+from agent.graphs import build_graph
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import ModelSettings
 from agent.permissions.rules import Grant, Judgement, Rule, RulePermissions, ToolUse, parse_rules
-from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import worker_policies
 from agent.sections import AgentSettings
 from agent.spending import ModelCall
@@ -34,8 +33,7 @@ async def task(model: FakeModel) -> AsyncIterator[BaseTool]:
     """A tool that delegates to a worker's graph."""
     settings = ModelSettings("small", model="worker", base_url=f"{model.base_url}/v1")
     small = LoadedModel(settings, load_model(settings))
-    policies = PolicyMiddleware(worker_policies(AgentSettings(), None, "worker"))
-    worker = create_agent(small.model, TOOLS, middleware=[policies], context_schema=TurnContext)
+    worker = build_graph(TOOLS, worker_policies(AgentSettings(), None, "worker"))
 
     @tool_with(effect="resumable")
     async def task(text: str, runtime: ToolRuntime[Any, Any]) -> str:

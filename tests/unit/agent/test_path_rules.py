@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.tools import ToolRuntime
 from langchain_core.messages import ToolMessage
 from langchain_core.messages.tool import ToolCall
+from langgraph.prebuilt import ToolRuntime
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.context import TurnContext

@@ -6,15 +6,14 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import BaseTool
 
 from agent.blocks import Block, Done, Failed, Notice
-from agent.context import TurnContext
+from agent.graphs import build_graph
 from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import ModelSettings
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, PolicyMiddleware
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.chains import worker_policies
 from agent.sections import AgentSettings
 from agent.tools.tool import AgentTool
@@ -154,9 +153,8 @@ async def test_a_policy_chooses_the_tools_of_each_call(
     bench: Bench, entries: tuple[ModelSettings, ...], model: FakeModel
 ) -> None:
     chain = worker_policies(AgentSettings(), None, "worker")
-    policies = PolicyMiddleware(replace(chain, model=(OnlyLook(), *chain.model)))
     worker = LoadedModel(entries[0], load_model(entries[0]))
-    graph = create_agent(worker.model, TOOLS, middleware=[policies], context_schema=TurnContext)
+    graph = build_graph(TOOLS, replace(chain, model=(OnlyLook(), *chain.model)))
     context = replace(await bench.context(), brief="You look.", route=[worker])
     await graph.ainvoke({"messages": [HumanMessage(script([call("look", text="a")], tokens=2))]}, context=context)
     await worker.close()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 from aiohttp import web
-from langchain.tools import ToolException
+from langchain_core.tools import ToolException
 
 from agent.blocks import Notice
 from agent.context import ToolServices

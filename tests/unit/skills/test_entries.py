@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from langchain.tools import ToolException
+from langchain_core.tools import ToolException
 
 from agent.skills.skill import read_skill
 from agent.tools.run_skill import _prepare, _run_program

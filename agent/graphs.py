@@ -38,7 +38,7 @@ class AgentState(TypedDict):
 def build_graph(
     tools: Sequence[BaseTool],
     chain: PolicyChain,
-    state: type[AgentState] = AgentState,
+    schema: type[AgentState] = AgentState,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
 ) -> Graph:
     """Return the graph of an agent with these tools, inside of these policies. The turn's route has its models."""
@@ -51,8 +51,8 @@ def build_graph(
         response = await call(ModelCallRequest(first, state["messages"], offered, state, runtime))
         return Command(update={"messages": response.result}, goto=_next_nodes(response.result))
 
-    graph = StateGraph(state, context_schema=TurnContext)
-    graph.add_node(MODEL, call_model, destinations=(TOOLS, MODEL))
+    graph = StateGraph(schema, context_schema=TurnContext)
+    graph.add_node(MODEL, call_model, input_schema=schema, destinations=(TOOLS, MODEL))
     graph.add_node(TOOLS, node)
     graph.add_edge(START, MODEL)
     graph.add_edge(TOOLS, MODEL)

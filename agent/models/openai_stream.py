@@ -22,10 +22,11 @@ import openai
 import orjson
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessageChunk, BaseMessage
-from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.runnables import RunnableConfig
 from langchain_core.utils.utils import LC_ID_PREFIX
 from langchain_openai import ChatOpenAI
 
+from agent.listeners import has_listeners
 from agent.models.http_transport import READ_PACE, ReadPace, open_http_client
 from agent.models.openai_events import BrokenStream, CallPieces, Chunk, parse_events
 from agent.models.reasoning import REASONING_FIELDS, SIGNATURES_FIELD, ReasoningDetails, ThinkingOpenAI
@@ -79,7 +80,7 @@ class DirectOpenAI(ThinkingOpenAI):
     ) -> AsyncIterator[AIMessageChunk]:
         """Do what the inherited method does for a conversation of plain texts."""
         messages = self._convert_input(input).to_messages()
-        if self._needs_more(ensure_config(config), messages, kwargs):
+        if has_listeners(config) or self._needs_more(messages, kwargs):
             async for said in super().astream(input, config, stop=stop, **kwargs):
                 yield said
             return
@@ -95,13 +96,10 @@ class DirectOpenAI(ThinkingOpenAI):
         if not last.chunk_position:
             yield AIMessageChunk(content="", chunk_position="last", id=id_)
 
-    def _needs_more(self, config: RunnableConfig, messages: Sequence[BaseMessage], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether somebody listens, such as LangSmith, or an option or a message needs further steps."""
-        manager = config.get("callbacks")
-        listeners = manager if isinstance(manager, list) else manager.handlers if manager else ()
+    def _needs_more(self, messages: Sequence[BaseMessage], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether an option or a message needs further steps."""
         return bool(
-            listeners
-            or self.callbacks
+            self.callbacks
             or self.rate_limiter
             or self.output_version
             or not self._should_stream(async_api=True, **{**kwargs, "stream": True})

@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, ToolException
+from langchain_core.tools.base import _format_output
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.prebuilt import ToolRuntime
-from pydantic import ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from agent.background import BackgroundWork
 from agent.context import ToolServices, TurnContext
 from agent.exposure import Brings, WayOut
+from agent.listeners import has_listeners
 from agent.permissions.rules import Subject, Verdict
 from agent.sections import AgentSettings
 from catalogue import _
@@ -77,10 +80,35 @@ class ToolTraits:
         return self.effect(args) if callable(self.effect) else self.effect
 
 
+class ToolArguments(BaseModel):
+    """The arguments of a tool that `make_tool` has made."""
+
+    model_config = ConfigDict(extra="forbid")
+    runtime: Annotated[Any, InjectedToolArg()] = Field(exclude=True)  # injected, and the model does not see it
+
+
 class AgentTool(StructuredTool):
     """A tool with its traits and its JSON schema, which is made once."""
 
     traits: ToolTraits = ToolTraits()
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run a call as the inherited method does, but without callbacks where nobody listens to them."""
+        schema, function = self.args_schema, self.coroutine
+        is_call = isinstance(input, dict) and input.get("type") == "tool_call" and not kwargs
+        if not (function and isinstance(schema, type) and issubclass(schema, ToolArguments) and is_call) or (
+            self.callbacks or has_listeners(config)
+        ):
+            return await super().ainvoke(input, config, **kwargs)
+        given = schema.model_validate(input["args"])
+        artifact, status = None, "success"
+        try:
+            content = await function(**{name: getattr(given, name) for name in schema.model_fields})
+            if self.response_format == "content_and_artifact":
+                content, artifact = content
+        except ToolException as error:
+            content, status = error.args[0] if error.args else type(error).__name__, "error"
+        return _format_output(content, artifact, input["id"], self.name, status)
 
     @functools.cached_property
     def json_schema(self) -> dict[str, Any]:
@@ -118,8 +146,7 @@ def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], Agent
                 raise ToolException(str(error)) from error
 
         hints = get_type_hints(function, include_extras=True)
-        # Each field is (type, default). The runtime is injected, and the model does not see it.
-        fields: dict[str, Any] = {"runtime": (Annotated[Any, InjectedToolArg()], Field(exclude=True))}
+        fields: dict[str, Any] = {}  # name → type and default
         for name, parameter in inspect.signature(function).parameters.items():
             if name != "runtime":
                 default = ... if parameter.default is parameter.empty else parameter.default
@@ -130,7 +157,7 @@ def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], Agent
             description=inspect.getdoc(function) or "",
             coroutine=call,
             response_format="content" if hints["return"] is str else "content_and_artifact",
-            args_schema=create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields),
+            args_schema=create_model(function.__name__, __base__=ToolArguments, **fields),
             handle_tool_error=True,
             traits=traits,
         )

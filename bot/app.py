@@ -45,7 +45,7 @@ from channels.console.view import Look
 log = logging.getLogger(__name__)
 
 START_POLL_SECONDS = 0.02  # between two looks whether the console is there
-ANNOUNCE_SECONDS = 0.5  # between two looks at the health of the channels
+ANNOUNCE_SECONDS, STEADY_SECONDS = 0.5, 5.0  # between two looks at the channels: at the start, and when all are well
 DELIVERY_SECONDS = 5.0  # how long a shutdown waits for the outbox
 
 
@@ -221,7 +221,8 @@ class App:
                 if said.get(name) != state and self._console:
                     said[name] = state
                     await self._console.tell(state[0], Look.HINT if state[1] else Look.FAULT)
-            await asyncio.sleep(ANNOUNCE_SECONDS)
+            steady = len(said) >= len(self._platforms) and all(is_ready for _, is_ready in said.values())
+            await asyncio.sleep(STEADY_SECONDS if steady else ANNOUNCE_SECONDS)
 
     async def _drain_console(self) -> None:
         """Stop. If the input was piped, answer all of it before."""

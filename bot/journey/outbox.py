@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
 CLAIM_BATCH = 500  # rows claimed at once
-LOOK_SECONDS = 2.0  # between looks for rows that came without a wake-up
+LOOK_SECONDS = 10.0  # between looks for rows that came without a wake-up
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Rec
 
 log = logging.getLogger(__name__)
 
-CHANGED_SECONDS = 3.0  # between two looks whether there are other commands
+CHANGED_SECONDS = 10.0  # between two looks whether there are other commands
 
 Connect = Callable[[], AbstractAsyncContextManager[Channel]]
 

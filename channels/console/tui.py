@@ -148,6 +148,7 @@ class TerminalView:
             reserve_space_for_menu=_completion_lines(self._terminal_size()[1]),
         )
         session.app.min_redraw_interval = 0.05
+        session.app.terminal_size_polling_interval = None  # SIGWINCH tells of a new size
         return session
 
     def _placeholder(self) -> StyleAndTextTuples:

@@ -130,6 +130,7 @@ class QuotaProvider:
         self.use = SandboxUse()
         self._inner, self._folders, self._files, self._tick = inner, folders, files, tick
         self._known: dict[str, _WatchedConversation] = {}
+        self._begun = asyncio.Event()  # a sandbox was asked for
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="disk")  # other pools may be busy
         self._measuring = asyncio.Semaphore(MAX_MEASUREMENTS)
         self._free: DiskUsage | None = None  # at the last reading
@@ -146,6 +147,7 @@ class QuotaProvider:
                 yield await stack.enter_async_context(self._inner.acquire(key, folder))
                 return
             one = self._known.setdefault(key, _WatchedConversation(folder))
+            self._begun.set()
             async with one.lock:
                 unknown = one.usage is None
                 first = asyncio.create_task(self._measure_first(one), name=f"disk-first:{key}")
@@ -191,6 +193,9 @@ class QuotaProvider:
         async with asyncio.TaskGroup() as group:
             judging: asyncio.Task[None] | None = None
             while True:
+                if not self._known:
+                    self._begun.clear()
+                    await self._begun.wait()
                 await asyncio.sleep(self._tick)
                 watched = {key: one for key, one in self._known.items() if one.watched and not one.lock.locked()}
                 if not watched:

@@ -24,7 +24,7 @@ from bot.reload import ConfigReloader
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.reservations import Budgets
 from bot.service.agent_builder import AgentBuilder
-from bot.service.agent_loading import freeze_heap, import_agent, import_channels
+from bot.service.agent_loading import collection_paused, freeze_heap, import_agent, import_channels
 from bot.service.background import run_forever
 from bot.service.channel_supervisor import ChannelSupervisor
 from bot.service.jobs import JobWorker
@@ -68,19 +68,20 @@ class Engine:
         """Build the agent (its import takes 1.5 s, while the channels already listen), then run turns."""
         config = self.config
         await asyncio.to_thread(import_channels, self.supervisor.names)  # Docker's client takes long to load, too
-        (engine, self.status.sandbox, why), _ = await asyncio.gather(
-            select_provider(config.sandbox.provider, sandbox_settings(config), self.folders),
-            asyncio.to_thread(import_agent),
-        )
-        log.info("sandbox.chosen description=%s why=%s", self.status.sandbox, why)
-        provider = QuotaProvider(engine, self.folders)
-        self.status.sandbox_use = provider.use
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(provider.close)
-            preview, runs_commands = await self._start_preview(stack), provider.runs_commands
-            builder = AgentBuilder(self.store, self.skills, preview, runs_commands=runs_commands)
-            await self.reloader.begin(builder)
-            stack.push_async_callback(self.current.close)
+            with collection_paused():
+                (engine, self.status.sandbox, why), _ = await asyncio.gather(
+                    select_provider(config.sandbox.provider, sandbox_settings(config), self.folders),
+                    asyncio.to_thread(import_agent),
+                )
+                log.info("sandbox.chosen description=%s why=%s", self.status.sandbox, why)
+                provider = QuotaProvider(engine, self.folders)
+                self.status.sandbox_use = provider.use
+                stack.push_async_callback(provider.close)
+                preview, runs_commands = await self._start_preview(stack), provider.runs_commands
+                builder = AgentBuilder(self.store, self.skills, preview, runs_commands=runs_commands)
+                await self.reloader.begin(builder)
+                stack.push_async_callback(self.current.close)
             freeze_heap()
             log.info("app.ready models=%s", ",".join(self.current.models))
             store, jobs, channel = self.store, JobWorker(self.store), self.supervisor.channels.get

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from catalogue import N_, LazyText, join_lazily
 from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
-from sandbox.bubblewrap.provider import BubblewrapProvider
-from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
-from sandbox.docker.provider import DockerProvider
-from sandbox.docker.spec import DockerSettings
 from sandbox.network.rules import NetworkRules
-from sandbox.own_provider import make_own_provider
+
+if TYPE_CHECKING:  # the providers load when one is chosen: the channels listen before that
+    from sandbox.bubblewrap.provider import BubblewrapProvider
+    from sandbox.docker.provider import DockerProvider
+    from sandbox.docker.spec import DockerSettings
 
 SANDBOX = N_("Sandbox: {description}")
 DOCKER = N_("Docker, one isolated container of {image} per conversation, {network}, {disk}.")
@@ -31,6 +32,12 @@ async def select_provider(
     """Return the provider, a description of the choice, and for `fawn check` why a better one is not used ("" if none
     is). "docker", "local" and an own provider raise SandboxUnavailable with the fix if theirs does not work; "auto"
     takes the best that works."""
+    await asyncio.to_thread(_load_providers)
+    from sandbox.bubblewrap.provider import BubblewrapProvider
+    from sandbox.disk.files_only import FilesOnlyProvider
+    from sandbox.docker.provider import DockerProvider
+    from sandbox.own_provider import make_own_provider
+
     if settings.use:
         own = make_own_provider(settings)
         await _checked_provider(own)
@@ -58,6 +65,12 @@ async def select_provider(
             raise
         return only, join_lazily(LazyText(N_("files only, commands are off.")), error.text), why
     return made, LazyText(BUBBLEWRAP, **facts), why
+
+
+def _load_providers() -> None:
+    """Load the providers, which takes long, beside the event loop."""
+    for name in ("bubblewrap.provider", "disk.files_only", "docker.provider", "own_provider"):
+        importlib.import_module(f"sandbox.{name}")
 
 
 async def _checked_provider(provider: SandboxProvider) -> None:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from agent.documents import describe_document, is_document
 from agent.parsing.child import ParserFailed, ParserProcess
 from agent.pictures import FOLDER, MAX_BYTES, is_picture, scale_picture
 from agent.sections import VoiceConfig
@@ -44,6 +43,8 @@ class UploadInspector:
             return await self._transcribe(upload, file)
         if Path(upload.name).suffix.lower() in VIDEO_SUFFIXES:
             return replace(upload, about=VIDEO if self.sandbox.runs_commands else "video, which you cannot see")
+        from agent.documents import describe_document, is_document  # which load long, and later than the channels
+
         if self.sandbox.runs_commands and is_document(upload.path):
             try:
                 return replace(upload, about=await describe_document(await self.sandbox.get(), upload.path))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import importlib
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 
 def import_channels(channels: Iterable[str]) -> None:
@@ -18,6 +18,16 @@ def import_channels(channels: Iterable[str]) -> None:
 def import_agent() -> None:
     """Load the agent's packages in a thread, while the channels listen."""
     importlib.import_module("agent.factory")
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Collect no garbage while modules load: it found next to none, and took a fifth of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def freeze_heap() -> None:

@@ -13,7 +13,9 @@ import openai
 import orjson
 import pytest
 from aiohttp import web
+from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_openai import ChatOpenAI
 
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS, make_chat_openai
@@ -247,6 +249,46 @@ async def test_a_refused_request_raises_before_the_stream() -> None:
     async with serving(status=404) as wire:
         with pytest.raises(openai.NotFoundError):
             await stream(wire)
+
+
+async def test_later_requests_are_those_that_the_sdk_makes_and_fail_as_they_do() -> None:
+    async with serving(sse(delta(content="a")) + STOP) as wire, model_at(wire, api_key=Secret("k")) as model:
+        heads, errors = [], []
+        for _ in range(2):
+            assert "".join([c.text async for c in model.astream([HumanMessage("hello")])]) == "a"
+            heads.append(wire.headers)
+        assert heads[0] == heads[1]
+        assert heads[0]["Authorization"] == "Bearer k"
+        wire.status = 422
+        async with model_at(wire) as other:
+            for made in (model, other):
+                with pytest.raises(openai.UnprocessableEntityError) as caught:
+                    _ = [c async for c in made.astream([HumanMessage("hello")])]
+                errors.append((str(caught.value), caught.value.body, caught.value.response.status_code))
+    assert errors[0] == errors[1]
+
+
+class Listener(AsyncCallbackHandler):
+    """Somebody who listens, such as LangSmith."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def on_llm_new_token(self, token: Any, **kwargs: Any) -> None:
+        self.heard.append(str(token))
+
+
+async def test_a_stream_is_the_same_whether_somebody_listens_or_not() -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    data = sse(delta(content="I look"), delta(tool_calls=[call])) + sse(delta("tool_calls"), b"[DONE]")
+    listener, told = Listener(), []
+    async with serving(data) as wire, model_at(wire) as model:
+        for config in (None, RunnableConfig(callbacks=[listener])):
+            chunks = [chunk async for chunk in model.astream([HumanMessage("hi")], config)]
+            assert len({chunk.id for chunk in chunks}) == 1
+            told.append([chunk.model_copy(update={"id": None}) for chunk in chunks])
+    assert told[0] == told[1]
+    assert "".join(listener.heard) == "I look"
 
 
 async def test_cancelling_closes_the_connection_at_once() -> None:

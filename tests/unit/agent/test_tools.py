@@ -6,24 +6,27 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import ToolNode, ToolRuntime
 from langgraph.types import Command
+from pydantic import ValidationError
 
 from agent.blocks import File
 from agent.context import ToolServices, TurnContext
 from agent.event_mapper import presented_files
 from agent.sections import AgentSettings
 from agent.tools import make_tools
-from agent.tools.tool import AgentTool
-from sandbox.base import OUTPUTS, WORKSPACE
+from agent.tools.tool import AgentTool, ToolTraits, make_tool
+from sandbox.base import OUTPUTS, WORKSPACE, SandboxFileError
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.select import LazySandbox
@@ -98,6 +101,52 @@ async def rig(provider: BubblewrapProvider | FilesOnlyProvider, tmp_path: Path) 
         )
         await machine.aclose()
         await provider.close()
+
+
+class Listener(AsyncCallbackHandler):
+    """Somebody who listens, such as LangSmith."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def on_tool_start(self, serialized: dict[str, Any], input_str: str, **kwargs: Any) -> None:
+        self.names.append(serialized["name"])
+
+
+@pytest.mark.parametrize(
+    "call", [{"given": "a"}, {"given": "a", "times": 2}, {"given": "refused"}, {"given": "gone"}, {}, {"other": 1}]
+)
+@pytest.mark.parametrize("with_artifact", [False, True])
+async def test_a_call_ends_the_same_whether_somebody_listens_or_not(call: dict[str, Any], with_artifact: bool) -> None:
+    def work(given: str, times: int) -> str:
+        if given == "refused":
+            raise ToolException("not that")
+        if given == "gone":
+            raise SandboxFileError("no such file")
+        return given * times
+
+    async def plain(
+        given: Annotated[str, "What."], runtime: ToolRuntime[Any, Any], times: Annotated[int, "How often."] = 1
+    ) -> str:
+        """Repeat."""
+        return work(given, times)
+
+    async def paired(
+        given: Annotated[str, "What."], runtime: ToolRuntime[Any, Any], times: Annotated[int, "How often."] = 1
+    ) -> tuple[str, dict[str, Any]]:
+        """Repeat."""
+        return work(given, times), {"presented": [given]}
+
+    tool: AgentTool = make_tool(ToolTraits())(paired if with_artifact else plain)  # type: ignore[type-var]  # either
+    listener, ends = Listener(), []
+    for config in (None, RunnableConfig(callbacks=[listener])):
+        given = {"name": tool.name, "args": {**call, "runtime": object()}, "id": "c1", "type": "tool_call"}
+        try:
+            ends.append(repr(await tool.ainvoke(given, config)))
+        except ValidationError as error:
+            ends.append(repr([(each["loc"], each["msg"]) for each in error.errors()]))
+    assert ends[0] == ends[1]
+    assert listener.names == [tool.name]
 
 
 @pytest.fixture

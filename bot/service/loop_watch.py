@@ -20,7 +20,7 @@ from typing import Self
 log = logging.getLogger(__name__)
 
 HELD_SECONDS = 1.0
-ASK_SECONDS = 1.0  # between two questions: the loop wakes up this often
+ASK_SECONDS = 0.5  # between two questions: the loop wakes up this often
 MAX_FRAMES = 12
 
 

@@ -57,6 +57,8 @@ ENGLISH_FILES = {
     "bot/api/event_streams.py": "programs",
     "bot/api/file_endpoints.py": "programs",
     "bot/api/uploads.py": "programs",
+    "bot/api/langgraph/": "programs",
+    "bot/api/posting.py": "programs",
     "bot/api/paths.py": "programs",
     "bot/api/read_models.py": "programs",
     "bot/storage/wake_ups.py": "SQL",

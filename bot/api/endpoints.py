@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,12 +13,12 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from agent.messages import Kind, Message, Origin, Thread
-from agent.stored_json import Damaged
+from agent.messages import Kind, Message, Thread
 from bot.api import read_models
 from bot.api.caller import NO_ACCESS, Caller, find_caller
 from bot.api.keys import READ, THREADS
 from bot.api.paths import path_number, path_thread
+from bot.api.posting import event_key, make_message, take
 from bot.api.read_models import Json, message_json, not_found
 from bot.api.uploads import FORM, read_form
 from bot.config.team import Right
@@ -31,26 +28,15 @@ from bot.rights.approvals import may_answer
 from bot.service.web_files import WebFiles
 from bot.storage import inbox, questions, web_files
 from bot.storage.database import Execute
-from bot.storage.inbox import IGNORED_KIND, InboxRow
 from bot.storage.questions import QuestionRow
 from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState
-from bot.storage.uses import RATE_LIMIT
 from bot.storage.web_files import WebFileRow
 from channels.base import Receipt, parse_command_text
 
 MESSAGE_BYTES = 1 << 20
 MAX_KEY_CHARS = 255
 _CURSOR = re.compile(r"[0-9.e+-]{1,30}~[\x21-\x7e]{1,500}")
-
-RATE = HttpProblem(
-    *(429, "rate_limit", "The person of this key has sent too many messages."),
-    "Wait, and send it again with another Idempotency-Key.",
-    headers={"Retry-After": "60"},
-)
-KEY_REUSED = HttpProblem(
-    *(422, "key_reused", "Another message came with this Idempotency-Key."), "Use a new key for each message."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +89,11 @@ class Endpoints:
         key = _idempotency_key(request)
         if request.content_type != FORM:
             text = _text_field(await read_json(request), "text")
-            return await self._take(_make_message(caller, thread, text, _event_key(thread, key)))
+            return await self._take(make_message(caller, thread, text, event_key(thread, key)))
         limit = self.door.current.limits.upload_mb << 20
         async with read_form(request, self.files, MESSAGE_BYTES, limit) as upload:
             text = _checked_text(upload.text, "text") if upload.text or not upload.files else ""
-            message = _make_message(caller, thread, text, _event_key(thread, key))
+            message = make_message(caller, thread, text, event_key(thread, key))
             message = replace(message, attachments=upload.attachments(message.key))
             async with self._taking.setdefault(message.key, asyncio.Lock()):  # not two with the same key at once
                 if not await self.door.store.run(partial(inbox.find_message, key=message.key), durable=False):
@@ -116,16 +102,7 @@ class Endpoints:
                 return await self._take(message)
 
     async def _take(self, message: Message) -> web.Response:
-        """Offer a message to the inbox, and say what became of it. Raises HttpProblem."""
-        [receipt] = await self.door.receive([message])
-        row = await self.door.store.run(partial(inbox.find_message, key=message.key), durable=False)
-        if row is None or row.kind == IGNORED_KIND:
-            raise NO_ACCESS
-        if receipt is Receipt.DUPLICATE and not _says(row, message):
-            raise KEY_REUSED
-        if row.error == RATE_LIMIT:
-            raise RATE
-        return json_response(202, message_json(message.thread, row))
+        return json_response(202, message_json(message.thread, await take(self.door, message)))
 
     async def _command(self, request: web.Request) -> web.Response:
         """Take a command of the chats, such as "/status"; its answer is a notice in the thread."""
@@ -137,7 +114,7 @@ class Endpoints:
         if not command:
             fix = "Send one as a chat takes it; the command help lists them."
             raise HttpProblem(422, "no_command", "This is no command.", fix)
-        message = _make_message(caller, thread, command, _event_key(thread, key), Kind.COMMAND)
+        message = make_message(caller, thread, command, event_key(thread, key), Kind.COMMAND)
         await self.door.receive([message])
         return json_response(202, {"thread": thread.topic, "command": command})
 
@@ -162,7 +139,7 @@ class Endpoints:
         if row.state in (RunState.QUEUED, RunState.RUNNING, RunState.WAITING):
             target = "" if row.state == RunState.WAITING else f"r{number}"
             key = f"web:stop:{uuid4().hex}"
-            await self.door.receive([_make_message(caller, thread, "stop", key, Kind.COMMAND, target)])
+            await self.door.receive([make_message(caller, thread, "stop", key, Kind.COMMAND, target)])
         return json_response(202, await self._read_run(caller, number))
 
     async def _answer(self, request: web.Request) -> web.Response:
@@ -175,7 +152,7 @@ class Endpoints:
             fix = f"Send one of the options: {', '.join(row.options)}"
             raise HttpProblem(422, "no_option", "This is no answer to the question.", fix)
         key = f"web:answer:{uuid4().hex}"
-        click = _make_message(caller, thread, answer, key, Kind.CLICK, id)
+        click = make_message(caller, thread, answer, key, Kind.CLICK, id)
         [receipt] = await self.door.receive([click])
         if receipt is not Receipt.ACCEPTED:
             raise HttpProblem(409, "answered", "The question is not open any more.", "Read the run.")
@@ -195,29 +172,10 @@ def _find_question(execute: Execute, door: Door, caller: Caller, id: str) -> tup
     return row, thread
 
 
-def _make_message(
-    caller: Caller, thread: Thread, text: str, key: str, kind: Kind = Kind.CHAT, target: str = ""
-) -> Message:
-    values: dict[str, Any] = {"kind": kind, "target": target, "private": True, "origin": Origin.PERSON}
-    return Message(thread, key, key, caller.author, text, time.time(), **values)
-
-
 def _record_files(execute: Execute, message: Message) -> None:
     for each in message.attachments:
         row = WebFileRow(each.ref, f"{message.thread}", message.author.id, each.name, each.size or 0, "", message.time)
         web_files.add_file(execute, row)
-
-
-def _says(row: InboxRow, message: Message) -> bool:
-    with suppress(Damaged):
-        return (row.message.text, row.message.attachments) == (message.text, message.attachments)
-    return False
-
-
-def _event_key(thread: Thread, key: str) -> str:
-    """Return the key of a message: the same for the same thread and Idempotency-Key."""
-    digest = hashlib.sha256(f"{thread}\n{key}".encode()).hexdigest()
-    return f"web:{digest[:40]}"
 
 
 def _idempotency_key(request: web.Request) -> str:

@@ -27,9 +27,9 @@ P = TypeVar("P")
 class EventEndpoints:
     """The routes."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, hub: EventHub) -> None:
         self._door = door
-        self._hub = EventHub(door)
+        self._hub = hub
 
     def routes(self) -> Sequence[Route]:
         """Return the routes."""

@@ -19,7 +19,7 @@ from bot.api.event_hub import Subscription
 from bot.api.event_json import Json, Position, RunPosition
 from bot.api.run_reader import RunEvent, RunReader
 from bot.feature import Door
-from bot.http.event_stream import EventStream
+from bot.http.event_stream import EventSink, EventStream
 from bot.http.route import HttpProblem
 from bot.journey.running_turn import RunningTurn
 from bot.storage import inbox, runs, transcripts
@@ -164,7 +164,7 @@ class RunEvents:
 
     door: Door
     caller: Caller
-    stream: EventStream
+    stream: EventSink
     subscription: Subscription
     run: int | None
     message: int | None

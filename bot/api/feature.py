@@ -17,10 +17,17 @@ SWEEP_JOB, SWEEP_SECONDS = "web_files", 3600.0
 def _routes(door: Door) -> Sequence[Route]:
     from bot.api.endpoints import Endpoints
     from bot.api.event_endpoints import EventEndpoints
+    from bot.api.event_hub import EventHub
     from bot.api.file_endpoints import FileEndpoints
+    from bot.api.langgraph.endpoints import LangGraphEndpoints
 
-    files = WebFiles(door.current.config.data_dir)
-    parts = (Endpoints(door, files), EventEndpoints(door), FileEndpoints(door, files))
+    files, hub = WebFiles(door.current.config.data_dir), EventHub(door)
+    parts = (
+        Endpoints(door, files),
+        EventEndpoints(door, hub),
+        FileEndpoints(door, files),
+        LangGraphEndpoints(door, hub),
+    )
     return [route for part in parts for route in part.routes()]
 
 

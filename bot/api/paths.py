@@ -12,13 +12,13 @@ from bot.storage.rows import parse_row_id
 if TYPE_CHECKING:
     from aiohttp import web
 
-_THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def path_thread(request: web.Request) -> str:
     """Return the id of the thread. Raises HttpProblem."""
     id = request.match_info["thread"]
-    if not _THREAD_ID.fullmatch(id):
+    if not THREAD_ID.fullmatch(id):
         fix = "Choose up to 64 letters, digits, - and _, such as a UUID."
         raise HttpProblem(400, "bad_thread", "This cannot be the id of a thread.", fix)
     return id

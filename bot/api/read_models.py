@@ -125,7 +125,10 @@ def read_run(execute: Execute, caller: Caller, number: int) -> tuple[Json, RunRo
     text = transcripts.answer_of_run(execute, row.conversation, row.id)
     kept = transcripts.read_run(execute, row.conversation, row.id)
     files = [_file(execute, caller, each) for each in kept if each.kind == EntryKind.FILE and not each.author]
-    return {**found, "finished": row.finished, "text": text, "files": files, "questions": shown}, row, thread
+    notices = [each.text for each in kept if each.kind == EntryKind.NOTICE]
+    failure = notices[-1] if notices and row.state == RunState.FAILED else ""
+    ended = {"finished": row.finished, "text": text, "failure": failure, "files": files, "questions": shown}
+    return {**found, **ended}, row, thread
 
 
 def _thread(row: ConversationRow) -> Json:

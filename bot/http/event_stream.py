@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
@@ -19,6 +20,7 @@ from bot.storage.database import StorageError
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 15.0
+HEARTBEAT = b": heartbeat\n\n"
 RETRY_MILLISECONDS = 1000  # after which a client asks again
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -27,21 +29,35 @@ class SlowReader(Exception):
     """The client does not take what is sent to it."""
 
 
+class EventSink(Protocol):
+    """What takes events. Both raise SlowReader."""
+
+    async def send(self, name: str, data: Any, id: str = "") -> None: ...
+
+    async def wait(self) -> None: ...
+
+
 class EventStream:
     """The events of one answer. `send` and `wait` raise SlowReader; the connection is then closed."""
 
     def __init__(
-        self, response: web.StreamResponse, woken: asyncio.Event, write_seconds: float, heartbeat_seconds: float
+        self,
+        response: web.StreamResponse,
+        woken: asyncio.Event,
+        write_seconds: float,
+        heartbeat_seconds: float,
+        heartbeat: bytes = HEARTBEAT,
     ) -> None:
         self.response = response
         self._woken = woken
         self._write_seconds = write_seconds
         self._heartbeat_seconds = heartbeat_seconds
+        self._heartbeat = heartbeat
 
     async def send(self, name: str, data: object, id: str = "") -> None:
         """Send an event. Without an id, a client that asks again goes on after the last one that had one."""
         head = f"id: {id}\n" if id else ""
-        await self._write(f"{head}event: {name}\ndata: ".encode() + orjson.dumps(data) + b"\n\n")
+        await self.write(f"{head}event: {name}\ndata: ".encode() + orjson.dumps(data) + b"\n\n")
 
     async def wait(self) -> None:
         """Wait until it is woken; show meanwhile that the connection lives."""
@@ -50,12 +66,13 @@ class EventStream:
                 async with asyncio.timeout(self._heartbeat_seconds):
                     await self._woken.wait()
             except TimeoutError:
-                await self._write(b": heartbeat\n\n")
+                await self.write(self._heartbeat)
             else:
                 self._woken.clear()
                 return
 
-    async def _write(self, chunk: bytes) -> None:
+    async def write(self, chunk: bytes) -> None:
+        """Send bytes as they are."""
         try:
             async with asyncio.timeout(self._write_seconds):
                 await self.response.write(chunk)
@@ -70,14 +87,16 @@ async def streaming(
     *,
     write_seconds: float = WRITE_SECONDS,
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    heartbeat: bytes = HEARTBEAT,
+    headers: Mapping[str, str] = {},
 ) -> AsyncIterator[EventStream]:
     """Begin and end an answer with events. Where it cannot go on, its connection is cut, and the client asks again."""
-    response = web.StreamResponse(headers=HEADERS)
-    stream = EventStream(response, woken, write_seconds, heartbeat_seconds)
+    response = web.StreamResponse(headers={**HEADERS, **headers})
+    stream = EventStream(response, woken, write_seconds, heartbeat_seconds, heartbeat)
     await response.prepare(request)
     try:
-        async with asyncio.timeout(write_seconds):
-            await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
+        if heartbeat == HEARTBEAT:
+            await stream.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
         yield stream
         async with asyncio.timeout(write_seconds):
             await response.write_eof()

@@ -171,6 +171,14 @@ API = (
         export="SELECT name, scopes, created, expires, used FROM api_keys WHERE channel=:channel AND person=:person",
     ),
     PersonalTable(
+        "web_threads",
+        ("person",),
+        "at<:before",
+        (f"DELETE FROM web_threads WHERE person=:person AND :channel='{WEB}'",),
+        "web_thread",
+        f"SELECT at, thread, metadata FROM web_threads WHERE person=:person AND :channel='{WEB}' ORDER BY at",
+    ),
+    PersonalTable(
         "web_files",
         ("person",),
         "at<:before",

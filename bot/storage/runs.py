@@ -190,6 +190,12 @@ def latest_run(execute: Execute, conversation: str) -> RunRow | None:
     return read_row(execute, RunRow, sql, conversation=conversation)
 
 
+def latest_runs(execute: Execute, conversation: str, limit: int) -> list[RunRow]:
+    """Return the latest runs of a conversation, the latest first."""
+    sql = "SELECT * FROM runs WHERE conversation=:conversation ORDER BY id DESC LIMIT :limit"
+    return read_rows(execute, RunRow, sql, conversation=conversation, limit=limit)
+
+
 def count_runs(execute: Execute, conversation: str) -> int:
     """Count the runs of a conversation."""
     rows = execute("SELECT count(*) AS n FROM runs WHERE conversation=:conversation", {"conversation": conversation})

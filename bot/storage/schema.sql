@@ -750,6 +750,16 @@ CREATE TABLE web_files (
 CREATE INDEX web_files_at ON web_files (at);
 CREATE INDEX web_files_person ON web_files (person);
 
+CREATE TABLE web_threads (
+    thread TEXT NOT NULL,
+    person TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (thread)
+);
+CREATE INDEX web_threads_at ON web_threads (at);
+CREATE INDEX web_threads_person ON web_threads (person, at);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)

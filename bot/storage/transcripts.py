@@ -127,6 +127,13 @@ def read_run(execute: Execute, conversation: str, run: int) -> list[StoredEntry]
     return [*map(with_true_author, read_rows(execute, StoredEntry, sql, conversation=conversation, run=run))]
 
 
+def latest_of_conversation(execute: Execute, conversation: str, limit: int) -> list[StoredEntry]:
+    """Return the latest entries of a conversation, in their order."""
+    sql = "SELECT * FROM transcript WHERE conversation=:conversation ORDER BY id DESC LIMIT :limit"
+    rows = read_rows(execute, StoredEntry, sql, conversation=conversation, limit=limit)
+    return [*map(with_true_author, reversed(rows))]
+
+
 def latest_entry(execute: Execute) -> int:
     """Return the id of the latest entry of all."""
     return int(execute("SELECT max(id) AS id FROM transcript", {})[0]["id"] or 0)

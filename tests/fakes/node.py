@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,9 @@ class Client:
 
 
 @asynccontextmanager
-async def running(script: str, url: str, connected: Callable[[], object], *packages: str) -> AsyncIterator[Client]:
+async def running(
+    script: str, url: str, connected: Callable[[], object], *packages: str, environment: Mapping[str, str] = {}
+) -> AsyncIterator[Client]:
     """The script, which uses these packages, against the fake at `url`, from when it is `connected`.
 
     Without node or a package the test is skipped, or fails where FAWN_REQUIRE_ENGINES=1 wants them.
@@ -48,7 +50,7 @@ async def running(script: str, url: str, connected: Callable[[], object], *packa
             pytest.fail(problem)
         pytest.skip(problem)
     process = await asyncio.create_subprocess_exec(
-        node, str(CLIENTS / script), url, stdout=asyncio.subprocess.PIPE, env={"NODE_PATH": str(MODULES)}
+        node, str(CLIENTS / script), url, stdout=asyncio.subprocess.PIPE, env={"NODE_PATH": str(MODULES), **environment}
     )
     try:
         await until(connected, seconds=20, what="the client's connection")

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0087"
-down_revision = "0084"
+down_revision = "0085"
 
 
 def upgrade() -> None:

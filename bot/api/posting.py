@@ -1,0 +1,61 @@
+"""Offer what a caller says to the inbox, as the messages of any channel are."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from agent.messages import Kind, Message, Origin, Thread
+from agent.stored_json import Damaged
+from bot.api.caller import NO_ACCESS, Caller
+from bot.feature import Door
+from bot.http.route import HttpProblem
+from bot.storage import inbox
+from bot.storage.inbox import IGNORED_KIND, InboxRow
+from bot.storage.uses import RATE_LIMIT
+from channels.base import Receipt
+
+RATE = HttpProblem(
+    *(429, "rate_limit", "The person of this key has sent too many messages."),
+    "Wait, and send it again with another Idempotency-Key.",
+    headers={"Retry-After": "60"},
+)
+KEY_REUSED = HttpProblem(
+    *(422, "key_reused", "Another message came with this Idempotency-Key."), "Use a new key for each message."
+)
+
+
+def make_message(
+    caller: Caller, thread: Thread, text: str, key: str, kind: Kind = Kind.CHAT, target: str = ""
+) -> Message:
+    """Return what the caller says in a thread."""
+    values: dict[str, Any] = {"kind": kind, "target": target, "private": True, "origin": Origin.PERSON}
+    return Message(thread, key, key, caller.author, text, time.time(), **values)
+
+
+def event_key(thread: Thread, key: str) -> str:
+    """Return the key of a message: the same for the same thread and Idempotency-Key."""
+    digest = hashlib.sha256(f"{thread}\n{key}".encode()).hexdigest()
+    return f"web:{digest[:40]}"
+
+
+async def take(door: Door, message: Message) -> InboxRow:
+    """Offer a message to the inbox; return its row after the commit. Raises HttpProblem where it is refused."""
+    [receipt] = await door.receive([message])
+    row = await door.store.run(partial(inbox.find_message, key=message.key), durable=False)
+    if row is None or row.kind == IGNORED_KIND:
+        raise NO_ACCESS
+    if receipt is Receipt.DUPLICATE and not _says(row, message):
+        raise KEY_REUSED
+    if row.error == RATE_LIMIT:
+        raise RATE
+    return row
+
+
+def _says(row: InboxRow, message: Message) -> bool:
+    with suppress(Damaged):
+        return (row.message.text, row.message.attachments) == (message.text, message.attachments)
+    return False

@@ -1,0 +1,176 @@
+"""LangGraph's own client, unchanged, against a running service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from langgraph_sdk import get_client
+from langgraph_sdk.errors import AuthenticationError, ConflictError, NotFoundError, UnprocessableEntityError
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_api import HTTP, add_key
+from tests.e2e.test_probes import address_of
+from tests.fakes.node import running
+from tests.fakes.server import until
+from tests.support.service_process import Service, ask
+
+ALL = ["messages-tuple", "values", "updates", "custom"]
+WORDS = " ".join(f"word{number}" for number in range(30))
+ASK = {"name": "ask_clarification", "args": {"question": "Which?", "options": ["Red", "Blue"]}}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+@asynccontextmanager
+async def sdk(service: Service, key: str) -> AsyncIterator[Any]:  # its types are narrower than what it takes
+    await until(lambda: bool(address_of(service)), what="the listener")
+    async with get_client(url=address_of(service), api_key=key) as client:
+        yield client
+
+
+async def test_threads_runs_and_streams(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with sdk(service, key) as client:
+        assert [each["assistant_id"] for each in await client.assistants.search()] == ["fawn"]
+        thread = await client.threads.create(metadata={"who": "ann"})
+        id = thread["thread_id"]
+        assert (thread["status"], thread["values"]["messages"]) == ("idle", [])
+        created: list[Any] = []
+        kinds, text = list[str](), ""
+        stream = client.runs.stream(
+            id, "fawn", input=said(ask(text=WORDS, tok_ms=5)), stream_mode=ALL, on_run_created=created.append
+        )
+        async for part in stream:
+            kinds.append(part.event)
+            if part.event == "messages":
+                text += part.data[0]["content"]
+        assert text == WORDS
+        assert (kinds[0], kinds[-1]) == ("metadata", "end")
+        assert kinds.count("messages") > 3
+        [run] = await client.runs.list(id)
+        assert (run["run_id"], run["status"]) == (created[0]["run_id"], "success")
+        state = await client.threads.get_state(id)
+        assert [each["type"] for each in state["values"]["messages"]] == ["human", "ai"]
+        again = [part.event async for part in client.runs.join_stream(id, run["run_id"], last_event_id="-1")]
+        assert again[-1] == "end"
+        found = await client.runs.wait(id, "fawn", input=said(ask(text="two")))
+        assert [each["content"] for each in found["messages"] if each["type"] == "ai"] == [WORDS, "two"]
+        assert (await client.runs.join(id, run["run_id"]))["messages"][-1]["content"] == "two"
+        assert [each["thread_id"] for each in await client.threads.search(metadata={"who": "ann"})] == [id]
+        assert [each["thread_id"] for each in await client.threads.search(metadata={"graph_id": "fawn"})] == [id]
+        assert await client.threads.search(metadata={"who": "bob"}) == []
+        assert len(await client.threads.get_history(id)) == 1
+        await client.threads.update(id, metadata={"more": 1})
+        noted = (await client.threads.get(id))["metadata"]
+        assert (noted["who"], noted["more"]) == ("ann", 1)
+
+
+async def test_a_question_is_an_interrupt_and_its_answer_resumes(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with sdk(service, key) as client:
+        id = (await client.threads.create())["thread_id"]
+        text = ask(steps=[{"calls": [ASK]}], text="thanks")
+        parts = [part async for part in client.runs.stream(id, "fawn", input=said(text), stream_mode=ALL)]
+        [asked] = [
+            part.data["__interrupt__"] for part in parts if "__interrupt__" in part.data and part.event == "updates"
+        ]
+        assert asked[0]["value"]["question"] == "Which?"
+        thread, state = await client.threads.get(id), await client.threads.get_state(id)
+        assert (thread["status"], state["next"]) == ("interrupted", ["ask"])
+        assert "Which?" in state["values"]["messages"][-1]["content"], "also as a text"
+        with pytest.raises(httpx.HTTPStatusError, match="422"):
+            await client.runs.wait(id, "fawn", command={"resume": {"unknown": 1}})
+        found = await client.runs.wait(id, "fawn", command={"resume": {asked[0]["id"]: "Blue"}})
+        assert found["messages"][-1]["content"] == "thanks"
+        assert (await client.threads.get(id))["status"] == "idle"
+
+
+async def test_cancel_strategies_and_a_lid_that_closes(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    slow = said(ask(text="late", delay_ms=60000))
+    async with sdk(service, key) as client:
+        id = (await client.threads.create())["thread_id"]
+        run = await client.runs.create(id, "fawn", input=slow)
+        await until_status(client, id, run["run_id"], "running")
+        with pytest.raises(ConflictError):
+            await client.runs.create(id, "fawn", input=said("x"), multitask_strategy="reject")
+        with pytest.raises(UnprocessableEntityError):
+            await client.runs.create(id, "fawn", input=said("x"), multitask_strategy="rollback")
+        await client.runs.cancel(id, run["run_id"], wait=True)
+        assert (await client.runs.get(id, run["run_id"]))["status"] == "interrupted"
+        for strategy, wanted in (("continue", "running"), ("cancel", "interrupted")):
+            other = (await client.threads.create())["thread_id"]
+            stream = client.runs.stream(other, "fawn", input=slow, on_disconnect=strategy)
+            reading = asyncio.create_task(anext(aiter(stream)))
+            await until_status(client, other, "", "running")
+            await reading
+            await stream.aclose()
+            await until_status(client, other, "", wanted)
+        interrupted = await client.runs.wait(id, "fawn", input=said(ask(text="next")), multitask_strategy="interrupt")
+        assert interrupted["messages"][-1]["content"] == "next"
+
+
+async def until_status(client: Any, thread: str, run: str, wanted: str) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            found = await client.runs.list(thread)
+            if any(each["status"] == wanted and run in ("", each["run_id"]) for each in found):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_keys_and_foreign_threads(start: Start) -> None:
+    service = await start(http=HTTP)
+    mine, other = await add_key(service, "ci", "telegram/7"), await add_key(service, "other", "telegram/8")
+    async with sdk(service, mine) as client, sdk(service, other) as stranger, sdk(service, "wrong") as nobody:
+        id = (await client.threads.create())["thread_id"]
+        await client.runs.wait(id, "fawn", input=said(ask(text="secret")))
+        [run] = await client.runs.list(id)
+        for call in (stranger.threads.get(id), stranger.threads.get_state(id), stranger.runs.get(id, run["run_id"])):
+            with pytest.raises(NotFoundError):
+                await call
+        with pytest.raises(AuthenticationError):
+            await nobody.threads.create()
+        assert await stranger.threads.search() == []
+        with pytest.raises(ConflictError):
+            await client.threads.create(thread_id=id)
+        assert (await client.threads.create(thread_id=id, if_exists="do_nothing"))["thread_id"] == id
+        picture = {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}
+        inputs: list[Any] = [{"messages": []}, picture, "text", None]
+        for wrong in inputs:
+            with pytest.raises(UnprocessableEntityError):
+                await client.runs.create(id, "fawn", input=wrong)
+
+
+async def test_the_javascript_client(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    await until(lambda: bool(address_of(service)), what="the listener")
+    requests = {
+        "words": ask(text=WORDS, tok_ms=5),
+        "slow": ask(text="late", delay_ms=60000),
+        "question": ask(steps=[{"calls": [ASK]}], text="thanks"),
+    }
+    environment = {"FAWN_KEY": key, "REQUESTS": orjson.dumps(requests).decode()}
+    script, package = "langgraph_sdk.js", "@langchain/langgraph-sdk"
+    async with running(script, address_of(service), lambda: True, package, environment=environment) as client:
+        found = {}
+        while "resumed" not in found:
+            line = await client.says()
+            assert line["name"] != "failed", line
+            found[line["name"]] = line["value"]
+    streamed = found["streamed"]
+    assert (streamed["text"], streamed["first"], streamed["last"]) == (WORDS, "metadata", "end")
+    assert (found["state"], found["found"], found["cancelled"]) == (["human", "ai"], 1, "interrupted")
+    assert (found["asked"], found["resumed"]) == ("Which?", "thanks")

@@ -167,7 +167,7 @@ def _find_question(execute: Execute, door: Door, caller: Caller, id: str) -> tup
     row = next((each for each in asked if each.id == id), None)
     if row is None or thread is None:
         raise not_found("open question")
-    if not may_answer(execute, door.current.access, row, thread, caller.author.id):
+    if not may_answer(execute, door.current.access, row, thread, caller.author.id, at=time.time()):
         raise NO_ACCESS
     return row, thread
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from agent.blocks import APPROVAL_OPTIONS
+from agent.blocks import APPROVAL_OPTIONS, Ask
 from agent.messages import Kind, Message, Thread
 from bot.current import Current
 from bot.journey.addressing import AnswerElsewhere
@@ -15,11 +15,13 @@ from bot.storage.database import Execute
 from bot.storage.jobs import enqueue_job
 from bot.storage.rows import parse_row_id
 from bot.storage.waiting_numbers import number_of
-from catalogue import every_translation
+from catalogue import N_, _, every_translation, join_sentences, ngettext
 
 PREFIX = "waiting:"  # begins the id of a question in the list, before its number
+LIST_PREFIX = "waitlist:"  # begins the id of the button that shows the list
 COMMAND = "waiting"
 HOME_JOB = "home"
+SHOW_LIST = N_("Show the list")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,12 @@ def open_home(execute: Execute, event: Message) -> None:
     who = {"person": author.id, "name": author.name, "guest": author.guest, "language": author.language}
     payload = {"thread": str(event.thread), **who}
     enqueue_job(execute, key=f"{HOME_JOB}:{event.thread}:{author.id}", kind=HOME_JOB, payload=payload)
+
+
+def offer_list(count: int, words: str = "") -> Ask:
+    """Return how much waits, after these words, as the question that has the button for the list."""
+    waiting = ngettext("{n} question waits for you.", "{n} questions wait for you.", count)
+    return Ask(LIST_PREFIX, join_sentences(words, waiting), (_(SHOW_LIST),), free_text=False)
 
 
 def _given_answer(event: Message) -> tuple[int, str] | None:

@@ -72,6 +72,6 @@ def describe_waiting(call: CommandCall) -> str:
         return ""
     access, person = call.current.access, call.message.author.id
     for question in asked:
-        if may_answer(call.execute, access, question, call.thread, person):
+        if may_answer(call.execute, access, question, call.thread, person, at=call.now):
             return _("I'm waiting for your answer to “{question}”.", question=plain_line(question.text))
     return _("I'm waiting for somebody else's answer to “{question}”.", question=plain_line(asked[0].text))

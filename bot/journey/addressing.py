@@ -56,24 +56,25 @@ def address_text(execute: Execute, access: AccessPolicy, message: Message, now: 
     asked = stored.open_questions_at(execute, message.thread) if message.is_by_author else []
     if not asked:
         return Addressed(current)
-    choices = open_choices(execute, access, message, asked, current)
+    choices = open_choices(execute, access, message, asked, current, now)
     if len(choices) > 1:
         return Addressed(current, choices)
     if choices:
         return Addressed(choices[0])
     here = [question for question in asked if question.conversation == current]
-    if here and not any(_is_theirs(execute, access, question, message) for question in here):
+    if here and not any(_is_theirs(execute, access, question, message, now) for question in here):
         return Addressed(own_conversation(execute, current, message.author, now))
     return Addressed(current)
 
 
 def open_choices(
-    execute: Execute, access: AccessPolicy, message: Message, asked: Sequence[QuestionRow], current: str
+    execute: Execute, access: AccessPolicy, message: Message, asked: Sequence[QuestionRow], current: str, now: float
 ) -> list[str]:
     """Return the conversations with a question that this text can answer: one of its author's with exactly this
     option, else one of theirs that takes any text, else another person's with this option, if they may answer it."""
-    allowed = [each for each in asked if may_answer(execute, access, each, message.thread, message.author.id)]
-    meant = [each for each in allowed if questions.is_meant_for(execute, each, message.author.id)]
+    person = message.author.id
+    allowed = [each for each in asked if may_answer(execute, access, each, message.thread, person, at=now)]
+    meant = [each for each in allowed if questions.is_meant_for(execute, each, person)]
     here = [each for each in meant if each.conversation == current]
     if here and questions.numbered_answers(here, message.text):
         return [current]
@@ -83,10 +84,10 @@ def open_choices(
     return list(dict.fromkeys(each.conversation for each in found))
 
 
-def _is_theirs(execute: Execute, access: AccessPolicy, question: QuestionRow, message: Message) -> bool:
+def _is_theirs(execute: Execute, access: AccessPolicy, question: QuestionRow, message: Message, now: float) -> bool:
     person = message.author.id
     return questions.is_meant_for(execute, question, person) and may_answer(
-        execute, access, question, message.thread, person
+        execute, access, question, message.thread, person, at=now
     )
 
 
@@ -166,7 +167,7 @@ def release_held(execute: Execute, access: AccessPolicy, row: int, label: str, n
     message = held.message
     current = conversations.current_conversation(execute, message.thread, now)
     asked = stored.open_questions_at(execute, message.thread)
-    choices = open_choices(execute, access, message, asked, current)
+    choices = open_choices(execute, access, message, asked, current, now)
     target = next((each for each in choices if label_of(execute, each) == label), current)
     inbox.release_row(execute, row, target, now)
     conversations.refresh_pending(execute, target)

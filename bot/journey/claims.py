@@ -337,7 +337,7 @@ def _record_answers(
 ) -> Bound:
     """Bind messages to the questions that a conversation waits for, and record the answers. Raises Damaged."""
     if row.state != ConversationState.WAITING:
-        return questions.bind((), messages.values(), {}, lambda _question, _message: False)
+        return questions.bind((), messages.values(), {}, lambda _question, _message, _answer: False)
     return questions.record_answers(execute, access, row.key, messages.values(), now)
 
 
@@ -347,7 +347,7 @@ def refuse_click(
     """Return why a click has no effect; None if it answers an open question."""
     rows = _answerable(inbox.pending_rows(execute, conversation, MAX_MESSAGES_PER_RUN))
     pending = merge_bundles(_readable(execute, rows, now)).values()
-    allowed = questions.can_click(execute, access, conversation, click, pending)
+    allowed = questions.can_click(execute, access, conversation, click, pending, now)
     return {True: None, False: Receipt.IGNORED, None: Receipt.DUPLICATE}[allowed]
 
 

@@ -13,6 +13,7 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import ask_elsewhere, may_answer, question_columns
+from bot.rights.known_people import name_of
 from bot.service.plain_text import code_block
 from bot.storage import audit, conversations, grants, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
@@ -40,7 +41,12 @@ AMBIGUOUS = N_(
     "Which question do you mean? Press a button under it, or reply to its message with one of its options. Nothing is"
     " answered yet."
 )
+ONLY_ONCE = N_(
+    "You stand in for the person I asked, so you may approve or deny this call, and nothing for later. Nothing is"
+    " answered yet."
+)
 CHOSEN = N_("{name} chose **{option}**: {question}")
+CHOSEN_FOR = N_("{name} chose **{option}** for {giver}: {question}")
 MAX_CALL_CHARS = 300  # of the call in it
 _NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2})[ \t]*[:.)]")
 
@@ -63,14 +69,14 @@ def bind(
     questions: Sequence[QuestionRow],
     messages: Iterable[Message],
     replies: Mapping[str, str],
-    may_answer: Callable[[QuestionRow, Message], bool],
+    may_answer: Callable[[QuestionRow, Message, str], bool],
     is_meant: Callable[[QuestionRow, Message], bool] = lambda _question, _message: True,
 ) -> Bound:
     """Bind the messages to the open ones of these questions, in order.
 
-    `may_answer` says whether the author of a message may answer a question, and `is_meant` whether they are asked:
-    from others, only a press, a reply to the question, or exactly one of its options is an answer. `replies` are the
-    keys of messages that reply to a message with a question, and the question's id.
+    `may_answer` says whether the author of a message may give an answer ("": any), and `is_meant` whether they are
+    asked: from others, only a press, a reply to the question, or exactly one of its options is an answer. `replies` are
+    the keys of messages that reply to a message with a question, and the question's id.
     """
     bound = Bound()
     unanswered = {question.id: question for question in questions if question.state == QuestionState.OPEN}
@@ -83,11 +89,14 @@ def bind(
             bound.rest.append(message.key)
         else:
             target = message.target if click else replies.get(message.key, "")
-            allowed = [question for question in unanswered.values() if may_answer(question, message)]
+            allowed = [question for question in unanswered.values() if may_answer(question, message, "")]
             meant = [question for question in allowed if is_meant(question, message)]
             if not (meant or click or target):
                 allowed = [question for question in allowed if has_option(question, message.text)]
             given = _match_message(allowed if click or target else meant or allowed, message, target)
+            if not callable(given) and not all(may_answer(question, message, text) for question, text in given):
+                bound.refused += [] if click else [(message, partial(_, ONLY_ONCE))]
+                continue
             if callable(given) and not (meant or click):
                 bound.aside.add(message.key)
                 continue
@@ -182,7 +191,7 @@ def record_answers(
     """
     questions = stored.unresolved_questions(execute, conversation)
     replies = _replies(execute, messages) if questions else {}
-    bound = bind(questions, messages, replies, _rights(execute, access), _meant(execute))
+    bound = bind(questions, messages, replies, _rights(execute, access, now), _meant(execute))
     for question, text, message in bound.answers:
         stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
         pressed = message.id if message.kind is Kind.CLICK else ""
@@ -196,8 +205,10 @@ def record_answers(
     return bound
 
 
-def _rights(execute: Execute, access: AccessPolicy) -> Callable[[QuestionRow, Message], bool]:
-    return lambda question, message: may_answer(execute, access, question, message.thread, message.author.id)
+def _rights(execute: Execute, access: AccessPolicy, now: float) -> Callable[[QuestionRow, Message, str], bool]:
+    return lambda question, message, answer: may_answer(
+        execute, access, question, message.thread, message.author.id, at=now, answer=answer
+    )
 
 
 def _meant(execute: Execute) -> Callable[[QuestionRow, Message], bool]:
@@ -207,10 +218,9 @@ def _meant(execute: Execute) -> Callable[[QuestionRow, Message], bool]:
 def _announce_decision(
     execute: Execute, question: QuestionRow, text: str, message: Message, now: float, *, is_shown: bool
 ) -> None:
-    """Say who decided: where they did, unless the message with the buttons shows it, and in the other chat if two were
-    asked."""
-    key, name = _answer_key(question, message), message.author.name or message.author.id
-    if message.kind is not Kind.CLICK or not is_shown:
+    """Say who decided: where the question was asked if they did it elsewhere, and in the other chat if two were asked.
+    Words that answer are read where they were written, and the question itself shows the rest."""
+    if not is_shown:
         _announce_here(execute, question, text, message, now)
     row, run = conversations.find_conversation(execute, question.conversation), runs.find_run(execute, question.run)
     if not (question.asked_in and row and run):
@@ -221,17 +231,32 @@ def _announce_decision(
         reply_to = run.reply_to
     with languages.speak_to(execute, other, reader):
         option = next((each for each in APPROVAL_OPTIONS if text in every_translation(each)), text)
-        words = _(CHOSEN, name=name, option=_(option), question=question.text) + _shown_call(question)
-        outbox.enqueue_notice(execute, other, words, key=f"{key}:other", now=now, reply_to=reply_to)
+        words, key = _chosen(execute, question, _(option), message), f"{_answer_key(question, message)}:other"
+        outbox.enqueue_notice(execute, other, words, key=key, now=now, reply_to=reply_to)
 
 
 def _announce_here(execute: Execute, question: QuestionRow, text: str, message: Message, now: float) -> None:
     """Say where somebody answered what they answered."""
-    name = message.author.name or message.author.id
     with languages.speak_to(execute, message.thread, message.author):
-        words = _(CHOSEN, name=name, option=text, question=question.text) + _shown_call(question)
-        key = _answer_key(question, message)
+        words, key = _chosen(execute, question, text, message), _answer_key(question, message)
         outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+
+
+def _chosen(execute: Execute, question: QuestionRow, option: str, message: Message) -> str:
+    """Return who chose what, in whose place, and the beginning of the call that was decided."""
+    by, shown = message.author, {"option": option, "question": question.text}
+    if giver := _giver(execute, question, by.id):
+        name = name_of(execute, message.thread.channel, giver)
+        words = _(CHOSEN_FOR, name=by.name or by.id, giver=name, **shown)
+    else:
+        words = _(CHOSEN, name=by.name or by.id, **shown)
+    return words + _shown_call(question)
+
+
+def _giver(execute: Execute, question: QuestionRow, person: str) -> str:
+    """Return the id of the one in whose place a person answers; "" where they are asked themselves."""
+    run = runs.find_run(execute, question.run) if question.who and person not in question.who.split() else None
+    return run.requester if run else ""
 
 
 def _answer_key(question: QuestionRow, message: Message) -> str:
@@ -272,10 +297,12 @@ def record_asked(execute: Execute, ask: Ask | Approve, conversation: str, run: i
 
 def _record_decision(execute: Execute, question: QuestionRow, answer: str, message: Message) -> None:
     decision = _agent_answer(question, answer)
+    giver, channel = _giver(execute, question, message.author.id), message.thread.channel
     event = AuditEvent(
         AuditKind.APPROVAL_ANSWERED,
         message.thread,
         message.author.id,
+        subject=audit.person_name(channel, giver) if giver else "",
         run=question.run,
         what={"call": audit.digest(question.call)},
         result=decision.lower() if decision in APPROVAL_OPTIONS else "other",
@@ -284,19 +311,19 @@ def _record_decision(execute: Execute, question: QuestionRow, answer: str, messa
 
 
 def can_click(
-    execute: Execute, access: AccessPolicy, conversation: str, click: Message, pending: Collection[Message]
+    execute: Execute, access: AccessPolicy, conversation: str, click: Message, pending: Collection[Message], now: float
 ) -> bool | None:
     """Return whether a click answers an open question: False if this person may not, None if nobody can any more.
 
     `pending` are messages that no run has taken yet: one of them may answer the question.
     """
     questions = stored.unresolved_questions(execute, conversation)
-    may = _rights(execute, access)
+    may = _rights(execute, access, now)
     bound = bind(questions, pending, _replies(execute, pending), may, _meant(execute))
     answered = {question.id for question, *_rest in bound.answers}
     for question in questions:
         if question.id == click.target and question.state == QuestionState.OPEN and question.id not in answered:
-            return may(question, click)
+            return may(question, click, click.text)
     return None
 
 
@@ -332,16 +359,19 @@ def attribute_request(
     """Return the message that a run of these messages replies to, and the people whose rights bound the run.
 
     A run that takes answers also works for the people of the run that asked. Who decides about a call of another
-    person's request requests nothing: the run still belongs to that person.
+    person's request, or answers in their place, requests nothing: the run still belongs to that person.
     """
     first, authors = messages[0], {message.key: message.author.id for message in messages}
     for question in stored.unresolved_questions(execute, conversation):
         if question.answer_key in authors and (asking := runs.find_run(execute, question.run)):
-            if question.kind == QuestionKind.APPROVE and asking.requester != authors[question.answer_key]:
-                del authors[question.answer_key]
+            answerer, is_call = authors[question.answer_key], question.kind == QuestionKind.APPROVE
+            if first.key == question.answer_key and question.asked_in == str(first.thread.without_topic):
+                first = replace(first, id=asking.reply_to)  # the message that was answered is in another chat
+            if answerer != asking.requester and (is_call or _giver(execute, question, answerer)):
+                if is_call:  # the words of a deputy stay bound by the deputy's rights
+                    del authors[question.answer_key]
                 if first.key == question.answer_key:
-                    requester = asking.author
-                    first = replace(first, id=asking.reply_to, author=requester)
+                    first = replace(first, id=asking.reply_to, author=asking.author)
             authors |= {person: person for person in runs.people_of(asking)}
     others = filter(None, (person for message in messages for person in (message.resent_by, *message.bound_by)))
     return first, [*authors.values(), *others]

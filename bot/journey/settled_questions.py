@@ -13,7 +13,8 @@ from agent.blocks import Final
 from agent.context import NO_ANSWER
 from agent.messages import Thread
 from bot.journey.spelled_reply import open_reply
-from bot.storage import outbox, people, sent_messages
+from bot.rights.known_people import name_of
+from bot.storage import outbox, sent_messages
 from bot.storage import questions as stored
 from bot.storage.database import Database, Execute
 from bot.storage.outbox import OutboxItem
@@ -68,5 +69,5 @@ def _describe_outcome(execute: Execute, question: QuestionRow, thread: Thread) -
         return _(CLOSED)
     if question.answer == NO_ANSWER and not question.answered_by:
         return _(EXPIRED)
-    person = people.find_person(execute, thread.channel, question.answered_by)
-    return choice_line(shorten(question.answer, MAX_ANSWER_CHARS), person.name if person else question.answered_by)
+    by = name_of(execute, thread.channel, question.answered_by)
+    return choice_line(shorten(question.answer, MAX_ANSWER_CHARS), by)

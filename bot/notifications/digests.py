@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from agent.messages import Author, Thread
+from agent.messages import Author, Kind, Message, Origin, Thread
+from bot.commands.waits import Waiting, offer_list
 from bot.current import Current
 from bot.service.pings import Ping, enqueue_digest, enqueue_push, held_until
 from bot.storage import held_pings, languages, outbox, people
@@ -20,9 +21,15 @@ from catalogue import ngettext
 class DigestJobs:
     """Deliver the notifications that were held back."""
 
-    def __init__(self, store: Database, current: Current) -> None:
+    def __init__(
+        self,
+        store: Database,
+        current: Current,
+        waits: Callable[[Execute, Message, float], Sequence[tuple[int, Waiting]]],
+    ) -> None:
         self._store = store
         self._current = current
+        self._waits = waits
 
     async def run(self, job: BackgroundJob) -> Callable[[Execute], object]:
         """Return what delivers them together, where the person wants them now."""
@@ -40,8 +47,21 @@ class DigestJobs:
             pings = held_pings.take_held(execute, channel, person)
             for thread, group in groupby(sorted(pings, key=lambda ping: ping.thread), key=lambda ping: ping.thread):
                 self._deliver(execute, known, thread, [*group], now)
+            if pings:
+                self._lead_to_list(execute, known, pings[-1].key, now)
 
         return deliver
+
+    def _lead_to_list(self, execute: Execute, known: PersonRow, key: str, now: float) -> None:
+        """Say in a person's direct chat how much waits for them in all chats, with a button that lists it."""
+        if (home := known.private_chat) is None:
+            return
+        author = Author(known.person, known.name)
+        viewer = Message(home, key, "", author, "", now, Kind.COMMAND, private=True, origin=Origin.PERSON)
+        if found := self._waits(execute, viewer, now):
+            with languages.speak_to(execute, home, author):
+                ask = offer_list(len(found))
+            outbox.enqueue_notice(execute, home, ask.question, key=f"waiting:{key}", now=now, asks=(ask,))
 
     def _deliver(self, execute: Execute, known: PersonRow, thread: str, pings: list[HeldPing], now: float) -> None:
         place = Thread.parse(thread)

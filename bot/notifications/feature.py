@@ -21,11 +21,12 @@ from catalogue import N_
 def _start(service: Service) -> Parts:
     store, current = service.store, service.current
     pings = RunPings(current)
+    digests = DigestJobs(store, current, service.waits)
 
     def open_turn(_job: ClaimedRun, _account: Account) -> TurnPart:
         return TurnPart(present=pings.present, end=pings.end)
 
-    jobs = {PUSH_JOB: JobKind(PushJobs(store, current).send), DIGEST_JOB: JobKind(DigestJobs(store, current).run)}
+    jobs = {PUSH_JOB: JobKind(PushJobs(store, current).send), DIGEST_JOB: JobKind(digests.run)}
     return Parts(jobs, turn=open_turn)
 
 

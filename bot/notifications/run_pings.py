@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.blocks import Final
+from agent.blocks import Final, command_hint
+from agent.messages import Author
+from bot.commands.waits import COMMAND
 from bot.config.push import PushEvent
 from bot.current import Current
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.turn_part import EndedTurn, OutboxRow
 from bot.rights import access
+from bot.rights.approvals import find_hand_over
 from bot.service.pings import Ping, route_ping
-from bot.storage import people
+from bot.service.plain_text import plain_line
+from bot.storage import hand_overs, languages, outbox, people, questions
 from bot.storage.database import Execute
-from bot.storage.states import OutboxKind, RunState
+from bot.storage.states import OutboxKind, QuestionState, RunState
 from catalogue import N_, _, format_duration, list_items
 
 PING_TEXTS: dict[RunState, tuple[str, PushEvent]] = {
@@ -22,6 +26,7 @@ PING_TEXTS: dict[RunState, tuple[str, PushEvent]] = {
     RunState.WAITING: (N_("I need your answer to continue, after {time}."), "waiting"),
     RunState.FAILED: (N_("This failed after {time}."), "failed"),
 }
+FOR_GIVER = N_("A question waits for {giver}, for whom you stand in. `{command}` lists it here.")
 
 
 class RunPings:
@@ -44,6 +49,8 @@ class RunPings:
     def end(self, execute: Execute, ended: EndedTurn) -> Sequence[OutboxRow]:
         """Remember where the requester can be reached, and return the ping of a run whose reply is posted."""
         remember_private_chat(execute, ended.job)
+        if ended.state is RunState.WAITING:
+            tell_deputies(execute, self._current, ended)
         ping = make_ping(execute, self._current, ended) if ended.answers else None
         return [(OutboxKind.PING, f"run:{ended.job.run}:ping", ping.dump())] if ping else ()
 
@@ -80,6 +87,28 @@ def _notification(execute: Execute, current: Current, ended: EndedTurn) -> Ping 
     elsewhere = _("“{title}”: {text}", title=job.title, text=words) if job.title else words
     event: PushEvent = "schedule" if job.is_unattended else PING_TEXTS[state][1]
     return Ping(job.requester, job.thread, elsewhere, f"run:{job.run}", event, without_words)
+
+
+def tell_deputies(execute: Execute, current: Current, ended: EndedTurn) -> None:
+    """Tell those who stand in for the requester, in their direct chats, that a question waits; of one of its own that
+    they do not answer, nothing."""
+    job, now = ended.job, ended.now
+    asked = questions.unresolved_questions(execute, job.conversation)
+    for row in hand_overs.of_giver(execute, job.thread.channel, job.requester, now):
+        known = people.find_person(execute, row.channel, row.deputy)
+        home = known.private_chat if known else None
+        is_theirs = any(
+            each.state == QuestionState.OPEN
+            and find_hand_over(execute, current.access, each, job.thread, row.deputy, now) is not None
+            for each in asked
+        )
+        if home is None or not is_theirs:
+            continue
+        with languages.speak_to(execute, home, Author(row.deputy, row.deputy_name)):
+            text = _(FOR_GIVER, giver=plain_line(row.giver_name) or row.giver, command=command_hint(COMMAND))
+        ping = Ping(row.deputy, home, text, f"run:{job.run}:deputy:{row.deputy}", "waiting")
+        if route_ping(execute, current.config, ping, now):
+            outbox.enqueue_notice(execute, home, text, key=ping.key, now=now)
 
 
 def remember_private_chat(execute: Execute, job: ClaimedRun) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from agent.blocks import CALL_FILE_NAME, Approve, Ask
+from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, CALL_FILE_NAME, Approve, Ask
 from agent.messages import Author, Thread
 from agent.permissions.rules import ToolUse, judge, parse_rules
 from bot.config.roles_check import chat_of
 from bot.config.team import ApprovalRule, Right, RoleConfig, TeamConfig
 from bot.rights.access import AccessPolicy
-from bot.storage import conversations, languages, outbox, runs
+from bot.storage import conversations, hand_overs, inbox, languages, outbox, runs
 from bot.storage.database import Execute
+from bot.storage.hand_overs import HandOverRow
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind
-from catalogue import N_, _, list_items
+from catalogue import N_, _, every_translation, list_items
 
+FOR_THE_FUTURE = (ALLOW_HERE, ALWAYS_ALLOW)  # the options of an approval that allow more than its call
 ANY_ROLE = "*"  # in place of the roles that may approve: every role with the right APPROVE_OTHERS
 ASKED_ROLES = N_("Only people with one of these roles may approve this: {roles}.")
 ASKED_OTHERS = N_("Somebody who may approve for others has to approve this.")
@@ -68,16 +70,64 @@ def may_approve(role: RoleConfig, rule: ApprovalRule | None, *, is_requester: bo
     return has_approver_role(role, rule.roles or (ANY_ROLE,)) and (rule.requester or not is_requester)
 
 
-def may_answer(execute: Execute, access: AccessPolicy, question: QuestionRow, place: Thread, person: str) -> bool:
-    """Return whether a person may answer this question now. The only place that decides this.
+def may_answer(
+    execute: Execute,
+    access: AccessPolicy,
+    question: QuestionRow,
+    place: Thread,
+    person: str,
+    *,
+    at: float,
+    answer: str = "",
+) -> bool:
+    """Return whether a person may give this answer ("": any) to a question at this time. The only place that decides.
 
-    `place` is where they answer: their role there counts.
+    `place` is where they answer: their role there counts. A deputy may allow nothing for the future.
     """
+    if _is_asked(question, person) and _has_right(execute, access, question, place, person):
+        return True
+    if question.kind == QuestionKind.APPROVE and any(answer in every_translation(each) for each in FOR_THE_FUTURE):
+        return False
+    return find_hand_over(execute, access, question, place, person, at) is not None
+
+
+def find_hand_over(
+    execute: Execute, access: AccessPolicy, question: QuestionRow, place: Thread, person: str, at: float
+) -> HandOverRow | None:
+    """Return what was handed over to a person by which they answer: its giver may answer, too, by their own right.
+
+    What was not named is no question of the giver's direct chat: it stays between them and the bot.
+    """
+    for row in hand_overs.of_deputy(execute, place.channel, person, at):
+        if row.subject not in (question.subject, hand_overs.EVERYTHING):
+            continue
+        if not may_stand_in(execute, access, question, place, giver=row.giver, deputy=person):
+            continue
+        if row.subject or not inbox.is_direct(execute, question.conversation, f"{row.channel}:{row.giver}"):
+            return row
+    return None
+
+
+def may_stand_in(
+    execute: Execute, access: AccessPolicy, question: QuestionRow, place: Thread, *, giver: str, deputy: str
+) -> bool:
+    """Return whether a question can be handed over: it is the giver's, and both have the right to answer it."""
+    return _is_asked(question, giver) and all(
+        _has_right(execute, access, question, place, each) for each in (giver, deputy)
+    )
+
+
+def _is_asked(question: QuestionRow, person: str) -> bool:
+    """Return whether a question is not for certain others."""
+    return bool(question.approvers) or not question.who or person in question.who.split()
+
+
+def _has_right(execute: Execute, access: AccessPolicy, question: QuestionRow, place: Thread, person: str) -> bool:
+    """Return whether a person has the role that such an answer needs."""
     role = access.role_of(execute, place, person)
     if question.approvers:
         return has_approver_role(role, question.approvers.split("\n")) and not _is_barred(execute, question, person)
-    right = Right.APPROVE if question.kind == QuestionKind.APPROVE else Right.TALK
-    return right in role.rights and (not question.who or person in question.who.split())
+    return (Right.APPROVE if question.kind == QuestionKind.APPROVE else Right.TALK) in role.rights
 
 
 def _is_barred(execute: Execute, question: QuestionRow, person: str) -> bool:

@@ -58,14 +58,17 @@ SHOW = Deed(
             "/tasks",
             "/waiting",
         ),
-        "/whoami",
+        *("/whoami", "button waitlist:"),
     ),
     None,
     Extent.CHAT,
 )
 CHANGE_OWN = Deed(
     "change what is one's own",
-    ("/memory", "/zone", "/notify", "/language", "/stop", "/task", "/export me", "/forget me", "button forget:"),
+    (
+        *("/memory", "/zone", "/notify", "/language", "/stop", "/task", "/export me", "/forget me", "button forget:"),
+        *("/waiting hand over", "button handover:"),
+    ),
     None,
     Extent.OWN,
 )

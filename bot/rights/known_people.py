@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from agent.messages import Thread
 from bot.config.loader import channel_modules
-from bot.storage import audit, people, transcripts
+from bot.service.plain_text import without_formatting
+from bot.storage import audit, inbox, people, transcripts
 from bot.storage.database import Execute
 from channels.shared.ids import IdForms
 
 MAX_SUGGESTED = 3
+MENTION = re.compile(r"<@!?(?P<id>[^\s|>/]+)(?:\|(?P<name>[^>]*))?>|@?(?P<plain>[^\s/@<>|]+)")
 
 
 def is_possible_id(execute: Execute, channel: str, id: str) -> bool:
@@ -21,10 +26,56 @@ def is_possible_id(execute: Execute, channel: str, id: str) -> bool:
     return forms is not None and forms.certain and forms.is_person(id)
 
 
+def name_of(execute: Execute, channel: str, id: str) -> str:
+    """Return how people call a person; the id where no name is known."""
+    known = people.find_person(execute, channel, id)
+    return (known.name if known else "") or inbox.latest_name(execute, audit.person_name(channel, id)) or id
+
+
 def names_of_channel(execute: Execute, channel: str) -> dict[str, str]:
     """Return id → name of the people whose name is known."""
     known = {row.person: row.name for row in people.list_people(execute, channel) if row.name}
     return known | transcripts.recent_names(execute, channel)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPerson:
+    """A person whom a word names. `name` is "" where it is unknown, and `place` a chat where they wrote."""
+
+    id: str
+    name: str = ""
+    place: Thread | None = None
+
+    @property
+    def shown(self) -> str:
+        """The person in an answer: names can be chosen by anybody, so the id stands with it."""
+        name = without_formatting(self.name)
+        return f"{name} (`{self.id}`)" if name else f"`{self.id}`"
+
+
+def find_people(execute: Execute, channel: str, words: str) -> list[KnownPerson]:
+    """Return whom words name: a mention, an id, or the name of people whom Fawn has met; a part of it if no whole one
+    is the same."""
+    known, found = names_of_channel(execute, channel), MENTION.fullmatch(words)
+    if found and (id := found["id"]):
+        return [KnownPerson(id, found["name"] or known.get(id, ""))]
+    word = words.strip().removeprefix("@").casefold()
+    if found and is_possible_id(execute, channel, found["plain"]):
+        return [KnownPerson(found["plain"], known.get(found["plain"], ""))]
+    whole = [id for id, name in known.items() if name.casefold() == word]
+    partly = [id for id, name in known.items() if word in name.casefold().split()]
+    return [KnownPerson(id, known[id]) for id in whole or partly]
+
+
+def people_around(execute: Execute, channel: str, person: str) -> Mapping[str, KnownPerson]:
+    """Return id → person of those who wrote in chats in which this one wrote, too, the latest first."""
+    wrote = transcripts.recent_authors(execute, channel)
+    chats = {chat for chat, id, _name in wrote if id == person}
+    found: dict[str, KnownPerson] = {}
+    for chat, id, name in wrote:
+        if chat in chats and id not in (person, *found):
+            found[id] = KnownPerson(id, name, Thread.parse(chat))
+    return found
 
 
 def suggest_people(execute: Execute, channel: str, word: str) -> Sequence[tuple[str, str]]:

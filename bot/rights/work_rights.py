@@ -20,6 +20,7 @@ from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
+from bot.storage.questions import QuestionRow
 from bot.storage.states import InboxState
 from catalogue import N_, _
 
@@ -66,7 +67,7 @@ def drop_unpermitted(
         message = row.message
         question = answered.get(row.key) if message.kind is Kind.CLICK else None
         role = access.role_of(execute, message.thread, message.author.id)
-        if question and not may_answer(execute, access, question, message.thread, message.author.id):
+        if question and not _may_have_answered(execute, access, question, message):
             stored_questions.reopen_question(execute, question)
             outbox.enqueue_settled(execute, question, now, cause=f"reopened {row.key}")
             _notify_author(execute, message, partial(_, LATE_ANSWER), f"late:{row.id}", now)
@@ -78,6 +79,13 @@ def drop_unpermitted(
         inbox.set_state(execute, row.id, InboxState.DONE, NOT_ALLOWED)
         record_refusal(execute, message)
     return kept
+
+
+def _may_have_answered(execute: Execute, access: AccessPolicy, question: QuestionRow, press: Message) -> bool:
+    """Return whether a press that was recorded still counts: by the rights of now, and the hand-overs of then that are
+    not revoked."""
+    at, answer = question.answered_at or 0.0, question.answer
+    return may_answer(execute, access, question, press.thread, press.author.id, at=at, answer=answer)
 
 
 def hold_back(execute: Execute, rows: Sequence[InboxRow], until: float) -> list[InboxRow]:

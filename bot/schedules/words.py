@@ -9,7 +9,7 @@ from itertools import islice
 from agent.schedules import MissedRule, ScheduleKind, Timing, TimingForm
 from bot.schedules.timing import times_after
 from bot.service.plain_text import without_formatting
-from bot.service.times import local_time
+from bot.service.times import WEEKDAYS, local_time
 from bot.storage.schedules import ScheduleRow
 from catalogue import N_, _, current_language, format_duration, join_sentences, list_items
 from channels.shared.texts import shorten
@@ -17,7 +17,6 @@ from channels.shared.texts import shorten
 SHOWN_FIRES = 3
 MAX_LINE_CHARS = 80  # of what to do, in a list
 DESCRIPTOR_LOCALES = {"en": "en_US", "zh": "zh_CN"}
-WEEKDAYS = (N_("Monday"), N_("Tuesday"), N_("Wednesday"), N_("Thursday"), N_("Friday"), N_("Saturday"), N_("Sunday"))
 MONTHS = (
     N_("January"),
     N_("February"),

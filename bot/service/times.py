@@ -8,7 +8,10 @@ from functools import lru_cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo
 
+from catalogue import N_
+
 MAX_PLACE_CHARS, MAX_SUGGESTED = 40, 3
+WEEKDAYS = (N_("Monday"), N_("Tuesday"), N_("Wednesday"), N_("Thursday"), N_("Friday"), N_("Saturday"), N_("Sunday"))
 
 
 class TimingError(Exception):

@@ -49,6 +49,7 @@ class AuditKind(StrEnum):
     APPROVAL_EXPIRED = "approval.expired"
     GRANT_GIVEN = "grant.given"
     GRANT_REVOKED = "grant.revoked"
+    HAND_OVER = "hand.over"  # of what waits for a person, to a deputy
     COMMAND = "command"
     CHOICE = "choice"  # of a model or an agent
     SKILL = "skill"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.messages import Kind, Message, Thread, Unreadable
+from agent.stored_json import Damaged
 from bot.storage.database import Execute
 from bot.storage.quoted import record_quotes
 from bot.storage.rows import insert_row, read_row, read_rows
@@ -110,6 +112,27 @@ def has_written_in(execute: Execute, chat: Thread, person: str) -> bool:
     sql = """SELECT 1 FROM inbox i JOIN conversations c ON c.key=i.conversation
         WHERE i.author=:author AND c.thread>=:chat AND c.thread<=:chat || '~' LIMIT 1"""
     return bool(execute(sql, {"author": f"{chat.channel}:{person}", "chat": str(chat.without_topic)}))
+
+
+def latest_name(execute: Execute, author: str) -> str:
+    """Return the name under which a person (`CHANNEL:ID`) wrote last; "" where none is kept."""
+    sql = "SELECT * FROM inbox WHERE author=:author AND payload<>'' ORDER BY received DESC LIMIT 1"
+    row = read_row(execute, InboxRow, sql, author=author)
+    with suppress(Damaged):
+        return row.message.author.name if row else ""
+    return ""
+
+
+def is_direct(execute: Execute, conversation: str, author: str) -> bool:
+    """Return whether a conversation is in the direct chat of this person (`CHANNEL:ID`).
+
+    Where nothing of theirs can be read there, it counts as one.
+    """
+    sql = "SELECT * FROM inbox WHERE author=:author AND conversation=:key ORDER BY id DESC LIMIT 1"
+    row = read_row(execute, InboxRow, sql, author=author, key=conversation)
+    with suppress(Damaged):
+        return row is None or row.message.private
+    return True
 
 
 def latest_of_thread(execute: Execute, thread: str, limit: int) -> list[InboxRow]:

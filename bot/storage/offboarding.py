@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot.storage import api_keys, forgetting, people, person_roles, schedules, tasks
+from bot.storage import api_keys, forgetting, hand_overs, people, person_roles, schedules, tasks
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.schedules import ScheduleRow
@@ -14,7 +14,7 @@ from bot.storage.states import ScheduleState
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
     """Runs and commands that were stopped, and how many grants, which roles and whether a pairing ended, and how many
-    keys of the API."""
+    keys of the API. What they handed over, and what was handed over to them, ended, too."""
 
     runs: tuple[int, ...] = ()
     tasks: tuple[int, ...] = ()
@@ -44,6 +44,7 @@ def end_account(execute: Execute, person: PersonKey, now: float) -> LeftBehind:
     stopped = [run for each in (person, person.on_web) for run in forgetting.stop_runs(execute, each)]
     sql = "DELETE FROM permission_grants WHERE channel=:channel AND person=:person RETURNING 1"
     grants = len(execute(sql, values))
+    hand_overs.end_hand_overs_of(execute, person.channel, person.id, now)
     execute("DELETE FROM held_pings WHERE channel=:channel AND person=:person", values)
     roles = person_roles.roles_of_person(execute, person.channel, person.id)
     for row in roles:

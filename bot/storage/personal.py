@@ -213,7 +213,19 @@ NOTIFICATIONS = (
     ),
 )
 
-WAITING = (PersonalTable("waiting_numbers", finished="listed<:before"),)
+WAITING = (
+    PersonalTable("waiting_numbers", finished="listed<:before"),
+    PersonalTable(
+        "hand_overs",
+        ("giver", "giver_name", "deputy", "deputy_name"),
+        "until<:before",
+        ("DELETE FROM hand_overs WHERE channel=:channel AND (giver=:person OR deputy=:person)",),
+        "hand_over",
+        "SELECT id, giver=:person AS given, CASE WHEN giver=:person THEN deputy_name ELSE giver_name END AS name,"
+        " number, since, until, ended FROM hand_overs WHERE channel=:channel AND (giver=:person OR deputy=:person)"
+        " ORDER BY id",
+    ),
+)
 
 OUTCOMES = (
     PersonalTable("outcomes", finished="day<:oldest_day"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 
 import orjson
 
@@ -43,6 +44,13 @@ class QuestionRow:
     barred: str = ""  # who may not approve
     asked_in: str = ""  # the other chat that is asked
     answered_by: str = ""
+    answered_at: float | None = None
+
+    @property
+    def subject(self) -> str:
+        """What names this very question for a hand-over: with another call, or asked otherwise, it is another one."""
+        parts = (self.conversation, self.id, self.text, self.call)
+        return sha256("".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     def accept(self, text: str) -> str | None:
         """Return the answer that `text` gives; None when the question does not accept it."""

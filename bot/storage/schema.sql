@@ -760,9 +760,26 @@ CREATE TABLE web_threads (
 CREATE INDEX web_threads_at ON web_threads (at);
 CREATE INDEX web_threads_person ON web_threads (person, at);
 
+CREATE TABLE hand_overs (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    channel TEXT NOT NULL,
+    giver TEXT NOT NULL,
+    giver_name TEXT NOT NULL,
+    deputy TEXT NOT NULL,
+    deputy_name TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    since FLOAT NOT NULL,
+    until FLOAT NOT NULL,
+    ended FLOAT
+);
+CREATE INDEX hand_overs_deputy ON hand_overs (channel, deputy);
+CREATE INDEX hand_overs_giver ON hand_overs (channel, giver);
+CREATE INDEX hand_overs_until ON hand_overs (until);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0087');
+INSERT INTO alembic_version VALUES ('0089');
 COMMIT;

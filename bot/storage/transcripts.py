@@ -102,6 +102,18 @@ def recent_names(execute: Execute, channel: str) -> dict[str, str]:
     return {str(row["author"]): str(row["name"]) for row in reversed(rows)}
 
 
+def recent_authors(execute: Execute, channel: str) -> list[tuple[str, str, str]]:
+    """Return the chat, the id and the name of those who wrote last on a channel, the latest first."""
+    sql = (
+        "SELECT t.author, t.name, c.thread FROM (SELECT author, name, conversation FROM transcript WHERE author<>''"
+        " ORDER BY id DESC LIMIT :most) t JOIN conversations c ON c.key=t.conversation"
+        " WHERE substr(c.thread, 1, length(:beginning))=:beginning"
+    )
+    rows = execute(sql, {"most": RECENT_ENTRIES, "beginning": f"{channel}/"})
+    found = ((str(Thread.parse(row["thread"]).without_topic), row["author"], row["name"]) for row in rows)
+    return list(dict.fromkeys((chat, str(author), str(name)) for chat, author, name in found))
+
+
 def read_thread(execute: Execute, thread: str, after: int, limit: int) -> list[StoredEntry]:
     """Return the entries of a thread in the order in which they were stored, from the first id over `after` on."""
     sql = (

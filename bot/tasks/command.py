@@ -99,7 +99,7 @@ def _answer(call: CommandCall, row: TaskRow, words: str) -> str:
     asked = [] if row.kind == TaskKind.COMMAND else [each for each in unresolved if each.state == QuestionState.OPEN]
     if not asked:
         return _("Task {number} asks nothing now.", number=row.id)
-    if not any(may_answer(call.execute, call.current.access, each, call.thread, person) for each in asked):
+    if not any(may_answer(call.execute, call.current.access, each, call.thread, person, at=call.now) for each in asked):
         return _("Task {number} asks somebody else.", number=row.id)
     message = call.message
     answer = replace(

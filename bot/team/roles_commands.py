@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass, replace
 
 from agent.blocks import command_hint
@@ -12,7 +11,7 @@ from bot.commands.call import CommandCall
 from bot.config.team import OWNER, Right, RoleConfig
 from bot.rights.access import Standing
 from bot.rights.deeds import GIVE_ROLE
-from bot.rights.known_people import is_possible_id, suggest_people
+from bot.rights.known_people import MENTION, is_possible_id, suggest_people
 from bot.service.plain_text import without_formatting
 from bot.storage import audit, people, person_roles
 from bot.storage.audit import AuditEvent, AuditKind
@@ -35,7 +34,6 @@ RIGHT_NAMES = {
     Right.USAGE: N_("see everybody's usage"),
     Right.OWN: N_("keep your role whatever operators say"),
 }
-_PERSON = re.compile(r"<@!?(?P<id>[^\s|>/]+)(?:\|(?P<name>[^>]*))?>|@?(?P<plain>[^\s/@<>|]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ def find_target(call: CommandCall, word: str) -> _Target | None:
     """Return whom a word of a command names: a mention, an id, or `here`; None for what is none of them."""
     if word == HERE:
         return _Target(chat_subject(call.thread.chat), "", "", _("this chat"))
-    found = _PERSON.fullmatch(word)
+    found = MENTION.fullmatch(word)
     if not found:
         return None
     id = found["id"] or found["plain"]

@@ -11,10 +11,11 @@ from bot.commands.waits import COMMAND, PREFIX, Waiting, split_number
 from bot.rights.approvals import send_long_call
 from bot.service.plain_text import code_span, plain_line
 from bot.storage import outbox
+from bot.waiting import hand_over
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.shared.texts import shorten
 
-WAITING_WORDS = "NUMBER ANSWER"
+WAITING_WORDS = "NUMBER ANSWER | hand over to @NAME until DAY | take back"
 MAX_SHOWN = 10  # items of one list
 MAX_QUESTION_CHARS = 1500
 ONLY_PRIVATE = N_(
@@ -28,17 +29,26 @@ HOW = N_("Press a button, or write `{command}`.")
 
 
 def waiting_command(call: CommandCall) -> str:
-    """List what waits for a person. An answer that counts does not come here: it went to its question."""
+    """List what waits for a person, and who stands in for whom; or hand over. An answer that counts does not come here:
+    it went to its question."""
+    if hand_over.is_hand_over(call.words):
+        return hand_over.run_words(call)
     if not call.message.private:
         return _(ONLY_PRIVATE, command=command_hint(COMMAND))
-    found = call.service.waits(call.execute, call.message, call.now)
     if call.words:
-        return _explain(dict(found), call.words)
-    heading = count_waiting(len(found))
-    if not found:
-        return heading
-    key = f"waiting:{call.message.key}"
-    outbox.enqueue_notice(call.execute, call.thread, heading, key=key, now=call.now, reply_to=call.message.id)
+        return _explain(dict(call.service.waits(call.execute, call.message, call.now)), call.words)
+    return show_list(call)
+
+
+def show_list(call: CommandCall) -> str:
+    """Enqueue the list, with the hand-overs; in the direct chat only."""
+    found = call.service.waits(call.execute, call.message, call.now)
+    heading, key = count_waiting(len(found)), f"waiting:{call.message.key}"
+    asks = (hand_over.offer(heading),)
+    outbox.enqueue_notice(
+        call.execute, call.thread, heading, key=key, now=call.now, reply_to=call.message.id, asks=asks
+    )
+    hand_over.show_all(call, key)
     for number, item in found[:MAX_SHOWN]:
         _show(call, number, item, f"{key}:{number}")
     return ""

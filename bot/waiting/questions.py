@@ -9,32 +9,40 @@ from bot.commands.waits import Waiting
 from bot.current import Current
 from bot.journey.questions import is_meant_for
 from bot.rights.access import AccessPolicy
-from bot.rights.approvals import may_answer
+from bot.rights.approvals import find_hand_over, may_answer
+from bot.rights.known_people import name_of
 from bot.service.side_work import name_side_work
-from bot.storage import conversations, inbox, runs
+from bot.storage import conversations, hand_overs, inbox, runs
 from bot.storage import questions as stored
 from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 
 
-def waiting_questions(execute: Execute, current: Current, viewer: Message, _now: float) -> Iterator[Waiting]:
-    """Yield the open questions and approvals that wait for the author of a message."""
-    access, person = current.access, viewer.author.id
-    for question in stored.open_questions_for(execute, viewer.thread.channel, person):
+def waiting_questions(execute: Execute, current: Current, viewer: Message, now: float) -> Iterator[Waiting]:
+    """Yield the open questions and approvals that wait for the author of a message, and those handed over to them."""
+    channel, person = viewer.thread.channel, viewer.author.id
+    givers = [row.giver for row in hand_overs.of_deputy(execute, channel, person, now)]
+    asked = {
+        (each.conversation, each.id): each
+        for who in dict.fromkeys((person, *givers))
+        for each in stored.open_questions_for(execute, channel, who)
+    }
+    for question in sorted(asked.values(), key=lambda each: each.asked):
         row = conversations.find_conversation(execute, question.conversation)
-        place = find_place(execute, access, question, Thread.parse(row.thread), person) if row else None
-        if row is None or place is None:
+        found = find_place(execute, current.access, question, Thread.parse(row.thread), person, now) if row else None
+        if row is None or found is None:
             continue
+        place, options = found
         run = runs.find_run(execute, question.run)
         work = name_side_work(row.key, row.title)
         yield Waiting(
             place,
             question.id,
             question.text,
-            question.options,
+            options,
             bool(question.free_text),
             question.call,
-            who=(run.author.name or run.requester) if run else "",
+            who=name_of(execute, channel, run.requester) if run else "",
             title=work.label if work.kind else work.title,
             since=question.asked,
             conversation=question.conversation,
@@ -42,19 +50,33 @@ def waiting_questions(execute: Execute, current: Current, viewer: Message, _now:
 
 
 def find_place(
-    execute: Execute, access: AccessPolicy, question: QuestionRow, home: Thread, person: str
-) -> Thread | None:
-    """Return where a person would answer a question that waits for them: where it was asked, or in the other chat that
-    is asked; None if it does not wait for them.
+    execute: Execute, access: AccessPolicy, question: QuestionRow, home: Thread, person: str, now: float
+) -> tuple[Thread, tuple[str, ...]] | None:
+    """Return where a person would answer a question that waits for them, and the options that they have: where it was
+    asked, or in the other chat that is asked; None if it does not wait for them.
 
     What others approve waits for whoever may approve it and belongs there: who wrote there, or has a role of their own.
     """
-    places = [home, *([Thread.parse(question.asked_in)] if question.asked_in else [])]
-    for place in places:
-        if not may_answer(execute, access, question, place, person):
+    for place in [home, *([Thread.parse(question.asked_in)] if question.asked_in else [])]:
+        options = [
+            option
+            for option in question.options
+            if may_answer(execute, access, question, place, person, at=now, answer=option)
+        ]
+        if not may_answer(execute, access, question, place, person, at=now):
             continue
-        if not question.approvers:
-            return place if is_meant_for(execute, question, person) else None
-        if access.holds_role(execute, place, person) or inbox.has_written_in(execute, place, person):
-            return place
+        if question.approvers:
+            waits = access.holds_role(execute, place, person) or inbox.has_written_in(execute, place, person)
+        else:
+            waits = is_meant_for(execute, question, person)
+        if waits or _is_handed_over(execute, access, question, place, person, now):
+            return place, tuple(options)
     return None
+
+
+def _is_handed_over(
+    execute: Execute, access: AccessPolicy, question: QuestionRow, place: Thread, person: str, now: float
+) -> bool:
+    """Return whether a person stands in for one for whom this question waits."""
+    row = find_hand_over(execute, access, question, place, person, now)
+    return row is not None and (bool(question.approvers) or is_meant_for(execute, question, row.giver))

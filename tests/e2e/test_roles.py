@@ -245,3 +245,48 @@ async def test_the_agent_saves_a_note_of_the_workspace_for_whose_right_reaches_i
         await service.quiet()
         assert ("only an operator can save a note" in results(model)[-1]) == (person == EVE)
     assert service.rows("SELECT owner, audience LIKE '%/workspace' FROM memory") == [(str(JANE), 1)]
+
+
+async def test_a_deputy_is_told_and_answers_in_their_own_direct_chat_after_a_kill(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Bob stands in for Eve: he reads her question in his list, and nothing of it counts once his role is gone."""
+    service = await start(**team(("operator", str(JANE))))
+    for person in (EVE, BOB):
+        telegram.send(ask(text=f"hello {person}"), chat=person)
+        await telegram.wait(person, f"hello {person}")
+    await service.quiet()
+    telegram.send("/waiting hand over to @Nobody until Friday", chat=EVE)
+    await telegram.wait(EVE, "I don't know anybody called “@Nobody”.")
+    telegram.send("/waiting hand over to User79 until tomorrow", chat=EVE)
+    await telegram.wait(EVE, "User79 (79) may answer in your place")
+    told = await telegram.wait(BOB, "You stand in for User78 until")
+    assert labels(told) == ["Give back"]
+    step = {"calls": [{"name": "ask_clarification", "args": {"question": "Which format?", "options": ["csv", "pdf"]}}]}
+    telegram.send(f"@fawn_bot {ask(steps=[step], text='it is csv')}", chat=OPS, user=EVE)
+    await telegram.wait(OPS, "Which format?", seconds=30)
+    await telegram.wait(BOB, "A question waits for User78, for whom you stand in.", seconds=30)
+    await service.quiet()
+    telegram.send(ask(steps=[step], text="mine alone", id="2"), chat=EVE)  # in her direct chat
+    await telegram.wait(EVE, "Which format?", seconds=30)
+    await service.quiet()
+    await service.kill()
+    await service.start()
+    telegram.send("/waiting", chat=BOB)
+    await telegram.wait(BOB, "1 question waits for you.")
+    shown = await telegram.wait(BOB, "asked for User78")
+    telegram.send("/access grant viewer 79")
+    await telegram.wait(JANE, "User79 (79) is viewer from now on.")
+    assert "answered" in await toast(telegram, press(telegram, shown, "csv", user=BOB, chat=BOB))
+    telegram.send("/waiting", chat=BOB)
+    await telegram.wait(BOB, "Nothing waits for you.")
+    await service.quiet()
+    assert service.rows("SELECT state FROM questions ORDER BY asked") == [("open",), ("open",)]
+    telegram.send("/access revoke 79")
+    await telegram.wait(JANE, "Revoked.")
+    telegram.send("/waiting 1 csv", chat=BOB)
+    await telegram.wait(OPS, "it is csv", seconds=30)
+    assert "User79 chose csv" in str(said(telegram, OPS))
+    await service.quiet()
+    [row] = await rows_of(service, "--kind", "hand.over")
+    assert (row["who"], row["subject"], row["result"]) == (f"telegram:{EVE}", f"telegram:{BOB}", "given")

@@ -175,6 +175,16 @@ async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(
         await talk.service.quiet()
         assert "✓ csv" in await talk.shows("Which format?")
         assert not talk.offers()
+        assert not talk.count(" chose "), "it is said once"
+
+        talk.say(ask(steps=[calls(tool("bash", command="echo approved"))], text="it is approved"))
+        await talk.shows("echo approved")
+        await until(lambda: "Approve" in talk.offers(), 15, "the buttons")
+        await talk.service.quiet()
+        talk.say("Approve")
+        await talk.shows("it is approved")
+        await talk.service.quiet()
+        assert (talk.count("✅ Approved by"), talk.count(" chose ")) == (1, 0), talk.visible()
 
         for number in (1, 2):
             talk.say(ask(steps=[calls(tool("bash", command=f"echo deploy {number}"))], text="it is done"))
@@ -197,6 +207,55 @@ async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(
         await talk.shows("Closed without an answer", 3)
         await talk.service.quiet()
         assert "Asia" not in talk.offers()
+
+
+async def test_the_buttons_of_a_question_that_nobody_answers_in_time_disappear(tmp_path: Path, name: str) -> None:
+    """A question and an approval; the process is dead while their time ends."""
+    soon = {"question_hours": 0.001, "approval_hours": 0.001, "attempts": 50, "flood_messages": 1000}
+    async with ThreadTalk.open(tmp_path, name, limits=soon, permissions={"ask": ["bash"]}) as talk:
+        talk.say(ask(steps=[question("Which format?", "csv", "pdf")], text="it goes on alone"))
+        await talk.shows("Which format?")
+        await talk.shows("it goes on alone", seconds=30)
+        await talk.service.quiet()
+        assert "Nobody answered in time" in next(each for each in talk.visible() if "Which format?" in each)
+        talk.say(ask(steps=[calls(tool("bash", command="echo deployed"))], text="not run"))
+        await talk.shows("echo deployed")
+        await until(lambda: "Approve" in talk.offers(), 15, "the buttons")
+        await talk.service.kill()
+        await until(lambda: talk.service.rows("SELECT max(until) FROM questions")[0][0] < time.time(), 15, "its time")
+        await talk.service.start()
+        await talk.shows("not run", seconds=30)
+        await talk.service.quiet()
+        assert not talk.offers()
+        assert talk.count("Nobody answered in time, so") == 2, "each is said once"
+
+
+async def test_a_question_that_another_chat_is_asked_is_settled_in_both(tmp_path: Path, name: str) -> None:
+    """Answered in the other chat, and closed where it came from; the same after a kill."""
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        rig = talk.service.rigs[name]
+        entry = {"calls": ["bash"], "roles": ["member"], "requester": True, "chat": str(rig.thread().without_topic)}
+        limits = {"attempts": 50, "flood_messages": 1000}
+        talk.service.configure({"team": {"approvals": [entry]}, "limits": limits})
+        await talk.service.restart()
+        for number, way in enumerate(("Approve", "!stop"), 1):
+            talk.say(ask(steps=[calls(tool("bash", command=f"echo deploy {number}"))], text=f"deployed {number}"))
+            await talk.shows(f"echo deploy {number}")
+            await until(lambda: "Approve" in talk.offers() and "Approve" in rig.offers(), 20, "the buttons in both")
+            await talk.service.quiet()
+            if way == "Approve":
+                rig.press("Approve")
+                await talk.shows("deployed 1")
+            else:
+                talk.say(way)
+                await talk.shows("Closed without an answer")
+            await talk.service.quiet()
+            assert not talk.offers(), "where it was asked"
+            assert not rig.offers(), "in the other chat"
+            shown = "\n".join([*rig.visible(), *rig.labels()])  # Discord shows the choice as a button
+            assert ("✅ Approved by" if way == "Approve" else "Closed without an answer") in shown
+            await talk.service.restart()
+        assert not talk.count("deployed 2")
 
 
 async def _close_and_die(talk: ThreadTalk) -> None:

@@ -26,6 +26,9 @@ class Direct:
     def press(self, label: str) -> None:
         self._rig.press(label)
 
+    def offers(self) -> list[str]:
+        return self._rig.offers()
+
     def text(self) -> str:
         return "\n".join(without_directives(each) for each in self._rig.visible())
 
@@ -97,3 +100,57 @@ async def test_questions_and_proposals_are_answered_from_the_direct_chat(tmp_pat
         assert "Europe" in str(talk.last_request("Which market?").messages[-1])
         direct.press("Yes")
         await talk.shows("Schedule 1 is active")
+
+
+async def test_what_waits_is_handed_over_by_buttons_and_answered_after_a_kill_until_it_is_taken_back(
+    tmp_path: Path, name: str
+) -> None:
+    """The deputy approves once and never for later; before the hand-over and after its end they approve nothing."""
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+        direct = Direct(talk)
+        direct.say("!waiting")
+        await direct.shows("Nothing waits for you")
+        talk.say("hello", by=talk.other)
+        await talk.shows("You said: ")
+        await talk.service.quiet()
+        talk.say(run("echo first", "the first is done"))
+        await talk.shows("echo first")
+        await talk.service.quiet()
+        talk.press("Approve", by=talk.other)
+        direct.press("Hand over…")
+        await direct.shows("To whom do you hand over?")
+        await until(lambda: any(label.startswith("@") for label in direct.offers()), 20, "a name")
+        await talk.service.quiet()
+        [deputy] = [label for label in direct.offers() if label.startswith("@")]
+        direct.press(deputy)
+        await direct.shows("Until when does")
+        await talk.service.quiet()
+        direct.press("1 week")
+        await direct.shows("may answer in your place")
+        await talk.service.quiet()
+        assert talk.service.rows("SELECT state FROM questions") == [("open",)]
+        await talk.service.restart()
+        talk.press("Allow in this conversation", by=talk.other)
+        talk.press("Approve", by=talk.other)
+        await talk.shows("the first is done")
+        await talk.service.quiet()
+        assert talk.service.rows("SELECT answer FROM questions") == [("Approve",)]
+        assert talk.service.rows("SELECT count(*) FROM permission_grants") == [(0,)]
+        [run_of] = talk.service.rows("SELECT requester FROM runs ORDER BY id DESC LIMIT 1")
+        assert run_of != (talk.other,), "the work stays that of the one who asked for it"
+
+        direct.press("Take back")
+        await direct.shows("does not stand in for you any more")
+        talk.say(run("echo second", "the second is done"))
+        await talk.shows("echo second")
+        await talk.service.quiet()
+        talk.press("Approve", by=talk.other)
+        await talk.service.quiet()
+        assert not talk.count("the second is done")
+        direct.say(f"!waiting hand over to {talk.other} until tomorrow")
+        await until(lambda: direct.text().count("may answer in your place") == 2, 20, "the second hand-over")
+        await talk.service.quiet()
+        talk.press("Approve", by=talk.other)
+        await talk.shows("the second is done")
+        await talk.service.quiet()
+        assert talk.service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]

@@ -25,11 +25,12 @@ from bot.journey import addressing
 from bot.privacy import command as forgetting
 from bot.schedules import proposals
 from bot.skills import decisions
-from bot.storage import audit, inbox
+from bot.storage import audit, hand_overs, inbox
 from bot.storage.audit import AuditKind
 from bot.storage.database import Execute
 from bot.storage.states import InboxState
 from bot.team import pairing
+from bot.waiting import hand_over
 from tests.unit.bot.test_deeds import BOSS, EVE, GROUP, OPERATIONS, Team, rows_of, team
 
 __all__ = ["team"]  # the fixture
@@ -69,6 +70,7 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.APPROVAL_EXPIRED: "tests/e2e/test_permissions.py",
     AuditKind.GRANT_GIVEN: "tests/e2e/test_audit.py",
     AuditKind.GRANT_REVOKED: "tests/e2e/test_audit.py",
+    AuditKind.HAND_OVER: "tests/unit/bot/test_hand_over.py",
     AuditKind.COMMAND: "tests/e2e/test_audit.py",
     AuditKind.CHOICE: "tests/e2e/test_audit.py",
     AuditKind.SKILL: "tests/e2e/test_skills.py",
@@ -162,6 +164,8 @@ PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreig
     proposals.PREFIX: ("Yes", "7", AuditKind.ACCESS_DENIED),
     forgetting.PREFIX: ("Yes", "7", AuditKind.ACCESS_DENIED),
     addressing.PREFIX: (addressing.NEITHER, "1", AuditKind.ACCESS_DENIED),
+    waits.LIST_PREFIX: (waits.SHOW_LIST, "", AuditKind.ACCESS_DENIED),  # in a group
+    hand_over.PREFIX: (hand_over.TAKE_BACK, f"{hand_over.END}1", AuditKind.ACCESS_DENIED),
 }
 
 
@@ -170,12 +174,15 @@ PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreig
 )
 async def test_every_decision_button_has_its_row(team: Team, decision: str) -> None:
     def propose(execute: Execute) -> None:
-        """Store a schedule and a message about which somebody else has to decide."""
+        """Store a schedule, a message and a hand-over about which somebody else has to decide."""
         held = Message(GROUP, "held", "9", EVE, "csv", 1.0, origin=Origin.PERSON)
         assert inbox.store_message(execute, held, "c", ready=1.0, received=1.0) == 1
         inbox.set_state(execute, 1, InboxState.DONE, addressing.HELD)
         row = {str(column["name"]): "" for column in execute("PRAGMA table_info(schedules)", {})}
         row |= {"id": "7", "channel": "telegram", "owner": EVE.id, "thread": str(GROUP), "state": "proposed"}
+        given: dict[str, object] = {"channel": "telegram", "giver": EVE.id, "giver_name": "", "deputy": "8"}
+        given |= {"deputy_name": "", "subject": "", "number": 0, "since": 0.0, "until": 9e9, "ended": None}
+        assert hand_overs.add_hand_over(execute, given) == 1
         values = ", ".join(f":{name}" for name in row)
         execute(f"INSERT INTO schedules({', '.join(row)}) VALUES ({values})", row)  # noqa: S608 — own names
 

@@ -538,12 +538,14 @@ DEPLOY = Approve("ap-1", "May I run `deploy`?", call="deploy\n{}")
 BOB = Author("7", "Bob")
 
 
-async def test_the_chat_is_told_who_wrote_an_approval(store: Database, inbox: Inbox) -> None:
+async def test_an_approval_in_words_is_not_announced_where_everybody_reads_them(store: Database, inbox: Inbox) -> None:
     await asked(store, inbox, DEPLOY)
     await inbox.receive([message("approve", 2)])
     (job,) = await claim(store)
     assert given(job) == [("ap-1", "Approve")]
-    assert await notices(store) == ["Jane chose **Approve**: May I run `deploy`?\n\n```\ndeploy {}\n```"]
+    assert await notices(store) == []
+    settled = await store.run(lambda execute: execute("SELECT count(*) AS n FROM outbox WHERE kind='settled'", {}))
+    assert settled[0]["n"] == 1, "the question itself shows who decided"
 
 
 async def test_an_approval_is_given_by_its_requester_only(store: Database, inbox: Inbox) -> None:

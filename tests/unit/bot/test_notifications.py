@@ -18,6 +18,7 @@ from agent.setting import Secret
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
 from bot.current import Current
+from bot.features import gather_waits
 from bot.journey.redirects import open_home, redirect_answer
 from bot.notifications.digests import DigestJobs
 from bot.notifications.push import PushFailed, PushJobs
@@ -95,7 +96,7 @@ async def test_what_goes_to_the_private_chat_goes_to_none_of_its_topics(bench: P
     await bench.store.run(lambda execute: people.store_address(execute, replace(JANE, thread=TOPIC)))
     assert not await bench.route(replace(PING, key="run:3"))
     [job] = await bench.claim()
-    deliver = await DigestJobs(bench.store, bench.current).run(job)
+    deliver = await DigestJobs(bench.store, bench.current, gather_waits(bench.current).listed).run(job)
     await bench.store.run(deliver)
     assert [thread for thread, _text, _mention in await bench.rows()] == [str(DIRECT)] * 2
 
@@ -128,7 +129,7 @@ async def test_what_was_held_back_comes_together_at_the_end(bench: PushBench) ->
         assert not await bench.route(replace(PING, key=f"run:{number}", text=f"Done {number}."), night)
     assert await bench.claim(night + 7.9 * 3600) == []
     [job] = await bench.claim(night + 8 * 3600)
-    digests = DigestJobs(bench.store, bench.current)
+    digests = DigestJobs(bench.store, bench.current, gather_waits(bench.current).listed)
     await bench.prefer(quiet="")
     await bench.store.run(await digests.run(job))
     assert await bench.rows() == [(str(GROUP), "2 notifications:\n- Done 1.\n- Done 2.", "7")]

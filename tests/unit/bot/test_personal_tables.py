@@ -10,8 +10,8 @@ from bot.features import gather_personal
 from bot.storage.migrate import migrate_database
 
 NAMES_PERSON = re.compile(
-    r"(?i)(^|_)(person|people|author|owner|requester|who|by|subject|giver|account|name|reader|approvers|barred|audience"
-    r"|chat|root)($|_)"
+    r"(?i)(^|_)(person|people|author|owner|requester|who|by|subject|giver|deputy|account|name|reader|approvers|barred"
+    r"|audience|chat|root)($|_)"
 )
 TABLES = gather_personal()
 HANDLED = {f"{table.table}.{column}" for table in TABLES for column in table.columns}
@@ -25,6 +25,7 @@ EXEMPT = {
     "calls.subject": "the call, which goes with its person",
     "memory.superseded_by": "another memory",
     "waiting_numbers.subject": "a digest of the question, its call and its options",
+    "hand_overs.subject": "the same, of what was handed over alone",
     "web_files.name": "a file, which goes with its person",
     "outcomes.name": "a model, tool or skill",
     "outcome_errors.name": "the same",

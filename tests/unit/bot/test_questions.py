@@ -31,7 +31,9 @@ def bind(asks: Sequence[Ask], messages: Iterable[Message], replies: Mapping[str,
         )
         for number, ask in enumerate(asks, 1)
     ]  # fmt: skip
-    return questions.bind(rows, messages, replies or {}, lambda row, message: message.author.id in (row.who or "42 7"))
+    return questions.bind(
+        rows, messages, replies or {}, lambda row, message, _answer: message.author.id in (row.who or "42 7")
+    )
 
 
 def given(bound: Bound) -> list[tuple[str, str]]:
@@ -160,5 +162,5 @@ def test_words_of_others_answer_only_as_a_reply_or_as_exactly_an_option(
         )
         for number, ask in enumerate(asks, 1)
     ]  # fmt: skip
-    bound = questions.bind(rows, said(text), replies, lambda _row, _message: True, lambda _row, _message: False)
+    bound = questions.bind(rows, said(text), replies, lambda *_asked: True, lambda *_asked: False)
     assert (given(bound), bound.aside, bound.refused) == (answers, set() if answers else {"k0"}, [])

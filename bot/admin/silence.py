@@ -6,16 +6,22 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from bot.journey.bot_turns import ONLY_BOTS
+from bot.journey.ignored import DECLINED, MAY_NOT_TALK, NO_ACCESS, NOT_ADDRESSED, WAITS_FOR_PAIRING
+from bot.rights.work_rights import NOT_ALLOWED
 from bot.storage.states import InboxState, RunState
 from bot.storage.uses import RATE_LIMIT
 from catalogue import N_, _
 
+STRANGER = N_("its author has no access there: see `fawn pair list`, or `access.allow` of that channel")
 REASONS: Mapping[str, str] = {  # as the inbox, the audit and the log name them
-    "not_addressed": N_("it was not addressed to the bot: mention it, or write to it directly"),
-    "stranger": N_("its author has no access there: see `fawn pair list`, or `access.allow` of that channel"),
-    "declined": N_("an operator declined its author: `fawn pair revoke` takes that back"),
-    "waits_for_pairing": N_("its author waits to be let in: `fawn pair list`"),
-    "may_not_talk": N_("its author's role there may not have the agent work (docs/team.md)"),
+    NOT_ADDRESSED: N_("it was not addressed to the bot: mention it, or write to it directly"),
+    NO_ACCESS: STRANGER,
+    NOT_ALLOWED: STRANGER,  # when its turn came
+    DECLINED: N_("an operator declined its author: `fawn pair revoke` takes that back"),
+    WAITS_FOR_PAIRING: N_("its author waits to be let in: `fawn pair list`"),
+    MAY_NOT_TALK: N_("its author's role there may not have the agent work (docs/team.md)"),
+    ONLY_BOTS: N_("only bots have written there lately (`limits.bot_turns`): a person has to write again"),
     RATE_LIMIT: N_("it was above a rate limit (`rate_limits`)"),
 }
 RUNS: Mapping[str, str] = {
@@ -37,8 +43,9 @@ def describe_silence(answer: Mapping[str, Any]) -> str:
     if not answer["known"]:
         return _(UNKNOWN, what=answer["what"])
     lines = [f"{_at(row['at'])} {row['key']}: {_describe(row)}" for row in answer["messages"]]
-    reason = REASONS["stranger"]
-    lines += [f"{_at(row['at'])} {row['person']}: {_(REASONS.get(row['reason'], reason))}" for row in answer["refused"]]
+    lines += [
+        f"{_at(row['at'])} {row['person']}: {_(REASONS.get(row['reason'], STRANGER))}" for row in answer["refused"]
+    ]
     return "\n".join(lines) or _("Nothing was written there lately.")
 
 

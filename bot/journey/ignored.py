@@ -17,7 +17,8 @@ from bot.storage.states import PairingState
 from catalogue import N_, _, format_duration
 from channels.base import Receipt
 
-NO_ACCESS, SEEN_BEFORE = "no_access", "ignored_before"
+NOT_ADDRESSED, NO_ACCESS, SEEN_BEFORE = "not_addressed", "no_access", "ignored_before"
+DECLINED, WAITS_FOR_PAIRING, MAY_NOT_TALK = "declined", "waits_for_pairing", "may_not_talk"
 OTHER_REASONS: Mapping[Kind, str] = {  # of events that are no messages
     Kind.MOVED: "chat_moved",
     Kind.TITLE: NO_ACCESS,
@@ -38,8 +39,8 @@ def refusal_reason(execute: Execute, message: Message, now: float) -> str:
     """Return why somebody who is not let in gets no answer."""
     person = people.find_person(execute, message.thread.channel, message.author.id)
     if person and person.allowed == PairingState.DECLINED:
-        return "declined"
-    return "waits_for_pairing" if person and person.until > now else NO_ACCESS
+        return DECLINED
+    return WAITS_FOR_PAIRING if person and person.until > now else NO_ACCESS
 
 
 def describe_ignored(event: Message | Unreadable, receipt: Receipt, reason: str) -> str:

@@ -25,10 +25,10 @@ from bot.journey import bot_turns, claims, questions
 from bot.journey.addressing import Addressed, AnswerElsewhere, address_text, conversation_of_answer, hold
 from bot.journey.changed_messages import Stopped, apply_change
 from bot.journey.claimed_run import ClaimedRun
-from bot.journey.ignored import describe_ignored, overhear, refusal_reason
+from bot.journey.ignored import MAY_NOT_TALK, NOT_ADDRESSED, describe_ignored, overhear, refusal_reason
 from bot.rights import strangers
 from bot.rights.rates import ToolAndMessageRates
-from bot.rights.work_rights import NOT_ALLOWED, record_refusal, refuse_work
+from bot.rights.work_rights import record_refusal, refuse_work
 from bot.storage import (
     audit,
     conversations,
@@ -59,7 +59,6 @@ FLOOD = N_(
     "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
 )
 TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answers the others
-NOT_ADDRESSED = "not_addressed"  # why an event was ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +268,11 @@ class Inbox:
             self._reception.meet_stranger(execute, event, now)
             strangers.answer_stranger(execute, access, event, now)
             self._reasons[event.key] = why = refusal_reason(execute, event, now)
-            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
+            return _ignore_event(execute, event, why, now, is_refusal=True)
         if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
             refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
-            self._reasons[event.key] = why = "may_not_talk"
-            return _ignore_event(execute, event, NOT_ALLOWED, now, why)
+            self._reasons[event.key] = why = MAY_NOT_TALK
+            return _ignore_event(execute, event, why, now, is_refusal=True)
         if bot_turns.is_over(execute, event, self._current.limits.bot_turns, now):
             self._reasons[event.key] = bot_turns.ONLY_BOTS
             return _ignore_event(execute, event, bot_turns.ONLY_BOTS, now)
@@ -402,13 +401,13 @@ def extend_bundle_wait(execute: Execute, now: float) -> None:
         conversations.refresh_pending(execute, conversation)
 
 
-def _ignore_event(execute: Execute, event: Message, reason: str, now: float, why: str = "") -> Receipt:
+def _ignore_event(execute: Execute, event: Message, reason: str, now: float, *, is_refusal: bool = False) -> Receipt:
     """Record that an event is ignored, so that a later catch-up ignores it, too: by then the bot may take part in that
     thread, or its author may be allowed."""
     if event.follow_up or event.addressed:
         inbox.store_ignored(execute, event.key, reason, now)
-        if reason == NOT_ALLOWED:
-            record_refusal(execute, event, why)
+        if is_refusal:
+            record_refusal(execute, event, reason)
     return Receipt.IGNORED
 
 

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+from bot.admin.silence import REASONS
 from bot.config.loader import load_config
+from bot.journey.bot_turns import ONLY_BOTS
+from bot.journey.ignored import (
+    DECLINED,
+    MAY_NOT_TALK,
+    NO_ACCESS,
+    NOT_ADDRESSED,
+    OTHER_REASONS,
+    SEEN_BEFORE,
+    WAITS_FOR_PAIRING,
+)
 from tests.e2e.conftest import Start
+from tests.e2e.test_slack import InSlack
+from tests.fakes.model import FakeModel
 from tests.fakes.server import until
+from tests.fakes.slack import BOT, OPS, FakeSlack
+from tests.fakes.slack import JANE as SLACK_JANE
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import ask
+from tests.support.service_process import Service, ask
 
+ROOT = Path(__file__).parents[2]
 GROUP, EVE = -100, 78
 
 
@@ -35,6 +52,43 @@ async def test_the_log_and_fawn_why_name_the_reason(telegram: FakeTelegram, star
         assert (code, "it was answered" in text) == (0, True), text
     code, text = await service.fawn("why", "telegram:nothing")
     assert (code, "I know no message and no thread telegram:nothing" in text) == (1, True), text
+
+
+async def test_each_reason_is_named_on_slack(tmp_path: Path) -> None:
+    async with FakeModel() as model, FakeSlack() as slack:
+        service = InSlack(tmp_path, slack, model)
+        access = {"operators": [SLACK_JANE], "roles": [{"role": "viewer", "who": ["UVIEW"]}]}
+        service.configure(
+            {"channels": {"slack": {**service.channels()["slack"], "access": access | {"pairing": True}}}}
+        )
+        await service.start()
+        try:
+            slack.send("hello", "DUEVE", user="UEVE")
+            slack.send(f"<@{BOT}> hello", OPS, user="UMAX")
+            slack.send(f"<@{BOT}> hello", OPS, user="UVIEW")
+            reasons = {"waits_for_pairing": "waits to be let in", "no_access": "has no access", "may_not_talk": "role"}
+            for reason, words in reasons.items():
+                await until(partial(lines_with, service, f"reason={reason} "), 60, reason)
+                [line, *_] = lines_with(service, f"reason={reason} ")
+                found = dict(word.split("=", 1) for word in line.split() if "=" in word)
+                assert found["person"] == {"w": "UEVE", "n": "UMAX", "m": "UVIEW"}[reason[0]]
+                for what in (found["key"], found["thread"]):
+                    code, text = await service.fawn("why", what)
+                    assert (code, words in text) == (0, True), (what, text)
+        finally:
+            await service.kill()
+
+
+def lines_with(service: Service, words: str) -> list[str]:
+    return [line for line in service.log().splitlines() if words in line]
+
+
+def test_the_page_names_every_reason() -> None:
+    named = {NOT_ADDRESSED, NO_ACCESS, SEEN_BEFORE, DECLINED, WAITS_FOR_PAIRING, MAY_NOT_TALK, ONLY_BOTS}
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8").partition("## A message is not answered")[2]
+    missing = {each for each in named | {*OTHER_REASONS.values()} if f"`{each}`" not in page.partition("\n## ")[0]}
+    assert missing == set()
+    assert named - {SEEN_BEFORE} <= REASONS.keys()
 
 
 def test_keys_that_no_model_uses_are_named(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ _HTTP = ("http", "https")
 _SCHEMES = {"gateway_url": ("ws", "wss")}  # by the name of the setting; all others are HTTP
 _URL_NAMES = ("url", "proxy", "issuer", "endpoint")
 _CALLS = re.compile(r"/(?:chat/completions|completions|responses|messages|embeddings|audio/transcriptions)/?$")
+_ODD_NUMBER = re.compile(r":|^[-+]?0\d")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FREE_NAMES = {"options", "env", "headers"}  # sections in which somebody else defines the names
 
@@ -152,10 +153,12 @@ class Document:
             return self._value(node, ()) if node else None
         except yaml.MarkedYAMLError as error:
             mark, problem, fix = explain_syntax_error(error, self._lines)
-        except yaml.YAMLError:
-            problem = _("a character that YAML does not allow")
+        except yaml.reader.ReaderError as error:
+            line = len(split_lines(text[: error.position])) - 1
+            mark = Mark(line, 0, 1)
+            problem, fix = _("a character that YAML does not allow"), _("remove it")
         except RecursionError:
-            problem = _("nested too deeply")
+            problem, fix = _("nested too deeply"), _("write it again, simpler")
         line = mark.line + 1 if mark else 0
         self.faults.append(ConfigFault(self.file, line, "", _("YAML syntax: {problem}", problem=problem), fix, mark))
         return None
@@ -176,6 +179,8 @@ class Document:
         match kind:
             case "str":
                 return self._checked(self.substitute(node.value, at), at)
+            case "int" | "float" if _ODD_NUMBER.search(node.value):
+                return node.value  # to base 60 or 8, which nobody means
             case "int" | "float" | "bool" | "null":
                 try:
                     return yaml.SafeLoader("").construct_object(node)

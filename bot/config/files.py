@@ -11,6 +11,7 @@ from bot.config.document import Document
 from catalogue import _
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
+MAX_BYTES = 1_000_000  # more would be parsed for seconds
 DEFAULT_NAME = "config.yaml"
 
 
@@ -53,10 +54,18 @@ def read_document(
     A file with only the sections `parts`, and one that is a part of another (`is_part`), need no version.
     """
     try:
-        sections = document.read(path.read_text("utf-8"))
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else _("it is not UTF-8 text")
-        document.fault((), _("cannot be read: {why}", why=why), _("check the path after --config"))
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            wrong = _("is larger than {n} KB, which no configuration is", n=MAX_BYTES // 1000)
+            document.fault((), wrong, _("check the path after --config"))
+            return None
+        sections = document.read(raw.decode("utf-8-sig"))
+    except OSError as error:
+        document.fault((), _("cannot be read: {why}", why=error.strerror), _("check the path after --config"))
+        return None
+    except UnicodeError:
+        document.fault((), _("cannot be read: {why}", why=_("it is not UTF-8 text")), _("save it as UTF-8"))
         return None
     if sections is None and document.faults:
         return None

@@ -185,7 +185,11 @@ def _explain(
                 fix = N_("write it behind the colon, or remove the line")
             if units := _UNITS.get(name.rpartition("_")[2]) if why in ("int_type", "float_type") else None:
                 fix = _("such as 90, or with a unit: {units}", units=list_items(f"2{unit}" for unit in units))
-            if isinstance(value, str) and why in ("int_type", "float_type") and re.fullmatch(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", value):
+            if (
+                isinstance(value, str)
+                and why in ("int_type", "float_type")
+                and re.fullmatch(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", value)
+            ):
                 fix = N_("remove the quotes")
             example = siblings[name].metadata.get("example", "") if name in siblings else ""
             default = example or (siblings[name].default if name in siblings else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
@@ -279,6 +279,7 @@ class View:
 
     texts: dict[str, str] = field(default_factory=dict)  # by part, in order of appearance
     steps: dict[str, Step] = field(default_factory=dict)
+    order: dict[tuple[str, bool], None] = field(default_factory=dict)  # parts and steps (True), as they appeared
     plan: Plan | None = None
     notice: Notice | None = None  # the latest; removed when the work continues
     kept: list[str] = field(default_factory=list)  # the texts of the notices that stay
@@ -293,10 +294,12 @@ class View:
             case Text():
                 before = "" if block.replace else self.texts.get(block.part, "")
                 self.texts[block.part] = before + block.delta
+                self.order[block.part, False] = None
                 if block.delta:
                     self.notice = None
             case Step():
                 self.steps[block.id] = block
+                self.order[block.id, True] = None
                 self.notice = None
             case Plan():
                 self.plan = block
@@ -313,11 +316,16 @@ class View:
             case Done():
                 self.done = block
 
+    def add_all(self, blocks: Iterable[Block]) -> None:
+        """Apply blocks in their order."""
+        for block in blocks:
+            self.add(block)
+
     def blocks(self) -> list[Block]:
         """Return blocks that build the same view."""
-        texts = [Text(text, part) for part, text in self.texts.items()]
+        work = [self.steps[name] if is_step else Text(self.texts[name], name) for name, is_step in self.order]
         latest = [block for block in (self.plan, self.notice, self.failed) if block]
-        return [*self.steps.values(), *texts, *self.asks, *self.files, *latest]
+        return [*work, *self.asks, *self.files, *latest]
 
     @property
     def text(self) -> str:

@@ -22,7 +22,14 @@ from bot.config.source import ConfigSource
 from bot.console.host import ServiceConsoleHost
 from bot.current import Current
 from bot.engine import Engine
-from bot.features import gather_checks, gather_commands, gather_meetings, gather_presses, gather_waits
+from bot.features import (
+    gather_checks,
+    gather_commands,
+    gather_greetings,
+    gather_meetings,
+    gather_presses,
+    gather_waits,
+)
 from bot.journey.inbox import Inbox
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
@@ -123,7 +130,7 @@ class App:
             meet = gather_meetings(self._current, lambda: "console" in channels)
             reception = FeatureReception(self._commands, presses, meet, waits)
             table = operations.Operations(
-                store, config.data_dir, self._folders, lambda: self._skills.folders.custom
+                *(store, config.data_dir, self._folders, lambda: self._skills.folders.custom, self._http_address)
             ).table()
             more = {"status": self._status.report, "reload": self._reloader.reload_for_command_line}
             await stack.enter_async_context(
@@ -139,6 +146,9 @@ class App:
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
         return 0
+
+    def _http_address(self) -> str:
+        return self._status.http_address
 
     def _engine(self) -> Engine:
         return Engine(
@@ -214,9 +224,14 @@ class App:
             await self._console.attach(hello, reader, writer)
 
     async def _announce_channels(self) -> None:
-        """Say on the consoles which channels are connected, and each change."""
+        """Say on the consoles where the page is, which channels are connected, and each change."""
         said: dict[str, tuple[str, bool]] = {}
+        greets = sys.stdout.isatty()
         while True:
+            if greets and self._console:
+                greets = False
+                for line in await gather_greetings(self._door):
+                    await self._console.tell(line)
             for name, state in self._status.describe_channels().items():
                 if said.get(name) != state and self._console:
                     said[name] = state

@@ -101,7 +101,8 @@ class Feature:
     `named` are commands that exist only at times. `meet` answers who may not enter; its last argument is whether
     somebody reads the console. `recover` runs in the first transaction of a start. `personal` are its tables, with what
     they have of people and when that ends. `checks` are those of a configuration, for `fawn check`, a start and a
-    reload. `routes` makes what it answers over HTTP, where the service listens (`bot/http/route.py`). `start` makes the
+    reload. `routes` makes what it answers over HTTP, where the service listens (`bot/http/route.py`). `greet` returns
+    what it tells who started the service at a terminal; "" for nothing. `start` makes the
     parts of the running service.
     """
 
@@ -115,4 +116,5 @@ class Feature:
     personal: Tables = ()
     checks: Callable[[Config], Iterable[Check]] = _no_checks
     routes: Callable[[Door], Sequence[Route]] | None = None
+    greet: Callable[[Door], Coroutine[Any, Any, str]] | None = None
     start: Callable[[Service], Parts] = _no_parts

@@ -14,7 +14,7 @@ from bot.commands.table import Commands
 from bot.commands.waits import WaitTable
 from bot.config.schema import Config
 from bot.current import Current
-from bot.feature import Feature
+from bot.feature import Door, Feature
 from bot.hooks.feature import FEATURE as HOOKS
 from bot.memory.feature import FEATURE as MEMORY
 from bot.notifications.feature import FEATURE as NOTIFICATIONS
@@ -66,6 +66,12 @@ def gather_presses(current: Current, features: Sequence[Feature] = FEATURES) -> 
 def gather_waits(current: Current, features: Sequence[Feature] = FEATURES) -> WaitTable:
     """Return what lists what waits for people."""
     return WaitTable([feature.waits for feature in features if feature.waits], current)
+
+
+async def gather_greetings(door: Door, features: Sequence[Feature] = FEATURES) -> list[str]:
+    """Return what the features tell who started the service at a terminal."""
+    greetings = [await feature.greet(door) for feature in features if feature.greet]
+    return [text for text in greetings if text]
 
 
 def gather_meetings(current: Current, console_open: Callable[[], bool]) -> Callable[[Execute, Message, float], None]:

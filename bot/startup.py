@@ -112,5 +112,5 @@ async def open_http(
         routes = [*HealthProbes(status.troubles).routes(), *more]
         for feature in FEATURES:
             routes += feature.routes(door) if feature.routes else ()
-        await stack.enter_async_context(listening(current.config.http, routes))
+        status.http_address = await stack.enter_async_context(listening(current.config.http, routes))
     return door

@@ -26,6 +26,7 @@ from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
 from bot.admin.lookups import lookups
 from bot.api import keys
+from bot.api.page import sessions
 from bot.privacy.command import enqueue_forgetting
 from bot.service.backup import back_up
 from bot.storage import api_keys, audit, conversations, dead_letters, people, person_roles, transcripts
@@ -77,11 +78,13 @@ class Operations:
         data_dir: Path,
         folders: ConversationFolders,
         custom_skills: Callable[[], Path],
+        http_address: Callable[[], str] = str,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
         self._folders = folders
         self._custom_skills = custom_skills
+        self._http_address = http_address  # of the listener; "" where nothing listens
         self._backing_up = asyncio.Lock()
 
     def table(self) -> Mapping[str, Operation]:
@@ -99,6 +102,7 @@ class Operations:
             "key.add": self.key_add,
             "key.list": self.key_list,
             "key.revoke": self.key_revoke,
+            "web.link": self.web_link,
             "backup": self.backup,
             "export": self.export,
             "skills.note": self.skills_note,
@@ -186,6 +190,17 @@ class Operations:
         if row := await self._store.run(partial(keys.end_key, name=name)):
             return keys.describe_key(row)
         raise NotFound(_("there is no key {name}: see `fawn key list`", name=name))
+
+    async def web_link(self, person: str) -> Answer:
+        """Make a link with which a person, `CHANNEL/ID` or `CHANNEL/NAME`, signs in to the page once."""
+        if not (address := self._http_address()):
+            raise NotFound(_("no Fawn serves the page here: set `http.listen`, and run it"))
+        try:
+            what: dict[str, int | str] = {**audit.COMMAND_LINE}
+            token, channel, id = await self._store.run(partial(sessions.link_for, named=person, what=what))
+        except keys.BadKey as error:
+            raise NotFound(str(error)) from error
+        return {"link": sessions.link_address(address, token), "channel": channel, "person": id}
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
         """Revoke what pairing allowed, and the roles that were given with `/access`."""

@@ -38,7 +38,7 @@ DATABASE_SECONDS = 5.0  # in which the database answers while it is healthy
 
 
 class ServiceStatus:
-    """The state of the service. `is_ready` and `sandbox` are set when turns can run."""
+    """The state of the service. `is_ready` and `sandbox` are set when turns can run, `http_address` if it listens."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class ServiceStatus:
         self._begun = time.time()
         self._since = TroubleTimes()
         self.is_ready = False
+        self.http_address = ""
         self.sandbox_use = SandboxUse()
         self.sandbox = LazyText(N_("being chosen."))
 

@@ -1,4 +1,4 @@
-"""Find the caller: the person of the key that a request shows."""
+"""Find the caller: the person of the key that a request shows, or of the session of the page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 
 from agent.messages import Author, Thread
 from bot.api.keys import allows, find_good_key
+from bot.api.page.sessions import cookie_var, find_session
 from bot.config.team import Right
 from bot.feature import Door
 from bot.http.route import HttpProblem
-from bot.storage import people
+from bot.storage import page_sessions, people
 from bot.storage.api_keys import ApiKeyRow, find_key
 from bot.storage.database import Execute
+from bot.storage.page_sessions import PageSessionRow
 from bot.storage.web_people import WEB, web_id
+from catalogue import preferred_language
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -57,36 +60,53 @@ class Caller:
 
 async def find_caller(door: Door, request: web.Request, scope: str, right: Right | None = None) -> Caller:
     """Return who calls. Raises HttpProblem without a good key of this scope, or where the person lacks the right."""
-    kind, _blank, key = request.headers.get("Authorization", "").partition(" ")
-    if kind.lower() != "bearer" or len(request.headers.getall("Authorization", ())) != 1:
-        raise NO_KEY
-    return await door.store.run(partial(_find, door=door, key=key.strip(), scope=scope, right=right), durable=False)
+    languages = request.headers.get("Accept-Language", "")
+    if (cookie := cookie_var.get()) is not None:
+        look = partial(_find, door=door, shown=cookie, scope=scope, right=right, find=find_session)
+    else:
+        kind, _blank, key = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or len(request.headers.getall("Authorization", ())) != 1:
+            raise NO_KEY
+        look = partial(_find, door=door, shown=key.strip(), scope=scope, right=right, find=_find_key)
+    return await door.store.run(partial(look, language=preferred_language(languages)), durable=False)
 
 
-def _find(execute: Execute, door: Door, key: str, scope: str, right: Right | None) -> Caller:
-    row = find_good_key(execute, key, time.time())
-    if row is None:
-        raise NO_KEY
-    if not allows(row, scope):
+def _find_key(execute: Execute, key: str) -> ApiKeyRow:
+    if row := find_good_key(execute, key, time.time()):
+        return row
+    raise NO_KEY
+
+
+def _find(
+    execute: Execute,
+    door: Door,
+    shown: str,
+    scope: str,
+    right: Right | None,
+    find: Callable[[Execute, str], ApiKeyRow | PageSessionRow],
+    language: str,
+) -> Caller:
+    row = find(execute, shown)
+    if row.scopes and not allows(row.scopes, scope):
         raise HttpProblem(403, "no_scope", NO_SCOPE.format(scope=scope), MAKE_KEY.format(scope=scope))
-    caller = Caller(_author_of(execute, row), row.hash, partial(_is_good, door, row))
+    caller = Caller(_author_of(execute, row, language), row.hash, partial(_is_good, door, row))
     role = door.current.access.role_of(execute, caller.chat, caller.author.id)
     if not role.rights or (right and right not in role.rights):
         raise NO_ACCESS
     return caller
 
 
-def _is_good(door: Door, row: ApiKeyRow, execute: Execute, now: float) -> bool:
-    """Return whether a key still opens something for its person."""
-    known = find_key(execute, row.hash)
+def _is_good(door: Door, row: ApiKeyRow | PageSessionRow, execute: Execute, now: float) -> bool:
+    """Return whether a key or a session still opens something for its person."""
+    if isinstance(row, PageSessionRow):
+        known = page_sessions.find_session(execute, row.hash, now) is not None
+    else:
+        key = find_key(execute, row.hash)
+        known = key is not None and not key.is_expired(now)
     id = web_id(row.channel, row.person)
-    return (
-        known is not None
-        and not known.is_expired(now)
-        and bool(door.current.access.role_of(execute, Thread(WEB, "", id), id).rights)
-    )
+    return known and bool(door.current.access.role_of(execute, Thread(WEB, "", id), id).rights)
 
 
-def _author_of(execute: Execute, row: ApiKeyRow) -> Author:
+def _author_of(execute: Execute, row: ApiKeyRow | PageSessionRow, language: str) -> Author:
     known = people.find_person(execute, row.channel, row.person)
-    return Author(web_id(row.channel, row.person), known.name if known else "")
+    return Author(web_id(row.channel, row.person), known.name if known else "", language=language)

@@ -1,4 +1,4 @@
-"""The HTTP API: keys that act for people, and the routes under `/v1`."""
+"""The HTTP API: keys that act for people, the routes under `/v1`, and the page, whose cookie opens the same ones."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.event_hub import EventHub
     from bot.api.file_endpoints import FileEndpoints
     from bot.api.langgraph.endpoints import LangGraphEndpoints
+    from bot.api.page.endpoints import PageEndpoints
+    from bot.api.page.sessions import for_page
+    from bot.api.page.thread_endpoints import ThreadEndpoints
 
     files, hub = WebFiles(door.current.config.data_dir), EventHub(door)
     parts = (
@@ -28,7 +31,9 @@ def _routes(door: Door) -> Sequence[Route]:
         FileEndpoints(door, files),
         LangGraphEndpoints(door, hub),
     )
-    return [route for part in parts for route in part.routes()]
+    routes = [route for part in parts for route in part.routes()]
+    mine = [for_page(route) for route in routes if route.path.startswith("/v1/")]
+    return [*routes, *mine, *PageEndpoints(door).routes(), *ThreadEndpoints(door).routes()]
 
 
 def _start(service: Service) -> Parts:
@@ -40,4 +45,10 @@ def _start(service: Service) -> Parts:
     return Parts({SWEEP_JOB: JobKind(sweep, SWEEP_SECONDS)})
 
 
-FEATURE = Feature("api", personal=API, routes=_routes, start=_start)
+async def _greet(door: Door) -> str:
+    from bot.api.page.greeting import greet
+
+    return await greet(door)
+
+
+FEATURE = Feature("api", personal=API, routes=_routes, greet=_greet, start=_start)

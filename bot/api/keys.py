@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from bot.rights.access import LOCAL_CHANNEL
 from bot.rights.known_people import is_possible_id, names_of_channel
 from bot.storage import api_keys, audit
 from bot.storage.api_keys import ApiKeyRow
@@ -59,9 +60,9 @@ def find_good_key(execute: Execute, key: str, now: float) -> ApiKeyRow | None:
     return row
 
 
-def allows(row: ApiKeyRow, scope: str) -> bool:
-    """Return whether a key has a scope: `threads` includes `read`."""
-    return not {scope, THREADS}.isdisjoint(row.scopes.split())
+def allows(scopes: str, scope: str) -> bool:
+    """Return whether the scopes of a key have this one: `threads` includes `read`."""
+    return not {scope, THREADS}.isdisjoint(scopes.split())
 
 
 def make_key(execute: Execute, name: str, person: str, scopes: str, expires: str) -> tuple[str, ApiKeyRow]:
@@ -69,7 +70,7 @@ def make_key(execute: Execute, name: str, person: str, scopes: str, expires: str
     now = time.time()
     if not _NAME.fullmatch(name):
         raise BadKey(_(BAD_NAME, n=MAX_NAME_CHARS, name=name))
-    channel, id = _find_person(execute, person)
+    channel, id = find_known_person(execute, person)
     seconds = _parse_expiry(expires)
     key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
     until = now + seconds if seconds else None
@@ -101,13 +102,13 @@ def _record(execute: Execute, kind: AuditKind, row: ApiKeyRow, what: dict[str, i
     audit.record(execute, AuditEvent(kind, subject=subject, what=details))
 
 
-def _find_person(execute: Execute, text: str) -> tuple[str, str]:
+def find_known_person(execute: Execute, text: str) -> tuple[str, str]:
     """Return channel and id of `CHANNEL/ID` or `CHANNEL/NAME`. Raises BadKey."""
     channel, slash, word = text.partition("/")
     if not (channel and slash and word):
         raise BadKey(_(BAD_PERSON, person=text))
     named = [id for id, name in names_of_channel(execute, channel).items() if name.casefold() == word.casefold()]
-    if is_possible_id(execute, channel, word):
+    if channel == LOCAL_CHANNEL or is_possible_id(execute, channel, word):
         return channel, word
     if len(named) > 1:
         raise BadKey(_(SEVERAL, channel=channel, person=word, ids=list_items(sorted(named))))

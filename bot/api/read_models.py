@@ -83,13 +83,14 @@ def thread_state(execute: Execute, caller: Caller, thread: Thread) -> Json | Non
 def _message(row: InboxRow) -> Json:
     """Return a message that is no entry of the transcript yet."""
     try:
-        text, files = row.message.text, [*map(_sent_file, row.message.attachments)]
+        text, files = row.message.text, [*map(sent_file, row.message.attachments)]
     except Damaged:
         text, files = "", []
     return {"id": row.id, "run": row.run, "text": text, "files": files, "at": row.received}
 
 
-def _sent_file(file: Attachment) -> Json:
+def sent_file(file: Attachment) -> Json:
+    """Return a file that came with a message."""
     return {"id": file.ref, "name": file.name, "size": file.size, "caption": "", "url": f"/v1/files/{file.ref}"}
 
 

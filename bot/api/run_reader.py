@@ -51,7 +51,7 @@ class RunReader:
             self._after = at.number
             return []
         begun = {"id": self.run, "thread": job.thread.topic, "attempt": job.attempt, "started": job.started}
-        earlier = await self._recall()
+        earlier = await recall(self._live, self._current)
         if not (self.feed.last or earlier.texts or earlier.steps):
             return [self._event("run", begun, 0)]
         numbered = self.feed.read(-1)[0]  # whatever the ring holds, the view and its number
@@ -79,14 +79,15 @@ class RunReader:
     def _event(self, name: str, data: Json, number: int) -> RunEvent:
         return RunEvent(name, data, RunPosition(self.feed.began, number))
 
-    async def _recall(self) -> View:
-        """Return what earlier attempts of the run did, which its checkpoint has."""
-        job, view = self._live.job, View()
-        if job.resumed and not job.answers:
-            try:
-                async with self._current.use_agent() as agent:
-                    for block in await agent.recall(job.conversation, {each.key for each in job.messages}):
-                        view.add(block)
-            except Exception:  # the boundary of one reader, who then sees this attempt only
-                log.exception("events.not_recalled run=%d", self.run)
-        return view
+
+async def recall(live: RunningTurn, current: Current) -> View:
+    """Return what earlier attempts of a run did, which its checkpoint has."""
+    job, view = live.job, View()
+    if job.resumed and not job.answers:
+        try:
+            async with current.use_agent() as agent:
+                for block in await agent.recall(job.conversation, {each.key for each in job.messages}):
+                    view.add(block)
+        except Exception:  # the boundary of one reader, who then sees this attempt only
+            log.exception("events.not_recalled run=%d", job.run)
+    return view

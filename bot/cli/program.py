@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {  # each is `COMMAND` in the module of its name
     "dead": N_("manage dead letters: undeliverable replies and unreadable events"),
     "pair": N_("manage paired users"),
     "key": N_("make, list and revoke keys with which programs act for people over HTTP"),
+    "web": N_("make a link with which one person signs in to the page, once"),
     "forget": N_("delete what is stored of a person, after a question"),
     "offboard": N_("end what a person has who is gone: schedules, tasks, grants, roles, pairing"),
     "setup": N_("connect a platform: take its tokens, test them, and let the first person in"),

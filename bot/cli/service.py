@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.models.settings import AgentConfigError
 from bot.cli.exit_codes import CONFIG, FAULT, fail
-from bot.config.loader import secret_texts
+from bot.config.http import DemoHttpConfig
+from bot.config.loader import has_desktop, secret_texts
 from bot.config.schema import Config
 from bot.config.source import ConfigSource
 from bot.service.version import VERSION
@@ -74,6 +75,8 @@ def run_app(
     config: Config, connects: dict[str, Any], source: ConfigSource, runner: asyncio.Runner, *, banner: bool
 ) -> int:
     """Run the service until it is stopped, after its first lines on a terminal; return the exit code."""
+    if banner and has_terminal() and is_first_try(config):
+        config = replace(config, http=DemoHttpConfig.on_loopback(opens=has_desktop()))
     app = make_app(runner, config, connects, source)
     if banner:
         text = runner.run(_render_banner(app.config))
@@ -83,6 +86,11 @@ def run_app(
             text = wrap_text(text, shutil.get_terminal_size().columns)
         print(text, file=sys.stdout if has_terminal() else sys.stderr, flush=True)
     return runner.run(app.run())
+
+
+def is_first_try(config: Config) -> bool:
+    """Whether nothing is configured yet: the built-in demo answers, on the console alone."""
+    return not (config.models or config.http.listen or any(entry.name != "console" for entry in config.channels))
 
 
 def make_app(runner: asyncio.Runner, config: Config, connects: dict[str, Any], source: ConfigSource) -> App:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.setting import setting
@@ -28,9 +29,43 @@ class HttpConfig:
         return split_address(self.listen)
 
     @property
+    def addresses(self) -> Sequence[tuple[str, int]]:
+        """Where to listen: at the first one that is free."""
+        return (self.address,)
+
+    @property
     def networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
         """The networks of `peers`. Raises ValueError."""
         return tuple(ipaddress.ip_network(peer) for peer in self.peers)
+
+
+DEMO_PORT = 8484
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DemoHttpConfig(HttpConfig):
+    """The listener of a first try, which serves the page to this machine while nothing is configured.
+
+    It takes another port where its own is in use. To a reload it is the section that names no address.
+    """
+
+    opens: bool = False  # the page, on the desktop of who started it
+
+    @classmethod
+    def on_loopback(cls, *, opens: bool) -> DemoHttpConfig:
+        """Return the one of this machine."""
+        return cls(f"127.0.0.1:{DEMO_PORT}", opens=opens)
+
+    @property
+    def addresses(self) -> Sequence[tuple[str, int]]:
+        """Where to listen: at its own port, or else at any."""
+        return (self.address, ("127.0.0.1", 0))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HttpConfig) and (isinstance(other, DemoHttpConfig) or not other.listen)
+
+    def __hash__(self) -> int:
+        return hash(HttpConfig())
 
 
 def split_address(text: str) -> tuple[str, int]:

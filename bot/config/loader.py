@@ -9,6 +9,7 @@ import io
 import os
 import pkgutil
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
@@ -126,6 +127,13 @@ def terminal_language() -> str:
     """Return the language of the terminal, as POSIX finds that of messages; "" if the catalogue does not have it."""
     variables = ("LC_ALL", "LC_MESSAGES", "LANG")
     return match_language(next((os.environ[name] for name in variables if os.environ.get(name)), ""))
+
+
+def has_desktop() -> bool:
+    """Return whether who started this process sees a desktop: not over SSH, and not without a display."""
+    if os.environ.get("SSH_CONNECTION"):
+        return False
+    return sys.platform == "darwin" or any(map(os.environ.get, ("WAYLAND_DISPLAY", "DISPLAY")))
 
 
 def known_variables(path: Path | None) -> dict[str, str]:

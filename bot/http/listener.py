@@ -102,20 +102,29 @@ async def listening(
         raise RuntimeError("aiohttp prepared no server")
     connections = _Connections(runner.server, head_seconds)
     try:
-        try:
-            server = await asyncio.get_running_loop().create_server(connections.accept, *config.address)
-        except OSError as error:
-            wrong = N_("cannot listen on {listen}: {why}")
-            text = LazyText(wrong, listen=config.listen, why=error.strerror or str(error))
-            raise AgentConfigError(
-                ("http", "listen"), text, N_("stop what listens there, or name another port")
-            ) from error
+        server = await _listen(connections, config)
         address, port = server.sockets[0].getsockname()[:2]
         log.info("http.listening address=%s port=%d", address, port)
         async with server:
             yield f"http://{f'[{address}]' if ':' in address else address}:{port}"
     finally:
         await runner.cleanup()
+
+
+async def _listen(connections: _Connections, config: HttpConfig) -> asyncio.Server:
+    """Listen at the first address that is free. Raises AgentConfigError for none."""
+    *choices, last = config.addresses
+    for address in choices:
+        try:
+            return await asyncio.get_running_loop().create_server(connections.accept, *address)
+        except OSError as error:
+            log.info("http.address_in_use port=%d reason=%s", address[1], error)
+    try:
+        return await asyncio.get_running_loop().create_server(connections.accept, *last)
+    except OSError as error:
+        wrong = N_("cannot listen on {listen}: {why}")
+        text = LazyText(wrong, listen=config.listen, why=error.strerror or str(error))
+        raise AgentConfigError(("http", "listen"), text, N_("stop what listens there, or name another port")) from error
 
 
 async def _serve(route: Route, request: web.Request) -> web.StreamResponse:

@@ -76,6 +76,9 @@ class AuditKind(StrEnum):
     RESTORE = "restore"
     KEY_ADDED = "key.added"  # of the HTTP API
     KEY_REVOKED = "key.revoked"
+    PAGE_LINK = "page.link"  # was made, with which one person signs in to the page
+    PAGE_SIGNED_IN = "page.signed_in"
+    PAGE_SIGNED_OUT = "page.signed_out"
     PERSON_OFFBOARDED = "person.offboarded"
     PRUNED = "audit.pruned"  # older rows were deleted, up to `seq` with `hash`
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot.storage import api_keys, forgetting, hand_overs, people, person_roles, schedules, tasks
+from bot.storage import (
+    api_keys,
+    forgetting,
+    hand_overs,
+    page_sessions,
+    people,
+    person_roles,
+    schedules,
+    tasks,
+)
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.schedules import ScheduleRow
@@ -14,7 +23,7 @@ from bot.storage.states import ScheduleState
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
     """Runs and commands that were stopped, and how many grants, which roles and whether a pairing ended, and how many
-    keys of the API. What they handed over, and what was handed over to them, ended, too."""
+    keys of the API and sessions of the page. What they handed over, and what was handed over to them, ended, too."""
 
     runs: tuple[int, ...] = ()
     tasks: tuple[int, ...] = ()
@@ -22,6 +31,7 @@ class LeftBehind:
     roles: tuple[str, ...] = ()
     pairing: bool = False
     keys: int = 0
+    sessions: int = 0
 
 
 def all_schedules(execute: Execute, person: PersonKey) -> list[ScheduleRow]:
@@ -56,4 +66,5 @@ def end_account(execute: Execute, person: PersonKey, now: float) -> LeftBehind:
         tuple(row.role for row in roles),
         people.revoke_pairing(execute, person.channel, person.id),
         api_keys.revoke_keys_of(execute, person.channel, person.id),
+        page_sessions.end_sessions_of(execute, person.channel, person.id),
     )

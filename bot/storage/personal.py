@@ -186,6 +186,14 @@ API = (
         "web_file",
         f"SELECT at, thread, name, size, caption FROM web_files WHERE person=:person AND :channel='{WEB}' ORDER BY at",
     ),
+    PersonalTable(
+        "page_sessions",
+        ("person",),
+        "until<:before",
+        ("DELETE FROM page_sessions WHERE channel=:channel AND person=:person",),
+        "page_session",
+        "SELECT kind, created, until FROM page_sessions WHERE channel=:channel AND person=:person ORDER BY created",
+    ),
 )
 
 TEAM = (

@@ -68,6 +68,12 @@ def unresolved_questions(execute: Execute, conversation: str) -> list[QuestionRo
     return [_load_question(row) for row in rows]
 
 
+def questions_of_run(execute: Execute, conversation: str, run: int) -> list[QuestionRow]:
+    """Return what a run asked, in any state. Raises Damaged."""
+    sql = "SELECT * FROM questions WHERE conversation=:conversation AND run=:run ORDER BY number"
+    return [*map(_load_question, execute(sql, {"conversation": conversation, "run": run}))]
+
+
 def find_question(execute: Execute, conversation: str, id: str) -> QuestionRow | None:
     """Return a question of a conversation in any state. Raises Damaged."""
     sql = "SELECT * FROM questions WHERE conversation=:conversation AND id=:id"

@@ -27,6 +27,7 @@ CREATE TABLE inbox (
 CREATE INDEX inbox_author ON inbox (author, received);
 CREATE INDEX inbox_author_conversation ON inbox (author, conversation);
 CREATE INDEX inbox_commands ON inbox (id) WHERE state=0 AND kind IN ('command', 'press');
+CREATE INDEX inbox_conversation ON inbox (conversation, id);
 CREATE INDEX inbox_dead ON inbox (id) WHERE state=3;
 CREATE INDEX inbox_open ON inbox (conversation, id) WHERE state=0;
 CREATE INDEX inbox_received ON inbox (received);
@@ -290,6 +291,7 @@ CREATE TABLE transcript (
 CREATE INDEX transcript_asks ON transcript (conversation) WHERE asks<>'';
 CREATE INDEX transcript_at ON transcript (at);
 CREATE INDEX transcript_author ON transcript (conversation, author, run);
+CREATE INDEX transcript_conversation ON transcript (conversation, id);
 
 -- The languages chosen with /language: `reader` is the address of a person (without workspace) or of a chat (without
 -- topic). `language` of a run is the one that the platform reported of its requester.
@@ -732,6 +734,20 @@ CREATE TABLE waiting_numbers (
 );
 CREATE INDEX waiting_numbers_listed ON waiting_numbers (listed);
 
+CREATE TABLE page_sessions (
+    hash TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    "key" TEXT NOT NULL,
+    created FLOAT NOT NULL,
+    until FLOAT NOT NULL,
+    PRIMARY KEY (hash)
+);
+CREATE INDEX page_sessions_of_person ON page_sessions (channel, person);
+CREATE INDEX page_sessions_until ON page_sessions (until);
+
 CREATE TABLE identity (
     id TEXT NOT NULL,
     PRIMARY KEY (id)
@@ -781,5 +797,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0089');
+INSERT INTO alembic_version VALUES ('0090');
 COMMIT;

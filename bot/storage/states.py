@@ -37,6 +37,13 @@ class OutboxKind(StrEnum):
     SETTLED = "settled"  # what became of a question, in the messages that show it
 
 
+class PageLogin(StrEnum):
+    """What a row of those who use the page is."""
+
+    LINK = "link"  # to be opened once
+    SESSION = "session"
+
+
 class RunState(StrEnum):
     """The state of a run."""
 

@@ -181,6 +181,21 @@ def notices_with_buttons(execute: Execute, thread: Thread) -> list[StoredEntry]:
     return read_rows(execute, StoredEntry, sql, thread=str(thread))
 
 
+def latest_of_thread(execute: Execute, thread: str, before: int, limit: int) -> list[StoredEntry]:
+    """Return the latest entries of a thread with an id below `before`, in the order in which they were stored."""
+    keys = [
+        str(row["key"]) for row in execute("SELECT key FROM conversations WHERE thread=:thread", {"thread": thread})
+    ]
+    sql = (
+        "SELECT t.*, '' AS title FROM transcript t WHERE t.conversation=:conversation AND t.id<:before"
+        " ORDER BY t.id DESC LIMIT :limit"
+    )
+    found: list[StoredEntry] = []
+    for key in keys:
+        found += read_rows(execute, StoredEntry, sql, conversation=key, before=before, limit=limit)
+    return [*map(with_true_author, sorted(found, key=lambda entry: entry.id)[-limit:])]
+
+
 def said_by(execute: Execute, conversation: str, person: str, limit: int) -> list[StoredEntry]:
     """Return the latest messages of a person in a conversation, the newest first."""
     sql = (

@@ -73,6 +73,7 @@ def offboard(execute: Execute, person: PersonKey, to: PersonKey | None, now: flo
     counts = {"schedules": len(ended), "handed": len(handed), "tasks": len(left.tasks), "grants": left.grants}
     what: dict[str, int | str] = {"via": via, **counts, "roles": len(left.roles), "pairing": int(left.pairing)}
     what |= {"keys": left.keys} if left.keys else {}
+    what |= {"sessions": left.sessions} if left.sessions else {}
     audit.record(execute, AuditEvent(AuditKind.PERSON_OFFBOARDED, subject=person.key, what=what))
     return receipt
 
@@ -157,6 +158,8 @@ def describe_offboarding(answer: Mapping[str, Any]) -> Iterator[str]:
         yield ngettext("{n} grant was taken back.", "{n} grants were taken back.", left["grants"])
     if left["keys"]:
         yield ngettext("{n} key of the API was revoked.", "{n} keys of the API were revoked.", left["keys"])
+    if left["sessions"]:
+        yield ngettext("{n} session of the page has ended.", "{n} sessions of the page have ended.", left["sessions"])
     if left["pairing"]:
         yield _("What pairing allowed has ended.")
 

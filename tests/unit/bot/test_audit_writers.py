@@ -45,6 +45,7 @@ ROWS = {  # a command that changes something → the kind of its row, and where 
     "offboard": (AuditKind.PERSON_OFFBOARDED, "tests/unit/bot/test_deeds.py"),
     "key add": (AuditKind.KEY_ADDED, "tests/e2e/test_api.py"),
     "key revoke": (AuditKind.KEY_REVOKED, "tests/e2e/test_api.py"),
+    "web link": (AuditKind.PAGE_LINK, "tests/e2e/test_page.py"),
     "backup": (AuditKind.BACKUP, "tests/unit/bot/test_deeds.py"),
     "restore": (AuditKind.RESTORE, "tests/unit/bot/test_restore.py"),
     "forget": (AuditKind.PERSON_FORGOTTEN, "tests/unit/bot/test_audit_writers.py"),
@@ -97,6 +98,9 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.RESTORE: "tests/unit/bot/test_restore.py",
     AuditKind.PERSON_OFFBOARDED: "tests/unit/bot/test_deeds.py",
     AuditKind.KEY_ADDED: "tests/e2e/test_api.py",
+    AuditKind.PAGE_LINK: "tests/e2e/test_page.py",
+    AuditKind.PAGE_SIGNED_IN: "tests/e2e/test_page.py",
+    AuditKind.PAGE_SIGNED_OUT: "tests/e2e/test_page.py",
     AuditKind.KEY_REVOKED: "tests/e2e/test_api.py",
     AuditKind.PRUNED: "tests/unit/bot/test_audit_check.py",
 }

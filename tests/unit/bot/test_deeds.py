@@ -298,6 +298,7 @@ OPERATIONS: Mapping[str, tuple[dict[str, str], str]] = {  # what the command lin
     "offboard": ({"channel": "telegram", "person": BOSS.id, "to": ""}, "person.offboarded"),
     "key.add": ({"name": "ci", "person": f"telegram/{BOSS.id}", "scopes": "read", "expires": "1d"}, "key.added"),
     "key.revoke": ({"name": "old"}, "key.revoked"),
+    "web.link": ({"person": f"telegram/{BOSS.id}"}, "page.link"),
     "backup": ({"file": "saved.tar.gz"}, "backup"),
     "skills.note": ({"action": "disable", "skill": "minutes", "result": "done"}, "skill"),
 }
@@ -317,7 +318,7 @@ async def test_every_change_of_the_command_line_has_its_row(team: Team, tmp_path
 
     await team.store.run(fill)
     folders = ConversationFolders(tmp_path / "threads", 0)
-    table = Operations(team.store, tmp_path, folders, lambda: tmp_path / "mine").table()
+    table = Operations(team.store, tmp_path, folders, lambda: tmp_path / "mine", lambda: "http://localhost").table()
     assert {*table} == {*OPERATIONS, *READING, *LATER}
     arguments, kind = OPERATIONS[operation]
     if "file" in arguments:

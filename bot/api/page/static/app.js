@@ -1,0 +1,166 @@
+// The page: who is signed in, which thread is shown, and what holds them together.
+
+import { get, onSignedOut, post } from "/page/static/api.js";
+import { Chat } from "/page/static/chat.js";
+import { h, icon, iconButton, randomId, setWords, t } from "/page/static/dom.js";
+import { Sidebar } from "/page/static/sidebar.js";
+import { signIn, takeLink } from "/page/static/signin.js";
+import { Stream } from "/page/static/stream.js";
+
+const THEMES = ["auto", "light", "dark"];
+
+function setTheme(theme) {
+  localStorage.setItem("theme", theme);
+  document.documentElement.style.colorScheme = theme === "auto" ? "" : theme;
+  document.documentElement.dataset.theme = theme;
+}
+
+class App {
+  constructor(me) {
+    this.me = me;
+    this.chat = new Chat({ me, changed: () => this.sidebar.read() });
+    this.theme = iconButton("sun", t("theme"), () => this.nextTheme());
+    const actions = h("div", { class: "side-actions" }, this.theme, iconButton("leave", t("sign_out"), () => this.signOut()));
+    this.sidebar = new Sidebar({ me, actions, choose: () => this.closeDrawer(), begin: () => this.begin() });
+    this.menu = iconButton("menu", t("threads"), () => this.toggleDrawer(), { "aria-expanded": "false", "aria-controls": "sidebar", class: "icon-button menu" });
+    this.state = h("span", { class: "state", role: "status" });
+    this.rename = iconButton("edit", t("rename"), () => this.editTitle(), { class: "icon-button rename" });
+    this.header = h("header", {}, this.menu, this.chat.title, this.rename, h("span", { class: "space" }), this.state);
+    this.shade = h("div", { class: "shade", on: { click: () => this.closeDrawer() } });
+    document.body.replaceChildren(h("a", { class: "skip", href: "#text", text: t("skip"), on: { click: (event) => { event.preventDefault(); this.chat.composer.text.focus(); } } }),
+      this.sidebar.element, this.shade, h("div", { class: "content" }, this.header, this.chat.element), h("div", { id: "toast", role: "status", "aria-live": "polite" }));
+    this.stream = new Stream((name, data, id) => this.chat.hear(name, data, id), (state) => this.tell(state));
+    this.listen();
+  }
+
+  listen() {
+    addEventListener("hashchange", () => this.route());
+    addEventListener("keydown", (event) => this.key(event));
+    for (const kind of ["dragenter", "dragover"]) {
+      addEventListener(kind, (event) => {
+        if (!event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        document.body.classList.add("dropping");
+      });
+    }
+    addEventListener("dragleave", (event) => event.relatedTarget || document.body.classList.remove("dropping"));
+    addEventListener("drop", (event) => {
+      event.preventDefault();
+      document.body.classList.remove("dropping");
+      if (event.dataTransfer?.files.length) this.chat.composer.add(event.dataTransfer.files);
+    });
+    document.addEventListener("visibilitychange", () => {
+      if (!document.hidden && this.lost) { this.sidebar.read(); this.chat.read(); }
+    });
+  }
+
+  start() {
+    this.stream.start();
+    this.sidebar.read();
+    this.route();
+  }
+
+  route() {
+    const id = decodeURIComponent(/^#\/t\/([\w%-]+)$/.exec(location.hash)?.[1] ?? "");
+    this.sidebar.show(id);
+    if (!id) return this.begin();
+    if (id !== this.chat.id) this.chat.open(id, this.fresh === id);
+  }
+
+  begin() {
+    this.fresh = randomId();
+    this.closeDrawer();
+    location.hash = `#/t/${this.fresh}`;
+  }
+
+  key(event) {
+    if (event.key === "Escape") {
+      if (document.body.classList.contains("drawer")) return this.closeDrawer();
+      if (this.chat.isBusy && !event.defaultPrevented) this.chat.stop();
+    }
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      document.body.classList.add("drawer");
+      this.sidebar.search.focus();
+    }
+    if ((event.ctrlKey || event.metaKey) && event.shiftKey && event.key.toLowerCase() === "o") {
+      event.preventDefault();
+      this.begin();
+    }
+  }
+
+  toggleDrawer() {
+    const open = document.body.classList.toggle("drawer");
+    this.menu.setAttribute("aria-expanded", String(open));
+    if (open) this.sidebar.search.focus();
+  }
+
+  closeDrawer() {
+    document.body.classList.remove("drawer");
+    this.menu.setAttribute("aria-expanded", "false");
+  }
+
+  nextTheme() {
+    const theme = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "auto") + 1) % THEMES.length];
+    setTheme(theme);
+    this.theme.replaceChildren(icon(theme === "dark" ? "moon" : "sun"));
+    this.state.textContent = t(`theme_${theme}`);
+  }
+
+  editTitle() {
+    const before = this.chat.title.textContent;
+    const field = h("input", { class: "title-field", value: before, maxlength: "120", "aria-label": t("title") });
+    const close = async (keep) => {
+      if (!field.isConnected) return;
+      field.replaceWith(this.chat.title);
+      if (keep && field.value.trim() && field.value.trim() !== before) await this.chat.rename(field.value.trim());
+      this.rename.focus();
+    };
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") close(true);
+      if (event.key === "Escape") { event.stopPropagation(); close(false); }
+    });
+    field.addEventListener("blur", () => close(true));
+    this.chat.title.replaceWith(field);
+    field.select();
+  }
+
+  tell(state) {
+    this.state.classList.toggle("bad", state === "lost");
+    if (state === "connected") {
+      this.state.textContent = "";
+      if (this.lost) { this.sidebar.read(); this.chat.read(); }
+      this.lost = false;
+    }
+    if (state === "lost") {
+      this.lost = true;
+      this.state.textContent = t("reconnecting");
+    }
+    if (state === "ended") get("/me").then(() => setTimeout(() => this.stream.start(), 2000)).catch(() => setTimeout(() => this.tell("ended"), 2000));
+  }
+
+  async signOut() {
+    await post("/logout").catch(() => {});
+    location.reload();
+  }
+}
+
+async function begin() {
+  setTheme(localStorage.getItem("theme") ?? "auto");
+  setWords(await get("/words").catch(() => ({})));
+  const problem = await takeLink();
+  let me;
+  try {
+    me = await get("/me");
+  } catch (refused) {
+    document.body.replaceChildren(signIn(problem ?? (refused.code === "no_session" ? null : refused)));
+    return;
+  }
+  setWords(me.words);
+  document.documentElement.lang = me.language;
+  onSignedOut(() => location.reload());
+  const app = new App(me);
+  app.start();
+}
+
+begin();

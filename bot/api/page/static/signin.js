@@ -1,0 +1,36 @@
+// Signing in: by a link that is opened once, whose token is in the fragment, or by a key of the API.
+
+import { post } from "/page/static/api.js";
+import { h, t } from "/page/static/dom.js";
+
+/** Take the token of the address, if it has one. Returns the problem with it, or null. */
+export async function takeLink() {
+  if (location.pathname !== "/login") return null;
+  const token = location.hash.slice(1);
+  history.replaceState(null, "", "/");
+  if (!token) return null;
+  try {
+    await post("/login", { token });
+    return null;
+  } catch (problem) {
+    return problem;
+  }
+}
+
+/** Return the page of somebody who is not signed in. `problem` says what was wrong with their link. */
+export function signIn(problem) {
+  const key = h("input", { type: "password", name: "key", autocomplete: "current-password", placeholder: "fawn_…", "aria-label": t("key") });
+  const wrong = h("p", { class: "failure", role: "alert", hidden: !problem, text: problem?.code === "bad_link" ? t("bad_link") : problem?.text ?? "" });
+  const form = h("form", { on: { submit: async (event) => {
+    event.preventDefault();
+    try {
+      await post("/login", { key: key.value.trim() });
+      location.reload();
+    } catch (refused) {
+      wrong.hidden = false;
+      wrong.textContent = refused.code === "bad_key" ? t("bad_key") : refused.status === 0 ? t("no_connection") : refused.text;
+    }
+  } } }, key, h("button", { class: "primary", text: t("sign_in") }));
+  return h("main", { class: "signin", id: "main" }, h("img", { src: "/page/static/icon.svg", alt: "", width: "64", height: "64" }), h("h1", { text: t("not_signed_in") }), wrong,
+    h("p", { text: t("run_link") }), h("pre", {}, h("code", { text: "fawn web link" })), h("p", { class: "dim", text: t("or_key") }), form);
+}

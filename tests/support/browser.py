@@ -1,0 +1,248 @@
+"""A real Chromium, driven through the Chrome DevTools Protocol. https://chromedevtools.github.io/devtools-protocol/
+
+No wait of a fixed time: `Tab.until` looks until an expression of the page is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.support.engines import need_chromium
+
+LOOK_SECONDS = 0.03
+PATIENCE_SECONDS = 30.0
+KEYS = {
+    "Enter": (13, "\r"),
+    "Escape": (27, ""),
+    "Tab": (9, ""),
+    "ArrowDown": (40, ""),
+    "ArrowUp": (38, ""),
+    "Backspace": (8, ""),
+}
+ALT, CTRL, SHIFT = 1, 2, 8
+
+
+class PageError(AssertionError):
+    """An expression failed in the page."""
+
+
+class Tab:
+    """One tab. `problems` has what its console reported: exceptions, errors, and reports of the policy."""
+
+    def __init__(self, browser: Browser, target: str, session: str) -> None:
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self._browser = browser
+        self._target = target
+        self._session = session
+        browser.listeners[session] = self._hear
+
+    def _hear(self, method: str, params: dict[str, Any]) -> None:
+        if method == "Runtime.exceptionThrown":
+            details = params["exceptionDetails"]
+            self.problems.append(details.get("exception", {}).get("description") or details["text"])
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.problems.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
+            self.problems.append(" ".join(str(each.get("value")) for each in params["args"]))
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a command of the protocol."""
+        return await self._browser.call(method, self._session, **params)
+
+    async def go(self, address: str) -> None:
+        """Open an address, until it is loaded."""
+        await self.call("Page.navigate", url=address)
+        await self.until("document.readyState === 'complete'", what=address)
+
+    async def eval(self, expression: str) -> Any:
+        """Return the value of an expression, which may be a promise."""
+        found = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if details := found.get("exceptionDetails"):
+            raise PageError(details.get("exception", {}).get("description") or details["text"])
+        return found["result"].get("value")
+
+    async def until(self, expression: str, seconds: float = PATIENCE_SECONDS, what: str = "") -> Any:
+        """Wait until an expression is true, and return its value; True for an element."""
+        look = f"Promise.resolve({expression}).then((found) => found instanceof Node || found)"
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    try:
+                        if value := await self.eval(look):
+                            return value
+                    except PageError as error:
+                        if "context" not in str(error) and "null" not in str(error):
+                            raise
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            shown = await self.eval("document.body ? document.body.innerText : ''")
+            raise AssertionError(f"never true: {what or expression}\n{self.problems}\n{shown}") from None
+
+    async def text(self, selector: str = "body") -> str:
+        """Return what a part of the page shows; "" where it is not there."""
+        return str(await self.eval(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
+
+    async def count(self, selector: str) -> int:
+        """Return how many parts match."""
+        return int(await self.eval(f"document.querySelectorAll({json.dumps(selector)}).length"))
+
+    async def click(self, selector: str, index: int = 0) -> None:
+        """Click with the mouse in the middle of a visible part."""
+        find = f"document.querySelectorAll({json.dumps(selector)})[{index}]"
+        await self.until(f"{find}?.checkVisibility()", what=f"{selector} to be visible")
+        place = await self.eval(
+            f"(() => {{ const e = {find}; e.scrollIntoView({{block: 'nearest'}}); const r = e.getBoundingClientRect();"
+            " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            await self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+
+    async def write(self, text: str, selector: str = "#text") -> None:
+        """Write into a field, as an input method does."""
+        await self.until(f"document.querySelector({json.dumps(selector)})?.checkVisibility()", what=selector)
+        await self.eval(f"document.querySelector({json.dumps(selector)}).focus()")
+        await self.call("Input.insertText", text=text)
+
+    async def press(self, key: str, modifiers: int = 0) -> None:
+        """Press a key."""
+        code, text = KEYS.get(key, (ord(key[0].upper()), "" if modifiers & CTRL else key))
+        name = key if len(key) > 1 else f"Key{key.upper()}"
+        values = {"key": key, "code": name, "windowsVirtualKeyCode": code, "modifiers": modifiers}
+        typed = {"text": text} if text and not modifiers & CTRL else {}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **values, **typed)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **values)
+
+    async def send(self, text: str) -> None:
+        """Write a message and press Enter."""
+        await self.write(text)
+        await self.press("Enter")
+
+    async def picture(self, path: Path) -> None:
+        """Store what the tab shows."""
+        shot = await self.call("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    async def resize(self, width: int, height: int, *, scale: float = 1, mobile: bool = False) -> None:
+        """Give the window another size."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=mobile
+        )
+
+    async def prefer(self, **features: str) -> None:
+        """Set media features, such as prefers_color_scheme="dark"."""
+        listed = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+        await self.call("Emulation.setEmulatedMedia", features=listed)
+
+    async def offline(self, *, cut: bool) -> None:
+        """Cut the connection of this tab, or bring it back."""
+        await self.call(
+            "Network.emulateNetworkConditions", offline=cut, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
+
+    async def close(self) -> None:
+        """Close the tab."""
+        await self._browser.call("Target.closeTarget", targetId=self._target)
+
+
+class Browser:
+    """A Chromium of its own profile; `listeners` are by the session of a tab."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, context: str = "") -> None:
+        self.listeners: dict[str, Callable[[str, dict[str, Any]], None]] = {}
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._context = context
+
+    async def pump(self) -> None:
+        """Hand over what the browser says, until it ends."""
+        async for message in self._socket:
+            said = json.loads(message.data)
+            if future := self._answers.pop(said.get("id", 0), None):
+                if "error" in said:
+                    future.set_exception(PageError(said["error"]["message"]))
+                else:
+                    future.set_result(said["result"])
+            elif listener := self.listeners.get(said.get("sessionId", "")):
+                listener(said["method"], said["params"])
+
+    async def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
+        """Send a command and return its result."""
+        number = next(self._numbers)
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[number] = future
+        await self._socket.send_json(
+            {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
+        )
+        async with asyncio.timeout(60):
+            return await future
+
+    async def tab(self, address: str = "", *, csp: bool = True) -> Tab:
+        """Open a tab. `csp` False lets a test load programs of its own into the page."""
+        context = {"browserContextId": self._context} if self._context else {}
+        target = (await self.call("Target.createTarget", url="about:blank", newWindow=True, **context))["targetId"]
+        session = (await self.call("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
+        tab = Tab(self, target, session)
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            await tab.call(f"{domain}.enable")
+        await tab.resize(1180, 820)
+        if not csp:
+            await tab.call("Page.setBypassCSP", enabled=True)
+        if address:
+            await tab.go(address)
+        return tab
+
+
+@asynccontextmanager
+async def chromium(profile: Path, *arguments: str) -> AsyncIterator[Browser]:
+    """Run a headless Chromium until the context ends; skips where there is none."""
+    need_chromium()
+    process = await asyncio.create_subprocess_exec(
+        "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--lang=en-US", f"--user-data-dir={profile}",
+        *arguments, "about:blank",
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(60):
+            address = await _debugger(process)
+        async with aiohttp.ClientSession() as client, client.ws_connect(address, max_msg_size=0) as socket:
+            browser = Browser(socket)
+            pump, drain = asyncio.create_task(browser.pump()), asyncio.create_task(_drain(process))
+            try:
+                yield browser
+            finally:
+                pump.cancel()
+                drain.cancel()
+                await asyncio.gather(pump, drain, return_exceptions=True)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _debugger(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr
+    while line := await process.stderr.readline():
+        if found := re.search(rb"DevTools listening on (\S+)", line):
+            return found[1].decode()
+    raise AssertionError("Chromium ended")
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    assert process.stderr
+    while await process.stderr.readline():
+        pass

@@ -1,0 +1,88 @@
+"""The files of the page: what others wrote is as listed, and nothing in them could run what a stranger wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.api.page.assets import POLICY, STATIC, read_assets
+from bot.api.page.words import WORDS
+
+VENDOR = STATIC / "vendor"
+MOST_BYTES = 150_000  # of the whole page, as it is sent
+OWN = sorted(path for path in STATIC.glob("*") if path.suffix in (".js", ".html", ".css"))
+SINKS = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc|DOMParser"
+    r"|createContextualFragment"
+    r"|javascript:|\bon\w+=[\"']|setHTML|style=\""
+)
+
+
+def vendored() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((VENDOR / "vendored.json").read_text())
+    return found
+
+
+def used_words() -> Iterator[str]:
+    """Yield the names of sentences, as the modules write them; `plan_${…}` stands for all that begin so."""
+    for path in OWN:
+        text = path.read_text()
+        yield from re.findall(r"\bt\(\"([a-z_0-9]+)\"", text)
+        yield from re.findall(r"\bt\(`([a-z_0-9]+)\$\{", text)
+        yield from re.findall(r"\"([a-z_0-9]+)\"", text)
+
+
+def test_what_others_wrote_is_listed_with_version_licence_and_hash() -> None:
+    listed = {file: digest for package in vendored() for file, digest in package["files"].items()}
+    present = {path.relative_to(VENDOR).as_posix(): path for path in VENDOR.rglob("*.js")}
+    assert {*listed} == {*present}
+    for name, path in present.items():
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == listed[name], name
+    for package in vendored():
+        assert re.fullmatch(r"\d+\.\d+\.\d+", package["version"])
+        assert package["licence"]
+        assert len((VENDOR / package["text"]).read_text()) > 1000
+        head = (VENDOR / next(iter(package["files"]))).read_text()[:1000]
+        assert package["version"] in head, package["package"]
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_no_module_of_ours_makes_markup_of_text(path: Path) -> None:
+    assert not SINKS.findall(path.read_text())
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_nothing_is_loaded_from_elsewhere(path: Path) -> None:
+    addresses = re.findall(r"(?:https?:)?//[\w.-]+\.\w+", re.sub(r"(?m)^\s*//.*$", "", path.read_text()))
+    assert {*addresses} <= {"http://www.w3.org"}  # the name of SVG
+    for module in re.findall(r"(?:from|import|src=|href=)\s*\(?[\"`](/[^\"`$]+)", path.read_text()):
+        assert (STATIC / module.removeprefix("/page/static/")).exists(), module
+
+
+def test_the_whole_page_is_small() -> None:
+    assets = read_assets()
+    assert sum(len(asset.packed) for asset in assets.values()) <= MOST_BYTES
+    assert {"index.html", "app.js", "style.css", "vendor/marked.js"} <= {*assets}
+
+
+def test_the_policy_lets_only_own_scripts_run_and_no_markup_be_made_unseen() -> None:
+    rules = dict(rule.split(" ", 1) for rule in POLICY.split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
+    assert (rules["require-trusted-types-for"], rules["trusted-types"]) == ("'script'", "dompurify")
+    assert (rules["frame-ancestors"], rules["base-uri"]) == ("'none'", "'none'")
+    assert "unsafe" not in POLICY
+
+
+def test_each_sentence_of_the_page_is_used_and_there() -> None:
+    written = {*used_words()}
+    begun = {name for name in written if name.endswith("_")}
+    assert not [name for name in WORDS if name not in written and not any(name.startswith(each) for each in begun)]
+    asked = {name for path in OWN for name in re.findall(r"\bt\(\"([a-z_0-9]+)\"", path.read_text())}
+    assert asked <= {*WORDS}

@@ -95,6 +95,11 @@ def _take_work(
     return _take_messages(execute, access, row, RunState.RUNNING, now, longest)
 
 
+def count_suspects(execute: Execute) -> int:
+    """Return how many runs may be what the process died of."""
+    return runs.count_suspects(execute, SUSPICIOUS_INTERRUPTIONS)
+
+
 def claim_suspect(
     execute: Execute, access: AccessPolicy, owner: str, now: float, longest: float
 ) -> tuple[ClaimedRun | None, bool]:

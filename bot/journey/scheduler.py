@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0  # between looks without a wake-up
 ALONE_SECONDS, MAX_ALONE_SECONDS = 20.0, 600.0  # how long a suspect works alone: at its first such attempt, and at most
+ALL_ALONE_SECONDS = 60.0  # …and all of them at their first, while new messages wait
 QUEUE_NOTICE_SECONDS = 1.5  # how long a message waits for a free place before its reply says so
 
 
@@ -154,6 +155,9 @@ class Scheduler:
 
         After a time that doubles with each attempt, the next one begins beside it, and at last the others.
         """
+        suspects = 0
+        if self._has_suspects:
+            suspects = await self._store.run(claims.count_suspects)
         while self._has_suspects:
             now = time.time()
             job, self._has_suspects = await self._store.run(
@@ -165,7 +169,7 @@ class Scheduler:
                 log.warning("turn.alone run=%d attempt=%d deaths=%d", job.run, job.attempt, job.deaths_alone)
                 work = self._start_turn(job)
                 doubled = job.attempt - claims.SUSPICIOUS_INTERRUPTIONS - 1
-                await asyncio.wait([work], timeout=min(ALONE_SECONDS * 2**doubled, MAX_ALONE_SECONDS))
+                await asyncio.wait([work], timeout=alone_seconds(doubled, suspects))
 
     async def _claim_and_start(self) -> None:
         await self._try_suspects()
@@ -265,3 +269,9 @@ class Scheduler:
 
 def _has_open_work(execute: Execute) -> bool:
     return conversations.has_pending(execute) or bool(inbox.pending_commands(execute, 1))
+
+
+def alone_seconds(doubled: int, suspects: int) -> float:
+    """Return how long one of so many suspects works alone. Many share a minute: most of them are innocent."""
+    first = min(ALONE_SECONDS, ALL_ALONE_SECONDS / max(1, suspects))
+    return min(first * 2.0 ** min(doubled, 30), MAX_ALONE_SECONDS)

@@ -105,6 +105,15 @@ def next_suspect(execute: Execute, interruptions: int) -> str | None:
     return str(rows[0]["conversation"]) if rows else None
 
 
+def count_suspects(execute: Execute, interruptions: int) -> int:
+    """Return how many runs are to be tried alone."""
+    sql = (
+        "SELECT count(*) AS n FROM runs r JOIN conversations c ON c.key=r.conversation"
+        f" WHERE r.{OPEN_RUN} AND c.owner IS NULL AND r.attempt>=:interruptions"
+    )
+    return int(execute(sql, {"interruptions": interruptions})[0]["n"])
+
+
 def uncount_attempt(execute: Execute, run: int) -> None:
     """Take back an attempt that a graceful shutdown interrupted."""
     execute("UPDATE runs SET attempt=attempt-1 WHERE id=:run", {"run": run})

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from bot.journey.scheduler import alone_seconds
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
@@ -160,6 +161,14 @@ async def test_three_crashes_of_one_run_end_in_one_failure_reply(
     assert len(said(telegram, JANE)) == 1
     telegram.send(ask(text="the thread goes on"))
     await telegram.wait(JANE, "the thread goes on")
+
+
+def test_many_suspects_keep_nobody_waiting_for_long() -> None:
+    """Two crashes from outside make suspects of all that is in progress."""
+    assert alone_seconds(0, 1) == alone_seconds(0, 3) == 20.0
+    assert 30 * alone_seconds(0, 30) == 60.0
+    assert alone_seconds(3, 30) == 8 * alone_seconds(0, 30)
+    assert alone_seconds(1000, 1) == 600.0
 
 
 async def test_what_kills_the_process_is_given_up_and_nothing_else(

@@ -5,6 +5,7 @@ The SDK's own calls open a client each and fetch the token with blocking request
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -84,6 +85,19 @@ class FeishuApi(HttpClient):
             answer = await self._request(method, path, raw, query, await self._token.get(), repeatable)
         data = answer.get("data")
         return data if isinstance(data, dict) else answer
+
+    async def post_message(
+        self, path: str, body: Mapping[str, Any], query: Mapping[str, str | int] | None = None
+    ) -> dict[str, Any]:
+        """Post a message, the only way to do so, and return it. It counts as one of this process from its begin."""
+        with self.own_posts.posting():
+            try:
+                posted = await self("POST", path, body, query=query)
+            except (OutcomeUnknown, asyncio.CancelledError):
+                self.own_posts.note_unknown()
+                raise
+            self.own_posts.note_post(str(posted["message_id"]))
+        return posted
 
     async def _fetch_token(self) -> tuple[str, float]:
         """Fetch a tenant token. Raises TokenRejected when the app's credentials are wrong."""

@@ -193,8 +193,7 @@ class FeishuChannel(PlatformChannel):
         """Write the command into the direct chat with a person, and return the chat's id."""
         body = {"receive_id": person, "msg_type": "text", "content": dump_json({"text": f"/{menu.text}"})}
         body["uuid"] = hashlib.blake2b(menu.key.encode(), digest_size=20).hexdigest()
-        answer = await self._api("POST", "im/v1/messages", body, query={"receive_id_type": "open_id"})
-        self._api.own_posts.note_post(str(answer["message_id"]))
+        answer = await self._api.post_message("im/v1/messages", body, {"receive_id_type": "open_id"})
         return str(answer["chat_id"])
 
     def _answer_press(self, press: Message, receipt: Receipt) -> object:

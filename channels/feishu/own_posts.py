@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from channels.shared.caches import LatestDict
 
@@ -24,12 +26,22 @@ class OwnPosts:
         self._margin = margin
         self._began = self._unsure = time.time()  # …and when a post had no known outcome
         self._ids: LatestDict[str, bool] = LatestDict(MAX_POSTS)
+        self._under_way = 0  # posts whose id is not known yet
         self._seen = -SHARED_SECONDS  # time.monotonic() when another one's was seen
 
     @property
     def is_shared(self) -> bool:
         """Whether another program posted lately."""
         return time.monotonic() - self._seen < SHARED_SECONDS
+
+    @contextmanager
+    def posting(self) -> Iterator[None]:
+        """Post inside: until its id is noted, the history may show a message of this process."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
 
     def note_post(self, id: str) -> None:
         self._ids[id] = True
@@ -40,7 +52,7 @@ class OwnPosts:
 
     def check(self, id: str, at: float) -> None:
         """Look at a message of the app in the history, posted at a unix time."""
-        if id not in self._ids and at > max(self._began, self._unsure) + self._margin:
+        if not self._under_way and id not in self._ids and at > max(self._began, self._unsure) + self._margin:
             if not self.is_shared:
                 log.warning("feishu.shared message=%s", id)
             self._seen = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,14 +60,7 @@ class MessageSender:
         return await self._post("im/v1/messages", body, {"receive_id_type": kind})
 
     async def _post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> str:
-        own = self._api.own_posts
-        try:
-            id = str((await self._api("POST", path, body, query=query))["message_id"])
-        except (OutcomeUnknown, asyncio.CancelledError):
-            own.note_unknown()
-            raise
-        own.note_post(id)
-        return id
+        return str((await self._api.post_message(path, body, query))["message_id"])
 
 
 class FeishuRenderer(MessageRenderer[FeishuMessage]):

@@ -338,6 +338,19 @@ async def test_another_program_that_answers_with_the_same_app_is_noticed(tmp_pat
         assert (state.health, "Another program" in state.detail) == (Health.DOWN, True)
 
 
+async def test_an_own_post_that_is_still_under_way_is_no_sign_of_another_program(tmp_path: Path) -> None:
+    """The history may show a message before the answer to its post arrives."""
+    async with FeishuRig.start(tmp_path, shared_check_seconds=0.0) as rig:
+        asked = await rig.say("what is it?", 7)
+        rig.wire.fault("slow", "post", seconds=1.0, after=True)
+        posting = asyncio.create_task(rig.channel.reply(asked.thread, Memory()).finish(Final("Mine.")))
+        await until(lambda: "Mine." in "".join(rig.visible(7)), what="the message in the chat")
+        await rig.channel.enrich(await heard(rig, "and more?", 7), 10)
+        assert not posting.done()
+        assert rig.channel.readiness().health is Health.READY
+        await posting
+
+
 async def test_pictures_are_one_message_and_other_files_one_each(rig: FeishuRig, tmp_path: Path) -> None:
     files = []
     for name in ("a.png", "b.png", "c.jpg", "d.csv", "e.csv"):

@@ -63,7 +63,17 @@ class DingTalkApi(HttpClient):
 
     async def __call__(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make one call, and repeat it with a new token if the token has expired. Waits for the limit of its API."""
-        await self._limiter.acquire("", Priority.FINAL, method=f"{method} {path}")
+        api = f"{method} {path}"
+        await self._limiter.acquire("", Priority.FINAL, method=api)
+        try:
+            answer = await self._call_with_token(method, path, body)
+        except RateLimited as error:
+            self._limiter.note_refused("", error.after, api)
+            raise
+        self._limiter.note_accepted("", api)
+        return answer
+
+    async def _call_with_token(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         token = await self._token.get()
         try:
             return await self._call(method, path, body, token)
@@ -147,7 +157,9 @@ def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> di
         raise RateLimited("DingTalk", max(retry_after_seconds(headers), BUSY_SECONDS))
     if code.startswith(_QUOTA_CODES) or answer.get("status") == 1111:  # …/call-frequency-limit
         raise TryLater(f"{what}. The organization's API quota is used up", QUOTA_SECONDS)
-    if "QpsLimit" in code or code in _BUSY_CODES:
+    if "QpsLimit" in code:
+        raise RateLimited("DingTalk", BUSY_SECONDS)
+    if code in _BUSY_CODES:
         raise TryLater(what, BUSY_SECONDS)
     if status in (502, 503):  # the gateway did not reach the service
         raise TryLater(what)

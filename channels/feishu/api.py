@@ -71,20 +71,30 @@ class FeishuApi(HttpClient):
 
         The call is repeated with a new token if the token has expired. A `repeatable` one raises no OutcomeUnknown.
         """
-        raw = orjson.dumps(body) if body is not None else form
-        await self._limiter.acquire("", Priority.FINAL, method=name_api(method, path))
+        raw, api = orjson.dumps(body) if body is not None else form, name_api(method, path)
+        await self._limiter.acquire("", Priority.FINAL, method=api)
+        try:
+            answer = await self._request_with_token(method, path, raw, query, repeatable)
+        except RateLimited as error:
+            self._limiter.note_refused("", error.after, api)
+            raise
+        self._limiter.note_accepted("", api)
+        data = answer.get("data")
+        return data if isinstance(data, dict) else answer
+
+    async def _request_with_token(
+        self, method: str, path: str, raw: bytes | aiohttp.FormData | None, query: Any, repeatable: bool
+    ) -> dict[str, Any]:
         token = await self._token.get()
         try:
-            answer = await self._request(method, path, raw, query, token, repeatable)
+            return await self._request(method, path, raw, query, token, repeatable)
         except ApiRefusal as error:
             if error.code not in _TOKEN_CODES:
                 raise
             self._token.reject(token)
-            if form:  # it can be sent only once
+            if isinstance(raw, aiohttp.FormData):  # it can be sent only once
                 raise TryLater(str(error)) from None
-            answer = await self._request(method, path, raw, query, await self._token.get(), repeatable)
-        data = answer.get("data")
-        return data if isinstance(data, dict) else answer
+            return await self._request(method, path, raw, query, await self._token.get(), repeatable)
 
     async def post_message(
         self, path: str, body: Mapping[str, Any], query: Mapping[str, str | int] | None = None

@@ -34,6 +34,7 @@ SAFETY_FACTOR = 0.95  # of a limit: calls may arrive closer together than they w
 LEARN_AGAIN_SECONDS = 60.0  # after a refusal, and twice that after each further one…
 MAX_LEARN_AGAIN_SECONDS = 3600.0  # …up to this
 OWED_SHARE = 0.8  # of a sliding burst is kept for the ends of replies, at most: it is never full while calls come
+REFUSED_SHARE, ACCEPTED_CALLS = 0.7, 20  # of a sliding burst after a refusal; accepted calls that give back one of it
 MAX_PROBES = 8  # calls beyond a minimum that are under way at once, of which a refusal meets all
 
 
@@ -127,6 +128,7 @@ class TokenBucket:
         self._probes = 0  # calls beyond the tokens that are under way…
         self._max_probes = 1 if limit.minimum else 0  # …and how many may be
         self._refusals = 0
+        self.paused_before = False  # when the last refusal came
         self._drained_at = 0.0  # end of the last pause after a refusal
         self._learns_at = 0.0  # time from which calls may go beyond the tokens
 
@@ -178,7 +180,8 @@ class TokenBucket:
         """Allow no call for the seconds that the platform asked for, and after that only what it documents."""
         now = self._loop.time()
         self._probes = max(0, self._probes - 1)
-        if self._closed_until <= now:  # of several calls under way, the first counts
+        self.paused_before = self._closed_until > now
+        if not self.paused_before:  # of several calls under way, the first counts
             self._refusals += 1
         self.pause(seconds)
         self._drain()
@@ -292,7 +295,10 @@ class TokenBucket:
 
 
 class SlidingBucket(TokenBucket):
-    """The calls of the last `seconds`, of which there may be `burst`."""
+    """The calls of the last `seconds`, of which there may be `burst`: less after a refusal, until enough are accepted.
+
+    A platform may allow less than what is known of it, and calls of other programs may count, too.
+    """
 
     def __init__(self, limit: CallRate) -> None:
         super().__init__(limit)
@@ -329,7 +335,13 @@ class SlidingBucket(TokenBucket):
             self._calls.pop()
 
     def _drain(self) -> None:
-        return
+        """Allow fewer calls after the pause."""
+        if not self.paused_before:
+            self._size = max(1.0, self._size * REFUSED_SHARE)
+
+    def note_accepted(self) -> None:
+        super().note_accepted()
+        self._size = min(self.limit.burst, self._size + 1 / ACCEPTED_CALLS)
 
 
 @dataclass(slots=True)

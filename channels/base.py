@@ -362,11 +362,13 @@ class TitleSetter(Protocol):
 class HomeItem:
     """One thing that waits for the reader of a home page. A press on an option comes as a click on the question `id`.
 
-    The texts are plain. `call` is the exact call that the options approve, if they do.
+    The texts are plain. `place` is where it was asked, None for the direct chat with the reader. `call` is the exact
+    call that the options approve, if they do.
     """
 
     id: str
     question: str
+    place: Thread | None = None
     detail: str = ""
     call: str = ""
     options: tuple[str, ...] = ()

@@ -100,9 +100,14 @@ def describe_origin(item: Waiting, reader: Thread, now: float) -> str:
     place = item.place
     here = place.without_topic == reader.without_topic
     chat = "/".join(filter(None, (place.channel, place.workspace, place.chat)))
-    parts = [_("our direct chat") if here else code_span(chat)]
+    return " · ".join([_("our direct chat") if here else code_span(chat), *describe_request(item, now)]) + "."
+
+
+def describe_request(item: Waiting, now: float) -> list[str]:
+    """Return what the work is, for whose request something was asked, and for how long it has waited."""
+    parts = []
     parts += [f"“{title}”"] if (title := plain_line(item.title)) else []
     parts += [_("asked for {name}", name=plain_line(item.who))] if item.who else []
     since = format_duration(max(0.0, now - item.since))
     parts += [_("waits for {time}", time=since)] if item.since else []
-    return " · ".join(parts) + "."
+    return parts

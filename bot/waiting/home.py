@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 
 from agent.blocks import Approve, command_hint, spell_commands
@@ -13,7 +14,7 @@ from bot.feature import Service
 from bot.storage import languages
 from bot.storage.database import Execute
 from bot.storage.jobs import BackgroundJob
-from bot.waiting.command import MAX_SHOWN, count_waiting, describe_origin
+from bot.waiting.command import MAX_SHOWN, count_waiting, describe_request
 from catalogue import N_, _
 from channels.base import Home, HomeItem, HomePage, Refused, TryLater
 from channels.shared.texts import shorten
@@ -39,12 +40,13 @@ async def show_home(service: Service, job: BackgroundJob) -> None:
         return
     home = await service.store.run(partial(_read_home, service, thread, person, time.time()))
     spell = partial(channel.spell_command, thread)
-    items = tuple(
-        HomeItem(item.id, item.question, spell_commands(item.detail, spell), item.call, item.options)
-        for item in home.items
-    )
+
+    def plain(text: str) -> str:
+        return spell_commands(text, spell).replace("`", "")
+
+    items = tuple(replace(item, detail=plain(item.detail)) for item in home.items)
     try:
-        await channel.show_home(thread, person.id, Home(home.heading, items, spell_commands(home.foot, spell)))
+        await channel.show_home(thread, person.id, Home(home.heading, items, plain(home.foot)))
     except Refused as error:
         log.info("home.refused person=%s reason=%s", person.id, error)
 
@@ -63,10 +65,12 @@ def _make_item(number: int, item: Waiting, reader: Thread, now: float) -> HomeIt
     """Return an item as plain text. A call that is not shown whole cannot be approved here."""
     asked = Approve(f"{PREFIX}{number}", item.question, call=item.call)
     question = f"{number}. {shorten(item.question, MAX_QUESTION_CHARS)}"
-    origin = describe_origin(item, reader, now).replace("`", "")
+    here = item.place.without_topic == reader.without_topic
+    parts = [*([_("our direct chat")] if here else []), *describe_request(item, now)]
+    options = () if asked.has_long_call else tuple(_(option) for option in item.options)
     if asked.has_long_call:
-        detail = f"{origin} {_(TOO_LONG, command=command_hint(COMMAND))}"
-        return HomeItem(asked.id, question, detail, asked.shown_call)
-    options = tuple(_(option) for option in item.options)
-    how = "" if options else f" {_(HOW_IN_WORDS, command=command_hint(f'{COMMAND} {number} …'))}"
-    return HomeItem(asked.id, question, origin + how, item.call, options)
+        parts.append(_(TOO_LONG, command=command_hint(COMMAND)))
+    elif not options:
+        parts.append(_(HOW_IN_WORDS, command=command_hint(f"{COMMAND} {number} …")))
+    place = None if here else item.place
+    return HomeItem(asked.id, question, place, " · ".join(parts), asked.shown_call, options)

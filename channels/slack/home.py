@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from agent.blocks import Ask
 from channels.base import Home, HomeItem
-from channels.slack.blocks import context_block, question_controls
+from channels.slack.blocks import MAX_CONTEXT_CHARS, context_block, notification_text, question_controls
 from channels.slack.events import Json
 
 MAX_HEADER_CHARS = 150  # docs.slack.dev/reference/block-kit/blocks/header-block
@@ -27,4 +27,11 @@ def _item_blocks(item: HomeItem) -> list[Json]:
     call = {"type": "rich_text_preformatted", "elements": [{"type": "text", "text": item.call}]}
     text = {"type": "rich_text", "elements": [question, *([call] if item.call else [])]}
     ask = Ask(item.id, item.question, item.options, approval=bool(item.call))
-    return [text, *([context_block(item.detail)] if item.detail else []), *question_controls(ask)]
+    return [text, *_origin(item), *question_controls(ask)]
+
+
+def _origin(item: HomeItem) -> list[Json]:
+    """Return where it was asked, as a link to the channel, and the rest in small text."""
+    place = f"<#{item.place.chat}>" if item.place and not item.place.chat.startswith("D") else ""
+    words = " · ".join(filter(None, (place, notification_text(item.detail))))
+    return [{"type": "context", "elements": [{"type": "mrkdwn", "text": words[:MAX_CONTEXT_CHARS]}]}] if words else []

@@ -9,18 +9,16 @@ import pytest
 
 from agent.messages import Kind, Thread
 from channels.base import Home, HomeItem, HomePage, Refused
-from tests.fakes.slack import JANE, TEAM
+from tests.fakes.slack import JANE, OPS, TEAM
 from tests.support.rigs.registry import ready, until
 from tests.support.rigs.slack import DIRECT, SlackRig
 
-CHAT = Thread("slack", TEAM, DIRECT)
+CHAT, ROOM = Thread("slack", TEAM, DIRECT), Thread("slack", TEAM, OPS, "1.2")
 HOME = Home(
     "2 questions wait for you.",
     (
-        HomeItem(
-            "waiting:7", "7. May I run <@U1> *this*?", "#ops · asked for Bob", "rm -r /tmp/x", ("Approve", "Deny")
-        ),
-        HomeItem("waiting:8", "8. Which colour?", "#ops"),
+        HomeItem("waiting:7", "7. May I run <@U1> *this*?", ROOM, "for <@U2>", "rm -r /tmp/x", ("Approve", "Deny")),
+        HomeItem("waiting:8", "8. Which colour?", None, "our direct chat"),
     ),
     "Write !waiting to me.",
 )
@@ -51,7 +49,15 @@ async def test_opening_the_tab_is_told_and_only_that_tab(rig: SlackRig) -> None:
 async def test_the_tab_shows_texts_as_they_are_and_a_button_for_each_answer(rig: SlackRig) -> None:
     await show(rig, HOME)
     shown = rig.server.home()
-    for words in ("2 questions wait", "May I run <@U1> *this*?", "rm -r /tmp/x", "Which colour?", "!waiting"):
+    for words in (
+        "2 questions wait",
+        "May I run <@U1> *this*?",
+        "rm -r /tmp/x",
+        "Which colour?",
+        "!waiting",
+        f"<#{OPS}>",
+        "for &lt;@U2&gt;",
+    ):
         assert words in shown
     assert shown.count("[") == 2
     await show(rig, Home("Nothing waits for you."))
@@ -72,7 +78,9 @@ async def test_a_press_is_a_click_in_the_direct_chat_and_the_tab_is_asked_for_ag
 
 async def test_the_longest_page_keeps_within_the_limits(rig: SlackRig) -> None:
     items = tuple(
-        HomeItem(f"waiting:{n}", "words " * 250, "where " * 50, "x" * 1500, tuple(f"option {i}" for i in range(30)))
+        HomeItem(
+            f"waiting:{n}", "words " * 250, ROOM, "where " * 50, "x" * 1500, tuple(f"option {i}" for i in range(30))
+        )
         for n in range(10)
     )
     await show(rig, Home("heading " * 40, items, "foot " * 100))

@@ -73,7 +73,7 @@ def clock(folder: Path) -> Iterator[Path | None]:
             del os.environ[name]
 
 
-async def tell(run: KillRun, service: AllPlatforms, kills: int) -> None:
+async def tell(run: KillRun, service: AllPlatforms, kills: int, report: Report) -> None:
     """Print the progress from time to time, and clear the log of the fake model."""
     began = time.monotonic()
     while True:
@@ -81,12 +81,24 @@ async def tell(run: KillRun, service: AllPlatforms, kills: int) -> None:
         figures, seconds = run.figures, time.monotonic() - began
         pace = figures.kills / seconds * 60
         left = (kills - figures.kills) / pace if pace else float("inf")
-        print(
+        report.say(
             f"{seconds:6.0f} s  {figures.kills} kills ({pace:.0f} a minute, {left:.0f} minutes left),"
             f" {figures.answered}/{figures.asked} answered, {len(figures.ended)} ended by themselves",
-            flush=True,
         )
         service.model.forget(keep_bodies=False)
+
+
+class Report:
+    """What is printed, and kept in a file at once."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+        if self._path:
+            with self._path.open("a") as file:
+                file.write(f"{text}\n")
 
 
 async def run(_world: World, full: bool = False) -> list[Row]:
@@ -123,15 +135,20 @@ async def measure(given: argparse.Namespace) -> Figures:
             clock=step,
         )
         async with AllPlatforms.open(folder, **SETTINGS) as service:
+            report = Report(given.report)
             killing = KillRun(service, plan)
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, killing.stop.set)
-            began, telling = time.monotonic(), asyncio.create_task(tell(killing, service, given.kills), name="tell")
-            figures = await killing.run()
-            telling.cancel()
-            early = f" (stopped early: {given.kills} were asked for)" if killing.stop.is_set() else ""
-            print(f"\n{time.monotonic() - began:.0f} s{early}: {figures}")
-            print("\n".join(figures.faults[:50]) or "no fault", flush=True)
+            began = time.monotonic()
+            telling = asyncio.create_task(tell(killing, service, given.kills, report), name="tell")
+            try:
+                figures = await killing.run()
+            finally:  # whatever ended it, what it counted is kept
+                telling.cancel()
+                early = f" (stopped early: {given.kills} were asked for)" if killing.stop.is_set() else ""
+                load = os.getloadavg()[0]
+                report.say(f"\n{time.monotonic() - began:.0f} s{early}, load {load:.1f}: {killing.figures}")
+                report.say("\n".join(killing.figures.faults) or "no fault")
             await service.stop()
             if given.log:
                 shutil.copyfile(folder / "log", given.log)
@@ -147,6 +164,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--steps", type=int, default=10, help="kills per step of the clock (0: none)")
     made.add_argument("--stops", type=int, default=100, help="kills per SIGSTOP of 35 s (0: none)")
     made.add_argument("--fulls", type=int, default=50, help="kills per full disk (0: none)")
+    made.add_argument("--report", type=Path, help="a file for all that is printed, written as it comes")
     made.add_argument("--log", type=Path, help="where to keep the service's log")
     return made
 

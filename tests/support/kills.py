@@ -284,9 +284,9 @@ class KillRun:
                 failed -= 1
                 figures.failed += 1
             elif not times:
-                figures.lost.append(word)
+                figures.lost.append(f"{word}: {[text[:80] for text in shown][-3:]}")
             elif exact[expected] > 1 or (times > 1 and platform != "telegram"):
-                figures.doubled.append(word)
+                figures.doubled.append(f"{word}: {[text[:80] for text in shown if expected in text]}")
             else:
                 figures.repeats += times - 1
         known = [APOLOGY, *PROGRESS] if figures.fulls else [*PROGRESS] if platform == "telegram" else []

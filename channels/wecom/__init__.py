@@ -11,6 +11,7 @@ from functools import partial
 
 from agent.setting import Secret, required, setting
 from catalogue import N_
+from channels.shared.ids import IdForms
 from channels.shared.lifecycle import open_channel, run_probe
 
 NAME = "wecom"
@@ -34,5 +35,11 @@ class WeComSettings:
 
 
 Settings = WeComSettings  # the configuration loader looks for this name
+IDS = IdForms(  # of members (developer.work.weixin.qq.com/document/path/90195); "@" and one is their direct chat
+    r"[A-Za-z0-9][A-Za-z0-9_@.-]{0,63}",
+    r"@?[A-Za-z0-9][A-Za-z0-9_@.-]{0,127}",
+    N_("ids have letters, digits, _, -, @ and dots; `fawn pair list` shows the id of each person who wrote to the bot"),
+    certain=False,
+)
 connect = partial(open_channel, "channels.wecom.channel:WeComChannel")
 probe = partial(run_probe, "channels.wecom.account_probe:probe_address")

@@ -223,6 +223,22 @@ def svg_series(
     return [f'<circle cx="{x}" cy="{y}" r="4" fill="{color}"/>' for x, y in points]
 
 
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return some five round numbers from the one below all values to the one above."""
+    rough = ((high - low) or abs(high) or 1.0) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, max(last, first + 1) + 1)]
+
+
+def day_labels(x: list[Any]) -> list[str]:
+    """Return what stands below the points: months where every day is the first of one."""
+    if all(isinstance(each, datetime.datetime) for each in x):
+        return [f"{each:%Y-%m}" if all(one.day == 1 for one in x) else str(each.date()) for each in x]
+    return [str(each.date() if isinstance(each, datetime.datetime) else each) for each in x]
+
+
 def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[float]]) -> Path:
     """Write a plain SVG chart of lines, points or bars without any package. Returns its path. Raises Problem."""
     if options.kind not in ("line", "bar", "scatter"):
@@ -232,8 +248,9 @@ def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[f
     width, height, left, top, bottom = options.width, options.height, 80, 60, 60
     values = [value for numbers in series.values() for value in numbers if not math.isnan(value)]
     values += [0.0] if options.kind == "bar" else []
-    low, high = min(values), max(values)
-    spread = (high - low) or 1.0
+    ticks = round_ticks(min(values), max(values))
+    low, high = ticks[0], ticks[-1]
+    spread = high - low
     numeric = not isinstance(x[0], str) and options.kind != "bar"
     marks = (
         [value.timestamp() if isinstance(value, datetime.datetime) else float(value) for value in x]
@@ -248,18 +265,20 @@ def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[f
         return round(left + across * (width - left - 30), 1), round(top + down * (height - top - bottom), 1)
 
     parts = [f'<text x="{left}" y="32" font-size="20" font-weight="bold">{html.escape(options.title)}</text>']
-    for step in range(6):
-        value = low + spread * step / 5
+    if options.y_label:
+        parts.append(f'<text x="{left}" y="50" fill="#555">{html.escape(options.y_label)}</text>')
+    for value in ticks:
         _, y = at(first, value)
         parts.append(
             f'<path d="M{left} {y}H{width - 30}" stroke="#ddd"/>'
             f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{value:,.4g}</text>'
         )
-    for index in range(0, len(x), max(1, len(x) // 10)):
-        label = str(x[index].date() if isinstance(x[index], datetime.datetime) else x[index])
+    labels = day_labels(x)
+    for index in range(0, len(x), max(1, -(-len(x) // 10))):
+        across = at(marks[index], low)[0]
+        anchor = "end" if across > width - 60 else "middle"
         parts.append(
-            f'<text x="{at(marks[index], low)[0]}" y="{height - bottom + 20}"'
-            f' text-anchor="middle">{html.escape(label)}</text>'
+            f'<text x="{across}" y="{height - bottom + 20}" text-anchor="{anchor}">{html.escape(labels[index])}</text>'
         )
     size = (width - left - 30) / len(x) * 0.8 / len(series)
     for order, (name, numbers) in enumerate(series.items()):

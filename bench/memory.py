@@ -29,7 +29,16 @@ from pathlib import Path
 from typing import Any
 
 from agent.memory.changes import is_update
-from agent.memory.embeddings import MAX_BATCH_TEXTS, EmbeddedRequest, Embedder, vector_key
+from agent.memory.embeddings import (
+    MAX_BATCH_TEXTS,
+    NEUTRAL_TEXTS,
+    EmbeddedRequest,
+    Embedder,
+    Vector,
+    embed_texts,
+    similarity,
+    vector_key,
+)
 from agent.memory.ranking import choose_notes, concerning_memories, fuse_matches, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of
 from agent.messages import Author, Thread
@@ -185,6 +194,21 @@ async def embed_all(store: Database, config: EmbeddingsConfig, embedder: Embedde
         before = facts[-1].id
 
 
+async def embed_requests(config: EmbeddingsConfig | None, texts: Iterable[str]) -> dict[str, EmbeddedRequest]:
+    """Return each request as `Embedder.embed_request` embeds it, but many in one call; none without `config`."""
+    if config is None:
+        return {}
+    asked = list(dict.fromkeys(texts))
+    given = [config.passage_prefix + each for each in NEUTRAL_TEXTS] + [config.query_prefix + each for each in asked]
+    vectors: list[Vector] = []
+    for at in range(0, len(given), MAX_BATCH_TEXTS):
+        vectors += await embed_texts(config, given[at : at + MAX_BATCH_TEXTS], config.seconds, Meter())
+    neutral, found = vectors[: len(NEUTRAL_TEXTS)], vectors[len(NEUTRAL_TEXTS) :]
+    usual = [statistics.mean(similarity(vector, each) for each in neutral) for vector in found]
+    made = map(EmbeddedRequest, found, usual)
+    return dict(zip(asked, made, strict=True))
+
+
 async def measure_notes(store: Database, asked: Sequence[Asked], config: EmbeddingsConfig | None = None) -> None:
     """Print how many unrelated requests get notes, and how many questions get their evidence.
 
@@ -199,14 +223,12 @@ async def measure_notes(store: Database, asked: Sequence[Asked], config: Embeddi
         found = find_both(execute, person, text, request, settings)
         return {memory.message for memory in choose_notes(concerning_memories(found), [], 0.0, NOTE_TOKENS)}
 
-    requests: dict[str, EmbeddedRequest | None] = {}
+    unrelated = json.loads(REQUESTS.read_text("utf-8"))["unrelated"]
+    requests = await embed_requests(config, [*unrelated, *(each.text for each in asked)])
 
     async def notes(person: str, text: str) -> set[str]:
-        if config and text not in requests:
-            requests[text] = await embedder.embed_request(text, Meter())
         return await store.run(partial(choose, person=person, text=text, request=requests.get(text)), durable=False)
 
-    unrelated = json.loads(REQUESTS.read_text("utf-8"))["unrelated"]
     people = sorted({each.person for each in asked})
     carried = [bool(await notes(person, text)) for person in people for text in unrelated]
     given = [await notes(each.person, each.text) for each in asked]
@@ -220,10 +242,10 @@ async def measure_search(
 ) -> float:
     """Print and return the recall of the evidence among the first results; with `config`, also by their meaning."""
     settings = config or EmbeddingsConfig()
-    embedder = Embedder(lambda: settings)
+    requests = await embed_requests(config, (question.text for question in asked))
     recall, hits, took = [], 0, []
     for question in asked:
-        request = await embedder.embed_request(question.text, Meter()) if config else None
+        request = requests.get(question.text)
         find: Callable[[Execute], list[Memory]] = partial(
             find_both, person=question.person, text=question.text, request=request, config=settings
         )
@@ -277,9 +299,10 @@ async def measure_paraphrases(said: Sequence[Said], config: EmbeddingsConfig | N
             if config:
                 await embed_all(store, config, embedder)
             hits: Counter[str] = Counter()
+            requests = await embed_requests(config, (pair["question"] for pair in pairs))
             for pair in pairs:
-                request = await embedder.embed_request(pair["question"], Meter()) if config else None
-                found = await store.run(partial(find, text=pair["question"], request=request), durable=False)
+                text = pair["question"]
+                found = await store.run(partial(find, text=text, request=requests.get(text)), durable=False)
                 hits[pair["language"]] += pair["text"] in found
     asked = Counter(pair["language"] for pair in pairs)
     figures = "  ".join(f"{language} {hits[language]}/{count}" for language, count in asked.items())

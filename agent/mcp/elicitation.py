@@ -3,7 +3,6 @@ understood. What is understood is kept until the person declines."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,6 +20,9 @@ MAX_FORM_CHARS = 2400  # of the question for a form, so that it is one message o
 SHORT_QUESTION_CHARS = 600  # of the server, in a form
 HINT_TRIES = 3  # after so many wrong answers, the question says what is kept and how to give up
 MAX_OPTIONS = 20
+MAX_VALUES = 500  # that a field may choose among
+MAX_KIND_CHARS = 600  # of what the question says is expected
+MAX_BOUND = 1e15
 LEFT_OUT = ("", "-", "–", "—")
 
 Action = Literal["accept", "decline", "cancel"]
@@ -42,7 +44,7 @@ class _EndedBy(Exception):
         self.action: Action = action
 
 
-class _Misfit(Exception):
+class MisfitAnswer(Exception):
     """The answer does not fit its field."""
 
 
@@ -53,11 +55,11 @@ async def ask_for_server(context: TurnContext, server: str, params: Mapping[str,
     try:
         if params.get("mode") == "url":
             return await form.open_page(str(params.get("url", "")))
-        schema = params.get("requestedSchema") or {}
-        fields: Mapping[str, Any] = schema.get("properties") or {}
+        schema = _mapping(params.get("requestedSchema"))
+        fields = _mapping(schema.get("properties"))
         if len(fields) > MAX_FIELDS:
             return Elicitation("cancel")
-        required = frozenset(map(str, schema.get("required") or ()))
+        required = frozenset(map(str, _list(schema.get("required"))))
         wanted = [Field.of(str(name), each, str(name) in required) for name, each in fields.items()]
         if not wanted:
             await form.ask(form.text(), [_(ACCEPT)])
@@ -123,7 +125,7 @@ class _Form:
             words = await self.ask(self._field_text(wanted, kept, tries), options)
             try:
                 return wanted.read(words)
-            except _Misfit:
+            except MisfitAnswer:
                 tries += 1
 
     def _field_text(self, wanted: Field, kept: Mapping[str, Any], tries: int) -> str:
@@ -150,14 +152,14 @@ class Field:
     @classmethod
     def of(cls, name: str, schema: object, required: bool) -> Field:
         """Return a field of this schema."""
-        known = schema if isinstance(schema, Mapping) else {}
+        known = _mapping(schema)
         label = clean_text(known.get("title") or name, 80)
-        return cls(name, known, required, label, clean_text(known.get("description"), 300))
+        return cls(name, usable_schema(known), required, label, clean_text(known.get("description"), 300))
 
     @property
     def expected(self) -> str:
         """What an answer looks like."""
-        return _kind(self.schema)
+        return clean_text(_kind(self.schema), MAX_KIND_CHARS)
 
     @property
     def is_obvious(self) -> bool:
@@ -175,7 +177,7 @@ class Field:
         return word.strip().strip("*`").casefold() in (self.label.casefold(), self.name.casefold())
 
     def read(self, words: str) -> Any:
-        """Return the value of an answer; None if it leaves the field out. Raises _Misfit."""
+        """Return the value of an answer; None if it leaves the field out. Raises MisfitAnswer."""
         if not self.required and (_is_option(words, SKIP) or words.strip() in LEFT_OUT):
             return None
         return _value(self.schema, words)
@@ -192,7 +194,7 @@ def read_form(fields: Sequence[Field], words: str) -> tuple[dict[str, Any], set[
             continue
         try:
             found[each.name] = each.read(given[each.name]) if each.name in given else None
-        except _Misfit:
+        except MisfitAnswer:
             wrong.add(each.name)
     return found, wrong
 
@@ -228,6 +230,42 @@ def _named(fields: Sequence[Field], line: str) -> tuple[Field | None, str]:
     if found and number.isdecimal() and 1 <= int(number[:4]) <= len(fields):
         return fields[int(number[:4]) - 1], value.strip()
     return None, line
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def usable_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a question for a field can use of its schema, which a server may write as it likes."""
+    bounds = {name: schema.get(name) for name in ("minimum", "maximum", "minLength", "maxLength")}
+    found: dict[str, Any] = {
+        name: value
+        for name, value in bounds.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_BOUND
+    }
+    if isinstance(kind := schema.get("type"), str):
+        found["type"] = kind
+    titled = [each for each in _list(schema.get("oneOf")) or _list(schema.get("anyOf")) if isinstance(each, Mapping)]
+    if titled := [each for each in titled[:MAX_VALUES] if _is_plain(each.get("const"))]:
+        found["oneOf"] = titled
+    values, names = _list(schema.get("enum"))[:MAX_VALUES], _list(schema.get("enumNames"))[:MAX_VALUES]
+    if values and all(map(_is_plain, values)):
+        found["enum"] = values
+        if len(names) == len(values) and all(isinstance(name, str) for name in names):
+            found["enumNames"] = names
+    if isinstance(items := schema.get("items"), Mapping):
+        found["items"] = usable_schema({name: items[name] for name in items if name != "items"})
+    return found
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value can be a choice, in the words of a person."""
+    return isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_QUESTION_CHARS)
 
 
 def _is_option(words: str, option: str) -> bool:
@@ -281,7 +319,7 @@ def _within(kind: str, least: Any, most: Any) -> str:
 
 
 def _value(schema: Mapping[str, Any], words: str) -> Any:
-    """Return the value of an answer. Raises _Misfit."""
+    """Return the value of an answer. Raises MisfitAnswer."""
     kind = schema.get("type")
     if kind == "array":
         return [_chosen(_named_values(schema.get("items") or {}), each.strip()) for each in words.split(",")]
@@ -289,18 +327,18 @@ def _value(schema: Mapping[str, Any], words: str) -> Any:
         return _chosen(named, words)
     if kind == "boolean":
         if not (yes := _is_option(words, YES)) and not _is_option(words, NO):
-            raise _Misfit
+            raise MisfitAnswer
         return yes
     try:
         value = int(words) if kind == "integer" else float(words) if kind == "number" else words
     except ValueError as error:
-        raise _Misfit from error
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _Misfit
+        raise MisfitAnswer from error
+    if isinstance(value, int | float) and not abs(value) < MAX_BOUND:
+        raise MisfitAnswer
     size = value if isinstance(value, int | float) else len(value)
     least, most = ("minimum", "maximum") if isinstance(value, int | float) else ("minLength", "maxLength")
     if size < schema.get(least, size) or size > schema.get(most, size):
-        raise _Misfit
+        raise MisfitAnswer
     return value
 
 
@@ -309,5 +347,5 @@ def _chosen(named: Mapping[str, Any], words: str) -> Any:
         if words.casefold() in (label.casefold(), str(value).casefold()):
             return value
     if named:
-        raise _Misfit
+        raise MisfitAnswer
     return words

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_OUTPUT_TOKENS = 16_384  # the upper bound of an answer's tokens, where the model's settings have none
 
+MAX_CALL_TOKENS = 100_000_000  # no call has as many: whoever says so does not count
+
 R = TypeVar("R")
 
 
@@ -76,8 +78,9 @@ async def call_model(
         call = _record_answer(message, model, began, kind, agent)
         if wants_contents():
             note_here(prompt=messages_json(prompt()), answer=messages_json([message], finished=_finish_reason(message)))
-        if held and not (call.input or call.output):  # the provider does not count
-            call = replace(call, input=planned.input, output=max(received.tokens, text_tokens(message.text)))
+        if held and not (call.input and call.output):  # the provider does not count, or only a part
+            output = call.output or max(received.tokens, text_tokens(message.text))
+            call = replace(call, input=call.input or planned.input, output=output)
         return result, call
 
     def charge_of(error: BaseException) -> ModelCall | None:
@@ -105,7 +108,7 @@ def _record_answer(message: AIMessage, model: BaseChatModel, began: float, kind:
     if isinstance(model, ThinkingOpenAI):
         model.fold_thoughts(message)
     show_refusal(message)
-    used = clean_message(message).usage_metadata or UsageMetadata(input_tokens=0, output_tokens=0, total_tokens=0)
+    used = _settle_usage(clean_message(message)) or UsageMetadata(input_tokens=0, output_tokens=0, total_tokens=0)
     return ModelCall(
         agent=agent,
         model=model.name or "",
@@ -117,6 +120,23 @@ def _record_answer(message: AIMessage, model: BaseChatModel, began: float, kind:
         seconds=time.monotonic() - began,
         at=time.time(),
     )
+
+
+def _settle_usage(message: AIMessage) -> UsageMetadata | None:
+    """Return what the provider counted, None if it cannot be true: then an estimate counts. In place, too."""
+    used = message.usage_metadata
+    if used is None:
+        return None
+    sent, made = used["input_tokens"], used["output_tokens"]
+    if not (0 <= sent <= MAX_CALL_TOKENS and 0 <= made <= MAX_CALL_TOKENS):
+        log.warning("model.strange_usage input=%d output=%d", sent, made)
+        message.usage_metadata = None
+        return None
+    used["total_tokens"] = sent + made  # some servers count something else
+    for details, most in ((used.get("input_token_details"), sent), (used.get("output_token_details"), made)):
+        for name, count in (details or {}).items():
+            details[name] = min(max(count, 0), most) if isinstance(count, int) else 0  # type: ignore[literal-required, index]  # names of a TypedDict
+    return used
 
 
 def _finish_reason(message: AIMessage) -> str:

@@ -18,6 +18,7 @@ Chunk = dict[str, Any]
 
 
 MAX_BODY_BYTES = 16_000_000  # of an answer that is no stream
+COUNT_DIGITS = 15  # of what a usage counts
 STREAM_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # what begins a line of a stream
 
 
@@ -193,8 +194,21 @@ def _list(value: Any) -> list[Any]:
 def _numbers(value: Any) -> Chunk:
     """Return what counts something in a usage."""
     items: Mapping[str, Any] = value if isinstance(value, dict) else {}
-    kept: Chunk = {name: each for name, each in items.items() if isinstance(each, int | float)}
-    return kept | {name: _numbers(each) for name, each in items.items() if name.endswith("_details")}
+    details = {name: _counts(each) for name, each in items.items() if name.endswith("_details")}
+    return _counts(items) | details
+
+
+def _counts(value: Any) -> Chunk:
+    """Return the whole numbers in an object, also those that a server writes as a text or with a point."""
+    items: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    return {name: count for name, each in items.items() if (count := _count(each)) is not None}
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, str):
+        return int(value) if value.isdecimal() and len(value) <= COUNT_DIGITS else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and abs(value) < 10**COUNT_DIGITS else None
 
 
 class CallPieces:

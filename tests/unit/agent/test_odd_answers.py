@@ -51,6 +51,46 @@ async def test_usage_so_far_counts_once(last: str) -> None:
     assert (told["input_tokens"], told["output_tokens"]) == (200, 40)
 
 
+STRANGE = {
+    "no object": ([1], None),
+    "a word": ({"prompt_tokens": "many", "completion_tokens": 3}, (0, 3)),
+    "digits as text": ({"prompt_tokens": "12", "completion_tokens": "3"}, (12, 3)),
+    "less than nothing": ({"prompt_tokens": -5000, "completion_tokens": -1, "total_tokens": -5001}, None),
+    "more than there is": ({"prompt_tokens": 10**14, "completion_tokens": 2}, None),
+    "beyond numbers": ({"prompt_tokens": 1e300, "completion_tokens": 2}, (0, 2)),
+    "halves": ({"prompt_tokens": 5.7, "completion_tokens": 2.2}, (5, 2)),
+    "yes": ({"prompt_tokens": True, "completion_tokens": 2}, (0, 2)),
+    "another total": ({"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 900_000}, (5, 2)),
+    "details that are none": ({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": "x"}, (5, 2)),
+    "more cached than sent": (
+        {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 900}},
+        (5, 2),
+    ),
+    "nested": ({"prompt_tokens": 5, "completion_tokens": 2, "cached_tokens": [3]}, (5, 2)),
+}
+
+
+@pytest.mark.parametrize("place", ["chunk", "choice"])
+@pytest.mark.parametrize("name", STRANGE)
+async def test_a_usage_that_cannot_be_true_breaks_nothing_and_gives_nothing_back(
+    make: Workshop, name: str, place: str
+) -> None:
+    usage, counted = STRANGE[name]
+    end = {"choices": [], "usage": usage}
+    if place == "choice":
+        end = {"choices": [{"index": 0, "delta": {}, "finish_reason": None, "usage": usage}]}
+    async with serving(sse(delta(content="hello"), delta("stop"), end, b"[DONE]")) as wire:
+        bench = await make(settings=(ModelSettings("m", base_url=wire.url),))
+        assert view(await bench.run(say("hi"))).text == "hello"
+        [*_, answer] = await bench.state()
+    assert isinstance(answer, AIMessage)
+    told = answer.usage_metadata
+    assert (told and (told["input_tokens"], told["output_tokens"])) == counted
+    if told:
+        assert told["total_tokens"] == sum(counted or ())
+        assert (told.get("input_token_details") or {}).get("cache_read", 0) <= told["input_tokens"]
+
+
 # ---------------------------------------------------------------- thoughts in tags
 
 

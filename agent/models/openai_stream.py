@@ -30,6 +30,7 @@ from agent.listeners import has_listeners
 from agent.models.http_transport import READ_PACE, ReadPace, open_http_client
 from agent.models.openai_events import BrokenStream, CallPieces, Chunk, parse_events
 from agent.models.reasoning import REASONING_FIELDS, SIGNATURES_FIELD, ReasoningDetails, ThinkingOpenAI
+from agent.models.received import count_delta
 from agent.models.responses import MarkedResponses, StatelessResponses
 from agent.models.settings import ModelSettings
 from agent.models.think_tags import ThinkTags
@@ -88,6 +89,7 @@ class DirectOpenAI(ThinkingOpenAI):
         last: AIMessageChunk | None = None
         async for chunk in self._astream(messages, stop=stop, **kwargs):
             last = cast(AIMessageChunk, chunk.message)
+            count_delta(last)
             last.id = last.id or id_
             last.response_metadata = {**(chunk.generation_info or {}), **last.response_metadata}
             yield last

@@ -32,14 +32,24 @@ class ReceivedOutput(BaseCallbackHandler):
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, **more: Any) -> None:
         """Count a delta."""
         if isinstance(chunk, ChatGenerationChunk) and isinstance(message := chunk.message, AIMessageChunk):
-            self.first = self.first or time.monotonic()
-            texts = [message.text, thinking_of(message)]
-            texts += [call["args"] or "" for call in message.tool_call_chunks]
-            self.tokens += sum(map(text_tokens, filter(None, texts)))
+            self.count(message)
+
+    def count(self, message: AIMessageChunk) -> None:
+        """Count a delta."""
+        self.first = self.first or time.monotonic()
+        texts = [message.text, thinking_of(message)]
+        texts += [call["args"] or "" for call in message.tool_call_chunks]
+        self.tokens += sum(map(text_tokens, filter(None, texts)))
 
 
 _RECEIVED: ContextVar[ReceivedOutput | None] = ContextVar("received", default=None)
 register_configure_hook(_RECEIVED, inheritable=True)  # langchain adds it to every call in this context
+
+
+def count_delta(message: AIMessageChunk) -> None:
+    """Count a delta of the model call in this context, where langchain calls nobody."""
+    if received := _RECEIVED.get():
+        received.count(message)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-CODE := bot channels agent sandbox catalogue
+CODE := fawn bot channels agent sandbox catalogue
 SHARE = $(HOME)/.local/share
 EXTRAS ?= # optional packages, such as EXTRAS="anthropic ddgs"
 LOCKED_EXTRAS := $(patsubst packaging/extras/%.lock,%,$(wildcard packaging/extras/*.lock))

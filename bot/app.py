@@ -86,17 +86,28 @@ class App:
         self._host: ServiceConsoleHost
         self._reloader: ConfigReloader
 
-    async def run(self) -> int:
-        """Serve until SIGTERM, SIGINT or the end of the console. Returns the exit code.
+    @property
+    def store(self) -> Database:
+        """The database, while it runs."""
+        return self._store
+
+    @property
+    def http_address(self) -> str:
+        """Where it listens for HTTP, once turns can run; "" before."""
+        return self._status.http_address if hasattr(self, "_status") and self._status.is_ready else ""
+
+    def stop(self) -> None:
+        """End it, as SIGTERM does."""
+        self._stop.set()
+
+    async def run(self, *, take_signals: bool = True) -> int:
+        """Serve until `stop`, SIGTERM, SIGINT or the end of the console. Returns the exit code.
 
         The caller holds the lock on data_dir. Raises DatabaseFault, AgentFault and SandboxUnavailable for faults that
         only show now.
         """
-        for name in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
-        asyncio.get_running_loop().add_signal_handler(
-            signal.SIGHUP, self._hang_up, bool(sys.stdin and sys.stdin.isatty())
-        )
+        if take_signals:
+            self._take_signals()
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
@@ -149,6 +160,12 @@ class App:
 
     def _http_address(self) -> str:
         return self._status.http_address
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up, bool(sys.stdin and sys.stdin.isatty()))
 
     def _engine(self) -> Engine:
         return Engine(

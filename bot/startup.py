@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import sqlite3
 import time
@@ -84,6 +85,12 @@ async def open_telemetry(
     from bot.telemetry.opening import read_service
 
     return await read_service(store, current, status, watch, stack)
+
+
+def platform_connectors(config: Config) -> dict[str, Connect]:
+    """Return channel name → connect function of the configured platforms."""
+    others = (entry for entry in config.channels if entry.name != "console")
+    return {each.name: partial(importlib.import_module(each.module).connect, each.settings) for each in others}
 
 
 def web_connector(config: Config, store: Callable[[], Database]) -> Mapping[str, Connect]:

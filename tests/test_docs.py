@@ -77,7 +77,9 @@ def test_the_readme_lists_every_chat_command_and_no_page_an_unknown_one() -> Non
 def test_the_docs_list_every_program_command_and_no_unknown_one() -> None:
     known = programs()
     for page_ in PAGES:
-        for command, action in re.findall(r"(?<![/@\w-])fawn ([a-z]+)(?: ([a-z]+))?", page_.read_text("utf-8")):
+        for command, action in re.findall(
+            r"(?<![/@\w-])(?<!from )fawn ([a-z]+)(?: ([a-z]+))?", page_.read_text("utf-8")
+        ):
             if command in known:
                 actions = next((a.choices for a in known[command]._actions if a.dest == "action" and a.choices), None)
                 assert not (actions and action) or action in [*actions], f"{page_.name}: fawn {command} {action}"

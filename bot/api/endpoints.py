@@ -157,7 +157,9 @@ class Endpoints:
         [receipt] = await self.door.receive([click])
         if receipt is not Receipt.ACCEPTED:
             raise HttpProblem(409, "answered", "The question is not open any more.", "Read the run.")
-        return json_response(202, {"question": id, "answer": answer, "thread": thread.topic, "run": row.run})
+        stored = await self.door.store.run(partial(inbox.find_message, key=key), durable=False)
+        found = {"question": id, "answer": answer, "thread": thread.topic, "run": row.run}
+        return json_response(202, {**found, "message": stored.id if stored else None})
 
 
 def _find_question(execute: Execute, door: Door, caller: Caller, id: str) -> tuple[QuestionRow, Thread]:

@@ -67,10 +67,14 @@ def allows(scopes: str, scope: str) -> bool:
 
 def make_key(execute: Execute, name: str, person: str, scopes: str, expires: str) -> tuple[str, ApiKeyRow]:
     """Make a key and return it with its row: it is shown now, and never again. Raises BadKey."""
-    now = time.time()
     if not _NAME.fullmatch(name):
         raise BadKey(_(BAD_NAME, n=MAX_NAME_CHARS, name=name))
-    channel, id = find_known_person(execute, person)
+    return make_key_of(execute, name, *find_known_person(execute, person), scopes, expires)
+
+
+def make_key_of(execute: Execute, name: str, channel: str, id: str, scopes: str, expires: str) -> tuple[str, ApiKeyRow]:
+    """Make the key of a person who need not be known, as `make_key` does."""
+    now = time.time()
     seconds = _parse_expiry(expires)
     key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
     until = now + seconds if seconds else None

@@ -50,7 +50,13 @@ class RunReader:
         if at and at.began == self.feed.began and at.number <= self.feed.last:
             self._after = at.number
             return []
-        begun = {"id": self.run, "thread": job.thread.topic, "attempt": job.attempt, "started": job.started}
+        begun = {
+            "id": self.run,
+            "run": self.run,
+            "thread": job.thread.topic,
+            "attempt": job.attempt,
+            "started": job.started,
+        }
         earlier = await recall(self._live, self._current)
         if not (self.feed.last or earlier.texts or earlier.steps):
             return [self._event("run", begun, 0)]

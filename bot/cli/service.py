@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import shutil
 import sys
 from collections.abc import Callable
@@ -123,8 +122,9 @@ async def _render_banner(config: Config) -> str:
 
 def channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return channel name → connect function. Adds the console on a terminal, or if nothing else is configured."""
-    others = (entry for entry in config.channels if entry.name != "console")
-    connects = {each.name: partial(importlib.import_module(each.module).connect, each.settings) for each in others}
+    from bot.startup import platform_connectors
+
+    connects: dict[str, Any] = dict(platform_connectors(config))
     if not connects or (sys.stdin and sys.stdin.isatty()):
         connects |= console_connector(config, arguments)
     return connects

@@ -1,0 +1,171 @@
+"""Talk to a service over its HTTP API: one that runs elsewhere, by its address and a key, or one in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import orjson
+
+from agent.blocks import Approve, Ask, Block, Failed, File, Notice, Plan, PlanItem, Step, Text
+
+Json = dict[str, Any]
+WAIT_SECONDS = 1.0  # before a stream that was cut is continued
+QUIET_SECONDS = 60.0  # without anything, also without a heartbeat, after which a stream counts as cut
+LOST = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
+
+
+class FawnError(Exception):
+    """The service refused a request: a `status`, a `code` for programs, and what to do."""
+
+    def __init__(self, status: int, problem: Json) -> None:
+        super().__init__(f"{problem.get('title', '')} {problem.get('detail', '')}".strip() or f"status {status}")
+        self.status, self.code = status, str(problem.get("code", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a request ended: done, waiting (for answers to `questions`), stopped, failed or withdrawn."""
+
+    text: str
+    state: str
+    run: int
+    thread: str
+    failure: str
+    files: tuple[Json, ...]  # with `name`, `size` and `url`, for `download`
+    questions: tuple[Json, ...]
+
+
+class Fawn:
+    """A service, at `url` with a `key`; or else one of this process, with the configuration in `config`."""
+
+    def __init__(self, *, url: str = "", key: str = "", config: str | Path = "") -> None:
+        self._url, self._key, self._config = url, key, config
+        self._stack = AsyncExitStack()
+        self._http: aiohttp.ClientSession
+        self.run = 0  # the latest that was asked for, once it has begun
+
+    async def __aenter__(self) -> Fawn:
+        url, key = self._url, self._key
+        if not url:
+            from fawn.embedded import serving
+
+            url, key = await self._stack.enter_async_context(serving(Path(self._config) if self._config else None))
+        timeout = aiohttp.ClientTimeout(sock_read=QUIET_SECONDS)
+        session = aiohttp.ClientSession(url, headers={"Authorization": f"Bearer {key}"}, timeout=timeout)
+        self._http = await self._stack.enter_async_context(session)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def ask(
+        self, text: str, *, thread: str = "", files: Iterable[str | Path] = ()
+    ) -> AsyncIterator[Block | Answer]:
+        """Yield the blocks of the answer as they come, and at last the Answer. Raises FawnError."""
+        form = aiohttp.FormData({"text": text} if text else {}, default_to_multipart=True, quote_fields=False)
+        for path in map(Path, files):
+            form.add_field("file", await asyncio.to_thread(path.read_bytes), filename=path.name)
+        name = thread or uuid4().hex
+        headers = {"Idempotency-Key": uuid4().hex}
+        sent = await self._call("POST", f"/v1/threads/{name}/messages", data=form, headers=headers)
+        async for block in self._follow(f"/v1/messages/{sent['id']}/events"):
+            yield block
+
+    async def answer(self, question: str, answer: str) -> AsyncIterator[Block | Answer]:
+        """Answer an open question; yields the blocks of the work that goes on, and its Answer. Raises FawnError."""
+        sent = await self._call("POST", f"/v1/questions/{question}/answer", json={"answer": answer})
+        async for block in self._follow(f"/v1/messages/{sent['message']}/events"):
+            yield block
+
+    async def stop(self, run: int = 0) -> None:
+        """Stop a run, or the latest one that was asked for."""
+        await self._call("POST", f"/v1/runs/{run or self.run}/stop")
+
+    async def download(self, url: str, target: str | Path) -> Path:
+        """Save a file of an Answer. Raises FawnError."""
+        async with self._http.get(url) as answer:
+            await _refuse(answer)
+            with Path(target).open("wb") as file:  # noqa: ASYNC230 — pieces of a local file
+                async for chunk in answer.content.iter_chunked(1 << 18):
+                    file.write(chunk)
+        return Path(target)
+
+    async def _call(self, method: str, path: str, **more: Any) -> Json:
+        async with self._http.request(method, path, **more) as answer:
+            await _refuse(answer)
+            found: Json = await answer.json()
+            return found
+
+    async def _follow(self, path: str) -> AsyncIterator[Block | Answer]:
+        last = ""
+        while True:
+            try:
+                async with self._http.get(path, headers={"Last-Event-ID": last} if last else {}) as answer:
+                    await _refuse(answer)
+                    async for name, data, id in _events(answer):
+                        last = id or last
+                        self.run = data.get("run") or self.run
+                        if name == "end":
+                            yield _answer(data)
+                            return
+                        for block in _blocks(name, data):
+                            yield block
+            except LOST:
+                pass
+            await asyncio.sleep(WAIT_SECONDS)
+
+
+async def _refuse(answer: aiohttp.ClientResponse) -> None:
+    if answer.status >= 400:
+        raise FawnError(answer.status, await answer.json(content_type=None))
+
+
+async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Json, str]]:
+    fields: dict[str, str] = {}
+    async for line in answer.content:
+        name, colon, value = line.decode().rstrip("\n").partition(": ")
+        if colon:
+            fields[name] = value
+        elif not name and "data" in fields:
+            yield fields["event"], orjson.loads(fields["data"]), fields.get("id", "")
+            fields = {}
+
+
+def _answer(data: Json) -> Answer:
+    facts = (data.get("text", ""), data["state"], data["id"] or 0, data.get("thread", ""), data.get("failure", ""))
+    return Answer(*facts, tuple(data.get("files", ())), tuple(data.get("questions", ())))
+
+
+def _blocks(name: str, data: Json) -> list[Block]:
+    """Return the blocks of an event; those of a snapshot replace what was shown."""
+    match name:
+        case "text":
+            return [Text(data["delta"], data["part"], data["replace"])]
+        case "step":
+            return [Step(**{field: data[field] for field in Step.__slots__})]
+        case "plan":
+            return [Plan(tuple(PlanItem(**item) for item in data["items"]))]
+        case "question" if data["kind"] == "approve":
+            return [Approve(data["id"], data["text"], data["detail"], data["call"], option_count=len(data["options"]))]
+        case "question":
+            return [Ask(data["id"], data["text"], tuple(data["options"]), data["free_text"])]
+        case "file":
+            return [File(data["path"], data["caption"])]
+        case "notice":
+            return [Notice(data["kind"], data["text"], data["kept"])]
+        case "failed":
+            return [Failed(data["what"], data["what_to_do"])]
+        case "snapshot":
+            steps = [Step(**{field: step[field] for field in Step.__slots__}) for step in data["steps"]]
+            return [*steps, *(Text(each["text"], each["part"], replace=True) for each in data["texts"])]
+    return []

@@ -12,8 +12,10 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+import orjson
 from aiohttp import web
 
+from agent.blocks import Ask
 from agent.messages import Kind, Message, Thread
 from bot.api import read_models
 from bot.api.caller import NO_ACCESS, Caller, find_caller
@@ -27,9 +29,8 @@ from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.rights.approvals import may_answer
 from bot.service.web_files import WebFiles
-from bot.storage import inbox, questions, web_files
+from bot.storage import inbox, questions, transcripts, web_files
 from bot.storage.database import Execute
-from bot.storage.questions import QuestionRow
 from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState
 from bot.storage.web_files import WebFileRow
@@ -98,8 +99,8 @@ class Endpoints:
             message = replace(message, attachments=upload.attachments(message.key))
             async with self._taking.setdefault(message.key, asyncio.Lock()):  # not two with the same key at once
                 if not await self.door.store.run(partial(inbox.find_message, key=message.key), durable=False):
-                    await upload.keep(message.key)
                     await self.door.store.run(partial(_record_files, message=message))
+                    await upload.keep(message.key)
                 return await self._take(message)
 
     async def _take(self, message: Message) -> web.Response:
@@ -147,10 +148,11 @@ class Endpoints:
         caller = await find_caller(self.door, request, THREADS)
         id = request.match_info["question"]
         given = _text_field(await read_json(request), "answer")
-        find = partial(_find_question, door=self.door, caller=caller, id=id)
-        row, thread = await self.door.store.run(find, durable=False)
-        if (answer := row.accept(given)) is None:
-            fix = f"Send one of the options: {', '.join(row.options)}"
+        asked, thread, run = await self.door.store.run(
+            partial(_find_question, door=self.door, caller=caller, id=id), durable=False
+        )
+        if (answer := given if asked.free_text or not asked.options else asked.match_option(given)) is None:
+            fix = f"Send one of the options: {', '.join(asked.options)}"
             raise HttpProblem(422, "no_option", "This is no answer to the question.", fix)
         key = f"web:answer:{uuid4().hex}"
         click = make_message(caller, thread, answer, key, Kind.CLICK, id)
@@ -158,21 +160,32 @@ class Endpoints:
         if receipt is not Receipt.ACCEPTED:
             raise HttpProblem(409, "answered", "The question is not open any more.", "Read the run.")
         stored = await self.door.store.run(partial(inbox.find_message, key=key), durable=False)
-        found = {"question": id, "answer": answer, "thread": thread.topic, "run": row.run}
+        found = {"question": id, "answer": answer, "thread": thread.topic, "run": run}
         return json_response(202, {**found, "message": stored.id if stored else None})
 
 
-def _find_question(execute: Execute, door: Door, caller: Caller, id: str) -> tuple[QuestionRow, Thread]:
-    """Return an open question that the caller may answer, and where it was asked. Raises HttpProblem."""
+def _find_question(execute: Execute, door: Door, caller: Caller, id: str) -> tuple[Ask, Thread, int | None]:
+    """Return what the caller may answer, where it was asked, and its run: an open question, or a notice with buttons.
+
+    Raises HttpProblem.
+    """
     conversation = questions.conversation_of_open(execute, id, str(caller.chat))
     thread = read_models.own_conversation(execute, caller, conversation)
     asked = questions.unresolved_questions(execute, conversation) if thread else []
     row = next((each for each in asked if each.id == id), None)
     if row is None or thread is None:
-        raise not_found("open question")
+        return _find_press(execute, caller, id)
     if not may_answer(execute, door.current.access, row, thread, caller.author.id, at=time.time()):
         raise NO_ACCESS
-    return row, thread
+    return Ask(row.id, row.text, row.options, bool(row.free_text)), thread, row.run
+
+
+def _find_press(execute: Execute, caller: Caller, id: str) -> tuple[Ask, Thread, None]:
+    for notice in reversed(transcripts.notices_of_chat(execute, caller.chat)):
+        for ask in orjson.loads(notice.asks):
+            if ask["id"] == id:
+                return Ask(id, ask["question"], tuple(ask["options"]), False), Thread.parse(notice.thread), None
+    raise not_found("open question")
 
 
 def _record_files(execute: Execute, message: Message) -> None:

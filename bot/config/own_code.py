@@ -14,6 +14,7 @@ from typing import Any
 from agent.own_code import fix_of
 from bot.config.document import ConfigFault, Document
 from bot.config.schema import SandboxConfig
+from bot.storage.web_people import WEB
 from catalogue import _, localized
 from sandbox.named_code import NamedCodeError, check_code, find_code, import_code
 
@@ -52,7 +53,7 @@ def take_own_channels(
     for name, settings in section.items():
         if isinstance(settings, dict) and "use" in settings:
             use, at = settings.pop("use"), ("channels", name, "use")
-            if name in known:
+            if name in (*known, WEB):
                 document.fault(at, _("Fawn has a channel called {name}", name=name), _("give yours another name"))
             elif not _NAME.fullmatch(name):
                 fix = _("use lower-case letters, digits, - and _")

@@ -26,6 +26,7 @@ from bot.rights.rates import counted_since
 from bot.service import spool
 from bot.service.data_dir import LOG_FOLDER, conversation_folder
 from bot.service.jobs import Effect
+from bot.service.web_files import WebFiles
 from bot.storage import conversations, forgetting, languages, memory, outbox, runs
 from bot.storage import forgotten_accounts as accounts
 from bot.storage.blanked import StillCounted
@@ -181,6 +182,7 @@ class ForgetJobs:
         await self.store.run(
             partial(accounts.forget_account, person=person, traces=traces, tables=self.tables, by=given["by"])
         )
+        await WebFiles(data_dir).sweep(self.store)
         await self.store.run(accounts.begin_merge)
         await self.store.run_steps(accounts.merge_index)
         await run_file_work(remove_upgrade_backups, data_dir, time.time())

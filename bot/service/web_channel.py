@@ -72,9 +72,11 @@ class WebChannel:
             row, run = (item.id, item.run) if item else (0, None)
             for index, file in enumerate(files):
                 id = run_file_id(run, index) if run else notice_file_id(row, index)
-                size = await self._files.adopt(id, file.path)
-                kept = WebFileRow(id, f"{thread}", thread.chat, file.name, size, file.caption, time.time())
-                await self._store.run(partial(_record_file, row=kept, thread=thread, of_run=bool(run), index=index))
+                kept = WebFileRow(id, f"{thread}", thread.chat, file.name, file.size, file.caption, time.time())
+                await self._store.run(partial(web_files.add_file, row=kept))
+                await self._files.adopt(id, file.path)
+                if not run:
+                    await self._store.run(partial(_post_file, row=kept, thread=thread, index=index))
                 await _record_sent(posts, index)
         except (OSError, StorageError) as error:
             raise TryLater(str(error)) from error
@@ -132,11 +134,9 @@ class WebReply:
         """Do nothing."""
 
 
-def _record_file(execute: Execute, row: WebFileRow, thread: Thread, index: int, *, of_run: bool) -> None:
-    web_files.add_file(execute, row)
-    if not of_run:
-        key = row.id.rpartition("-")[0]
-        transcripts.post_file(execute, thread, key, index, f"{row.name} {row.caption}".strip(), row.at)
+def _post_file(execute: Execute, row: WebFileRow, thread: Thread, index: int) -> None:
+    key = row.id.rpartition("-")[0]
+    transcripts.post_file(execute, thread, key, index, f"{row.name} {row.caption}".strip(), row.at)
 
 
 async def _record_sent(posts: SentMessages, index: int) -> None:

@@ -20,7 +20,7 @@ from channels.shared.file_limits import CHUNK
 from sandbox.disk.file_threads import run_file_work
 
 WEB_FILES = "web"
-YOUNG_SECONDS = 3600.0  # the row of a file that came since then may still be written
+YOUNG_SECONDS = 3600.0  # a file that is not complete yet may still be written for so long
 GONE = N_("is not kept any more; please send it again")
 
 
@@ -55,8 +55,8 @@ class WebFiles:
             await run_file_work(file.close)
 
     async def sweep(self, store: Database) -> int:
-        """Remove the files that no row names; return how many."""
-        old = await run_file_work(_old_files, self._folder, time.time() - YOUNG_SECONDS)
+        """Remove the files that no row names, which is there before its file; return how many."""
+        old = await run_file_work(_kept_files, self._folder, time.time() - YOUNG_SECONDS)
         gone = await store.run(partial(web_files.unknown_ids, ids=old), durable=False) if old else set[str]()
         await run_file_work(_remove, [self.path(id) for id in gone])
         return len(gone)
@@ -119,8 +119,10 @@ def _put_in_place(part: Path, path: Path) -> int:
     return path.stat().st_size
 
 
-def _old_files(folder: Path, before: float) -> list[str]:
-    return [path.name for path in folder.glob("*") if path.lstat().st_mtime < before] if folder.is_dir() else []
+def _kept_files(folder: Path, before: float) -> list[str]:
+    """Return the names of all files but those that are not complete yet."""
+    found = [*folder.glob("*")] if folder.is_dir() else []
+    return [path.name for path in found if not path.name.startswith(".") or path.lstat().st_mtime < before]
 
 
 def _remove(paths: Collection[Path]) -> None:

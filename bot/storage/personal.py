@@ -162,13 +162,16 @@ TASKS = (
     ),
 )
 
+_KEY_OF_PERSON = (  # also of one who is known on the channel `web` only, where the id names the other channel
+    f"((channel=:channel AND person=:person) OR (:channel='{WEB}' AND channel || ':' || person=:person))"
+)
 API = (
     PersonalTable(
         "api_keys",
         ("name", "person"),
-        forget=("DELETE FROM api_keys WHERE channel=:channel AND person=:person",),
+        forget=(f"DELETE FROM api_keys WHERE {_KEY_OF_PERSON}",),
         exported="api_key",
-        export="SELECT name, scopes, created, expires, used FROM api_keys WHERE channel=:channel AND person=:person",
+        export=f"SELECT name, scopes, created, expires, used FROM api_keys WHERE {_KEY_OF_PERSON}",
     ),
     PersonalTable(
         "web_threads",

@@ -196,6 +196,15 @@ def latest_of_thread(execute: Execute, thread: str, before: int, limit: int) -> 
     return [*map(with_true_author, sorted(found, key=lambda entry: entry.id)[-limit:])]
 
 
+def notices_of_chat(execute: Execute, chat: Thread) -> list[StoredEntry]:
+    """Return the notices that show buttons in all threads of a chat of the channel `web`."""
+    sql = (
+        "SELECT t.*, c.title, c.thread FROM conversations c JOIN transcript t ON t.conversation=c.key AND t.asks<>''"
+        " WHERE c.thread>=:first AND c.thread<:first || '~' ORDER BY t.id"
+    )
+    return read_rows(execute, StoredEntry, sql, first=str(chat.without_topic))
+
+
 def said_by(execute: Execute, conversation: str, person: str, limit: int) -> list[StoredEntry]:
     """Return the latest messages of a person in a conversation, the newest first."""
     sql = (

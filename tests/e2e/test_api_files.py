@@ -13,6 +13,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, Json, add_key, client_of, finished_run, get, post, wait_for
+from tests.e2e.test_forgetting import found_in
 from tests.fakes.server import until
 from tests.support.service_process import ask, bash
 
@@ -175,3 +176,32 @@ async def test_a_file_of_the_bot_itself_reaches_the_thread(start: Start) -> None
         status, body, _headers = await download(client, entry["file"]["url"])
         assert (status, entry["run"]) == (200, None)
         assert b"hello" in body
+
+
+async def test_forget_me_over_http_leaves_nothing_and_ends_the_key(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with client_of(service, key) as client:
+        _status, sent = await send(client, ask(text="aardvark it is"), {"begonia.txt": b"cormorant"})
+        await finished_run(client, sent["id"])
+        await post(client, "/v1/threads/t/commands", {"command": "/forget me"})
+        asked = await wait_for(client, "/v1/threads/t", lambda thread: buttons_of(thread))
+        [question] = buttons_of(asked)
+        status, refused = await post(client, f"/v1/questions/{question['id']}/answer", {"answer": "Perhaps"})
+        assert (status, refused["code"]) == (422, "no_option")
+        status, taken = await post(client, f"/v1/questions/{question['id']}/answer", {"answer": question["options"][0]})
+        assert (status, taken["run"]) == (202, None)
+
+        def is_done() -> bool:
+            return service.rows("SELECT 1 FROM api_keys") == [] and "forget.done" in service.log()
+
+        await until(is_done, what="the end of forgetting")
+        assert (await get(client, "/v1/threads"))[0] == 401
+    await service.quiet()
+    assert await service.stop() == 0
+    assert web_files(service.data) == []
+    assert found_in(service.data, ("aardvark", "begonia", "cormorant")) == {}
+
+
+def buttons_of(thread: Json) -> list[Json]:
+    return [question for each in thread["entries"] for question in each["questions"]]

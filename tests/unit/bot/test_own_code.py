@@ -176,6 +176,7 @@ def test_a_channel_of_the_operator_is_configured_as_others(folder: Path) -> None
         ("nest: {use: own_code_nowhere}", "channels.nest.use: there is no module 'own_code_nowhere'"),
         ("nest: {use: own_code_empty}", "channels.nest.use: has no `Settings`"),
         ("slack: {use: own_code_channel}", "channels.slack.use: Fawn has a channel called slack"),
+        ("web: {use: own_code_channel}", "channels.web.use: Fawn has a channel called web"),
         ("N/est: {use: own_code_channel}", "is no name of a channel"),
         ("nest: {depth: 1}", "there is no such channel"),
     ],

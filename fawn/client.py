@@ -107,7 +107,7 @@ class Fawn:
             return found
 
     async def _follow(self, path: str) -> AsyncIterator[Block | Answer]:
-        last = ""
+        last, asked = "", set[str]()
         while True:
             try:
                 async with self._http.get(path, headers={"Last-Event-ID": last} if last else {}) as answer:
@@ -115,7 +115,11 @@ class Fawn:
                     async for name, data, id in _events(answer):
                         last = id or last
                         self.run = data.get("run") or self.run
+                        asked |= {data["id"]} if name == "question" else set()
                         if name == "end":
+                            for question in data.get("questions", ()):
+                                if question["id"] not in asked:  # it was asked before this stream began
+                                    yield _question(question)
                             yield _answer(data)
                             return
                         for block in _blocks(name, data):
@@ -146,6 +150,13 @@ def _answer(data: Json) -> Answer:
     return Answer(*facts, tuple(data.get("files", ())), tuple(data.get("questions", ())))
 
 
+def _question(data: Json) -> Ask | Approve:
+    if data["kind"] == "approve":
+        detail, count = data.get("detail", ""), len(data["options"])
+        return Approve(data["id"], data["text"], detail, data["call"], option_count=count)
+    return Ask(data["id"], data["text"], tuple(data["options"]), data["free_text"])
+
+
 def _blocks(name: str, data: Json) -> list[Block]:
     """Return the blocks of an event; those of a snapshot replace what was shown."""
     match name:
@@ -155,10 +166,8 @@ def _blocks(name: str, data: Json) -> list[Block]:
             return [Step(**{field: data[field] for field in Step.__slots__})]
         case "plan":
             return [Plan(tuple(PlanItem(**item) for item in data["items"]))]
-        case "question" if data["kind"] == "approve":
-            return [Approve(data["id"], data["text"], data["detail"], data["call"], option_count=len(data["options"]))]
         case "question":
-            return [Ask(data["id"], data["text"], tuple(data["options"]), data["free_text"])]
+            return [_question(data)]
         case "file":
             return [File(data["path"], data["caption"])]
         case "notice":

@@ -342,3 +342,100 @@ async def test_dropped_and_pasted_files_are_sent_and_pictures_come_back(page: Op
     assert await tab.eval(f"fetch({link}).then((answer) => answer.text())") == "what came by dropwhat came by paste"
     assert tab.problems == []
     assert len(service.rows("SELECT 1 FROM runs")) == 1
+
+
+# ------------------------------------------------------------ foreign text
+
+MARKUP = (  # each would run `hit()` where it became markup, or were followed
+    "<script>hit()</script>",
+    "<img src=x onerror=hit()>",
+    "<img/src/onerror=hit()>",
+    "<svg onload=hit()>",
+    "<svg><script>hit()</script></svg>",
+    "<svg><animate onbegin=hit() attributeName=x>",
+    "<body onload=hit()>",
+    "<iframe src=javascript:top.hit()></iframe>",
+    "<iframe srcdoc='<script>top.hit()</script>'></iframe>",
+    "<object data=javascript:hit()></object>",
+    "<embed src=javascript:hit()>",
+    "<details open ontoggle=hit()>x</details>",
+    "<input autofocus onfocus=hit()>",
+    "<video><source onerror=hit()></video>",
+    "<audio src=x onerror=hit()>",
+    "<marquee onstart=hit()>x</marquee>",
+    "<style>@import 'javascript:hit()'</style>",
+    "<link rel=stylesheet href=javascript:hit()>",
+    "<meta http-equiv=refresh content='0;url=javascript:hit()'>",
+    "<base href=javascript:hit()//>",
+    "<form action=javascript:hit()><button>x</button></form>",
+    "<button onclick=hit()>x</button>",
+    "<a href=javascript:hit()>x</a>",
+    "<a href='java\tscript:hit()'>x</a>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=hit()>",
+    "<template><script>hit()</script></template>",
+    "<noscript><p title='</noscript><img src=x onerror=hit()>'>",
+    "<textarea><img title='</textarea><img src=x onerror=hit()>'>",
+    "<xmp><img src=x onerror=hit()></xmp>",
+    "<!--><img src=x onerror=hit()>-->",
+    "<![CDATA[<img src=x onerror=hit()>]]>",
+    "<p style=background:url(javascript:hit())>x</p>",
+    "<div id=text class=send>x</div>",
+    "</title><script>hit()</script>",
+    "</div></article><script>hit()</script>",
+    "\"><script>hit()</script>",
+    "'><img src=x onerror=hit()>",
+    "[x](javascript:hit())",
+    "[x](JaVaScRiPt:hit())",
+    "[x](javascript&colon;hit())",
+    "[x](&#106;avascript:hit())",
+    "[x](data:text/html,<script>hit()</script>)",
+    "[x](vbscript:hit())",
+    "![x](javascript:hit())",
+    "![x](x\" onerror=\"hit())",
+    "![\" onerror=hit() x=\"](http://127.0.0.1/x)",
+    "<javascript:hit()>",
+    "[x]: javascript:hit()\n\n[x]",
+    "`<img src=x onerror=hit()>`",
+    "| <img src=x onerror=hit()> | b |\n| --- | --- |\n| <svg onload=hit()> | [x](javascript:hit()) |",
+    "```html\n<script>hit()</script>\n```",
+    "```\"><img/src=x/onerror=hit()>\nx\n```",
+)  # fmt: skip
+
+
+async def test_no_markup_of_others_becomes_markup_anywhere(page: OpenPage, bubblewrap: None) -> None:
+    assert len(MARKUP) >= 50
+    service, tab = await page()
+    await tab.eval("window.hits = 0; window.hit = () => { window.hits += 1; }; 0")
+    everything = "\n\n".join(MARKUP)
+    question = {"name": "ask_clarification", "args": {"question": everything, "options": [*MARKUP[:4]]}}
+    work = [bash(f"echo {MARKUP[0]!r} >'/mnt/user-data/outputs/<img src=x onerror=hit()>.txt' # {MARKUP[1]}")]
+    await tab.send(ask(steps=[*work, {"calls": [question]}], text=everything))
+    await tab.until("document.querySelector('.question.open .buttons button')", what="the question")
+    await tab.eval("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    await tab.click(".question.open .buttons button")
+    await shows(tab, "hit()")
+    await tab.until(DONE)
+    await tab.eval("document.querySelector('.rename').click()")
+    await tab.eval("document.querySelector('.title-field').select()")
+    await tab.write(MARKUP[1], ".title-field")
+    await tab.press("Enter")
+    await tab.until(f"document.querySelector('.title')?.innerText === {MARKUP[1]!r}")
+    await tab.send(everything)  # which the model echoes
+    await tab.until("document.querySelectorAll('.turn').length >= 3 && !document.querySelector('.turn.running')")
+    allowed = (
+        "a p br hr em strong del code pre blockquote ul ol li h1 h2 h3 h4 h5 h6 table thead tbody tr th td span div"
+    )
+    odd = (
+        "[...document.querySelectorAll('.markdown *')].filter((each) => !each.closest('.icon-button') &&"
+        f" !'{allowed} button svg path'.split(' ').includes(each.localName)).map((each) => each.outerHTML)"
+    )
+    assert await tab.eval(odd) == []
+    attributes = (
+        "[...document.querySelectorAll('*')].flatMap((each) => [...each.attributes])"
+        ".filter((each) => /^on/i.test(each.name) || /^\\s*(javascript|vbscript|data):/i.test(each.value))"
+        ".map((each) => each.name + '=' + each.value)"
+    )
+    assert await tab.eval(attributes) == []
+    assert await tab.eval("window.hits") == 0
+    assert not [each for each in tab.problems if "Content Security Policy" in each or "Trusted" in each], tab.problems
+    assert not [url for url in tab.requests if not url.startswith((address_of(service), "blob:", "data:"))]

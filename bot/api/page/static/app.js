@@ -70,7 +70,8 @@ class App {
   begin() {
     this.fresh = randomId();
     this.closeDrawer();
-    location.hash = `#/t/${this.fresh}`;
+    history.pushState(null, "", `#/t/${this.fresh}`);
+    this.route(); // at once: what is typed now belongs to the new thread
   }
 
   key(event) {

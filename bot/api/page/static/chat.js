@@ -298,9 +298,21 @@ export class Chat {
   async answer(ask, option) {
     return this.try(async () => {
       if (ask.posted) await post(`/threads/${encodeURIComponent(this.id)}/press`, { ask: ask.id, option });
-      else await post(`/v1/questions/${encodeURIComponent(ask.id)}/answer`, { answer: option });
+      else await this.answerStored(ask, option);
       await this.read();
     });
+  }
+
+  /** Answer a question; one that was shown a moment ago may not be stored yet. */
+  async answerStored(ask, option) {
+    for (const wait of ask.state ? [0] : [...RETRIES, 0]) {
+      try {
+        return await post(`/v1/questions/${encodeURIComponent(ask.id)}/answer`, { answer: option });
+      } catch (problem) {
+        if (problem.status !== 404 || !wait) throw problem;
+        await new Promise((go) => setTimeout(go, wait));
+      }
+    }
   }
 
   async thumb(turn, value) {

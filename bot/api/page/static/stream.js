@@ -16,6 +16,8 @@ export class Stream {
   }
 
   start() {
+    if (this.waits) return; // for the lock, or holds the stream
+    this.waits = true;
     if (navigator.locks) navigator.locks.request("fawn-stream", () => this.hold());
     else this.hold();
     if (this.tabs) this.tabs.postMessage({ hello: true });
@@ -43,7 +45,7 @@ export class Stream {
       source.onopen = () => this.say("connected");
       source.onerror = () => {
         if (source.readyState !== EventSource.CLOSED) return this.say("lost");
-        this.holds = false;
+        this.holds = this.waits = false;
         this.say("ended");
         gone();
       };

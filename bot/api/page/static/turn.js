@@ -156,7 +156,7 @@ export class TurnView {
       const text = works || steps.length === 1 ? last.title : t("steps_done", { n: steps.length, last: last.title });
       const progress = works && current.progress ? h("span", { class: "dim", text: ` · ${current.progress}` }) : null;
       const count = failed && steps.length > 1 ? h("span", { class: "dim", text: ` · ${t("steps_failed", { n: failed })}` }) : null;
-      line.replaceChildren(...[mark(works ? "running" : last.state === "running" ? "stopped" : last.state), h("span", { class: "title", text }), progress, count].filter(Boolean));
+      line.replaceChildren(...[mark(works ? "running" : last.state === "running" ? (this.turn.state === "waiting" ? "pending" : "stopped") : last.state), h("span", { class: "title", text }), progress, count].filter(Boolean));
       list.replaceChildren(...steps.map((step) => stepLine(step, running)));
     } };
   }
@@ -173,7 +173,7 @@ export class TurnView {
   }
 
   drawQuestion(element, ask) {
-    const approval = ask.kind === "approve", open = !ask.state || ask.state === "open" || ask.state === "asked";
+    const approval = ask.kind === "approve", open = !ask.state || ask.state === "open";
     element.classList.toggle("approval", approval);
     element.classList.toggle("open", open);
     const words = new Markdown();

@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_probes import address_of
+from tests.fakes.node import MODULES
 from tests.fakes.server import until
 from tests.support.browser import Browser, Tab, chromium
 from tests.support.service_process import Service, ask, bash
@@ -439,3 +440,37 @@ async def test_no_markup_of_others_becomes_markup_anywhere(page: OpenPage, bubbl
     assert await tab.eval("window.hits") == 0
     assert not [each for each in tab.problems if "Content Security Policy" in each or "Trusted" in each], tab.problems
     assert not [url for url in tab.requests if not url.startswith((address_of(service), "blob:", "data:"))]
+
+
+# ------------------------------------------------------------ for everybody
+
+
+@pytest.mark.skipif(not (MODULES / "axe-core").is_dir(), reason="axe-core is not installed: make dev, with Node.js")
+async def test_screen_readers_and_eyes_find_no_serious_fault_in_either_colours(start: Start, browser: Browser) -> None:
+    service = await start(http=HTTP)
+    tab = await browser.tab(await make_link(service), csp=False)
+    await tab.until("document.querySelector('#text')")
+    call = {"name": "ask_clarification", "args": {"question": "Which **format**?", "options": ["csv", "xlsx"]}}
+    await tab.send(ask(steps=[{"calls": [call]}], text="| a | b |\n| - | - |\n| 1 | 2 |\n\n```python\nx = 'one'\n```"))
+    await tab.click(".question.open .buttons button")
+    await tab.until(f"{DONE} && document.querySelector('.code .hljs-string')")
+    await tab.eval(f"{(MODULES / 'axe-core/axe.min.js').read_text()}; 0")
+    found = (
+        "axe.run(document).then((seen) => seen.violations"
+        ".filter((each) => ['serious', 'critical'].includes(each.impact))"
+        ".map((each) => [each.id, each.nodes[0].html]))"
+    )
+    for colours in ("light", "dark"):
+        await tab.prefer(prefers_color_scheme=colours)
+        assert await tab.eval(found) == [], colours
+    await tab.write("/")
+    await tab.until("document.querySelector('#commands li')")
+    await tab.resize(390, 780, mobile=True)
+    assert await tab.eval(found) == []
+
+
+async def test_a_long_answer_at_speed_is_shown_whole(page: OpenPage) -> None:
+    _service, tab = await page()
+    await tab.send(ask(tokens=3000, tok_ms=2))
+    await tab.until(f"{DONE} && document.querySelector('.agent .markdown')?.innerText.includes('w2999')", 90)
+    assert await tab.eval("document.querySelector('.agent .markdown').innerText.trim().split(/\\s+/).length") == 3000

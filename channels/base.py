@@ -243,11 +243,13 @@ class LastEvent:
 class Gap:
     """A time without connection, with the last events before it: of every chat ("" as topic) and every recent thread.
 
-    It is empty at the first start.
+    It is empty at the first start. `since` is the Unix time of that as long as nothing was heard, for platforms that
+    list their chats; else 0.
     """
 
     heard: Sequence[LastEvent] = ()
     id: int = 0
+    since: float = 0.0
 
 
 class CatchUpSource(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -91,6 +92,7 @@ class Box:
     offered: int = 0
     refuses: Callable[[Message], bool] = lambda message: False
     gaps: dict[str, tuple[float, int]] = field(default_factory=dict)  # workspace → since when it is open, and its id
+    first_starts: dict[str, float] = field(default_factory=dict)  # workspace → when its first gap was opened
     hours: float = 24.0
     most: int = 200
 
@@ -127,8 +129,12 @@ class Box:
             if (message.thread.channel, message.thread.workspace) == (channel, workspace):
                 for place in ((message.thread.chat, ""), (message.thread.chat, message.thread.topic)):
                     latest[place] = max(message.time, latest.get(place, 0.0))
+        if not latest:  # nothing was heard yet: the first start counts
+            first = self.first_starts.get(workspace, 0.0)
+            self.first_starts[workspace] = first or time.time()
+            return Gap(since=first)
         self.gaps[workspace] = since, number = min(since, max(latest.values(), default=math.inf)), number + 1
-        return Gap([LastEvent(chat, topic, min(time, since)) for (chat, topic), time in latest.items()], number)
+        return Gap([LastEvent(chat, topic, min(at, since)) for (chat, topic), at in latest.items()], number)
 
     async def close_gap(self, gap: Gap) -> None:
         self.gaps = {place: known for place, known in self.gaps.items() if known[1] != gap.id}

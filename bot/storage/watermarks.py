@@ -49,6 +49,16 @@ def is_chat(execute: Execute, channel: str, chat: str) -> bool:
     return bool(execute(sql, {"channel": channel, "chat": chat}))
 
 
+def _first_start(execute: Execute, place: dict[str, str]) -> float:
+    """Return when the first gap of a workspace was opened, which stays open until something is heard; 0 for this one."""
+    known = execute("SELECT min(since) AS since FROM gaps WHERE channel=:channel AND workspace=:workspace", place)
+    if known[0]["since"] is not None:
+        return float(known[0]["since"]) - OVERLAP_SECONDS
+    sql = "INSERT INTO gaps(channel, workspace, since) VALUES (:channel, :workspace, :now)"
+    execute(sql, {**place, "now": time.time()})
+    return 0.0
+
+
 class StoredCatchUp:
     """`channels.base.CatchUpSource` in the database."""
 
@@ -67,7 +77,7 @@ class StoredCatchUp:
         def work(execute: Execute) -> Gap:
             rows = execute("SELECT chat, topic, time FROM heard WHERE channel=:channel AND workspace=:workspace", place)
             if not rows:
-                return Gap()
+                return Gap(since=_first_start(execute, place))
             left = execute("DELETE FROM gaps WHERE channel=:channel AND workspace=:workspace RETURNING since", place)
             since = min([max(row["time"] for row in rows), *(row["since"] for row in left)])
             [gap] = execute(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
-from channels.base import CatchUpSource, LastEvent, Refused, TryLater
+from channels.base import CatchUpSource, Gap, Refused, TryLater
 from channels.discord.api import DiscordApi
 from channels.discord.guild_cache import DIRECT_WORKSPACE, GuildCache, snowflake_from_time
 
@@ -21,7 +21,7 @@ Json = dict[str, Any]  # Discord defines the shape
 
 
 async def missed_messages(
-    api: DiscordApi, cache: GuildCache, past: CatchUpSource, workspace: str, heard: Sequence[LastEvent]
+    api: DiscordApi, cache: GuildCache, past: CatchUpSource, workspace: str, gap: Gap
 ) -> AsyncIterator[tuple[str, list[Json]]]:
     """Yield (channel or thread id, its missed messages, oldest first) of a server, or of the direct chats.
 
@@ -29,7 +29,7 @@ async def missed_messages(
     """
     failure: TryLater | None = None
     oldest = time.time() - past.hours * 3600
-    for channel_id, since in _channels_to_read(heard, cache, workspace, oldest) if heard else ():
+    for channel_id, since in _channels_to_read(gap, cache, workspace, oldest) if gap.heard or gap.since else ():
         after = snowflake_from_time(max(since, oldest) + 0.001)
         info = cache.channels.get(channel_id)
         if info is not None and int(info.last_message_id) <= int(after):
@@ -46,17 +46,15 @@ async def missed_messages(
         raise failure
 
 
-def _channels_to_read(
-    heard: Sequence[LastEvent], cache: GuildCache, workspace: str, oldest: float
-) -> list[tuple[str, float]]:
+def _channels_to_read(gap: Gap, cache: GuildCache, workspace: str, oldest: float) -> list[tuple[str, float]]:
     """Return the id of each channel and thread to read, and since when.
 
     Discord does not list threads that were archived meanwhile: those come from the stored times.
     """
-    times = {(entry.chat, entry.topic): entry.time for entry in heard}
+    times = {(entry.chat, entry.topic): entry.time for entry in gap.heard}
     if workspace == DIRECT_WORKSPACE:
         return [(chat, time) for (chat, topic), time in times.items() if not topic]
-    latest = max(times.values())
+    latest = max(times.values(), default=gap.since)
     found = [
         (topic, time) for (_, topic), time in times.items() if time > oldest and topic not in ("", *cache.channels)
     ]

@@ -223,7 +223,7 @@ class Inbound:
 
     async def _missed_events(self, workspace: str, gap: Gap) -> AsyncIterator[list[Event]]:
         guild_id = "" if workspace == DIRECT_WORKSPACE else workspace
-        async for channel_id, found in missed_messages(self._api, self._cache, self._past, workspace, gap.heard):
+        async for channel_id, found in missed_messages(self._api, self._cache, self._past, workspace, gap):
             yield self._parse_messages(found, await self._cache.resolve_thread(channel_id, guild_id))
 
 

@@ -423,6 +423,16 @@ async def test_a_ping_refers_to_the_answer_and_reaches_one_person(rig: DiscordRi
     assert ping.text.startswith(f"<@{JANE}> Done.")
 
 
+async def test_a_first_message_that_came_while_the_process_was_dead_is_caught_up(rig: DiscordRig) -> None:
+    """Nothing was heard from this server before."""
+    await until(lambda: rig.box.first_starts, what="the first start")
+    await rig.leave()
+    rig.server.say("are you there?", CHANNEL, mention=True)
+    await rig.back()
+    message = await rig.box.next(1)
+    assert message.text == "are you there?"
+
+
 async def test_an_ignored_message_shows_no_typing(rig: DiscordRig) -> None:
     rig.box.refuses = lambda message: True
     rig.server.say("hello", CHANNEL, mention=True)

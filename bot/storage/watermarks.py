@@ -50,7 +50,7 @@ def is_chat(execute: Execute, channel: str, chat: str) -> bool:
 
 
 def _first_start(execute: Execute, place: dict[str, str]) -> float:
-    """Return when the first gap of a workspace was opened, which stays open until something is heard; 0 for this one."""
+    """Return when the first gap of a workspace was opened, which stays until something is heard; 0 for this one."""
     known = execute("SELECT min(since) AS since FROM gaps WHERE channel=:channel AND workspace=:workspace", place)
     if known[0]["since"] is not None:
         return float(known[0]["since"]) - OVERLAP_SECONDS

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import xlsxwriter  # type: ignore[import-untyped]  # it has no stubs
 
 from tests.fakes.discord_world import CHANNEL, MAX
 from tests.fakes.feishu_world import GROUP, KIM
@@ -79,8 +82,19 @@ async def test_a_cut_answer_says_so_and_thoughts_in_the_text_are_folded(service:
     assert whole[-1].endswith("The answer is whole.")
 
 
-# What Excel writes in Germany, and a Japanese page that says its letters
+def workbook() -> bytes:
+    out = io.BytesIO()
+    with xlsxwriter.Workbook(out) as book:
+        sheet, day = book.add_worksheet("Umsatz"), book.add_format({"num_format": "dd.mm.yyyy"})
+        sheet.write_row(0, 1, ["Köln", 12.5, 0.1 + 0.2])
+        sheet.write_datetime(0, 0, datetime.datetime(2026, 11, 22), day)  # noqa: DTZ001  a spreadsheet's dates have no zone
+        sheet.write_comment("C1", "Maria fragen")
+    return out.getvalue()
+
+
+# What Excel writes in Germany, a Japanese page that says its letters, and a workbook, which needs no package
 LETTERS = {
+    "umsatz.xlsx": (workbook(), "| 1 | 2026-11-22 | Köln | 12.5 | 0.3 |"),
     "umsatz.csv": (
         "Name;Stadt;Umsatz\nMüller;Köln;12 €\nGroß;Düsseldorf – Süd;9 €\n".encode("cp1252"),
         "Düsseldorf – Süd",

@@ -30,7 +30,7 @@ from bot.api.posting import event_key, make_message, take
 from bot.api.read_models import not_found, own_conversation
 from bot.config.team import Right
 from bot.feature import Door
-from bot.http.event_stream import last_event_id, streaming
+from bot.http.event_stream import EventStream, last_event_id, streaming
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.storage import conversations, inbox, questions, runs, web_threads
 from bot.storage.database import Execute
@@ -314,8 +314,7 @@ class LangGraphEndpoints:
         head = {"Content-Type": "application/json", **_head(thread, row.id, "join")}
         with self.hub.subscribe(thread, caller, woken) as subscription:
             async with streaming(request, woken, headers=head, heartbeat=b"\n") as stream:
-                sink = _End()
-                sink.wait = stream.wait  # type: ignore[method-assign]  # it only waits
+                sink = _End(stream)
                 await RunEvents(self.door, caller, sink, subscription, row.run, row.id, None).send()
                 found = await self.door.store.run(partial(shapes.values, thread=thread), durable=False)
                 if sink.run.get("state") == "failed":
@@ -332,17 +331,18 @@ class LangGraphEndpoints:
 
 
 class _End:
-    """Keeps how a run ended."""
+    """Keeps how a run ended, and sends nothing of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: EventStream) -> None:
         self.run: Json = {}
+        self._stream = stream
 
     async def send(self, name: str, data: Json, id: str = "") -> None:
         if name == "end":
             self.run = data
 
     async def wait(self) -> None:
-        raise NotImplementedError
+        await self._stream.wait()
 
 
 def _look(execute: Execute, thread: Thread) -> tuple[bool, bool, list[Any]]:

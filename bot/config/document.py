@@ -261,7 +261,7 @@ class Document:
 def shown(name: str) -> str:
     """Return a key as a fault may repeat it: a mistyped line can carry a secret into its key."""
     plain = re.sub(r"(?s)[^\w-].*", "…", name)
-    return plain if len(plain) <= 40 else plain[:40] + "…"
+    return (plain or '""') if len(plain) <= 40 else plain[:40] + "…"
 
 
 def _written_out(node: yaml.Node, known: dict[int, int]) -> int:

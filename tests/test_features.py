@@ -31,7 +31,7 @@ ROOMS = [feature.name for feature in FEATURES]
 MOST_IMPORTS = 30  # own modules that one imports
 COMMAND_LINE = {  # the command line makes keys, pairs, offboards and forgets, too
     "api": {"bot.cli.key", "bot.admin.operations"},
-    "team": {"bot.cli.pair", "bot.cli.offboard", "bot.admin.operations"},
+    "team": {"bot.admin.operations"},
     "privacy": {"bot.admin.operations"},
 }
 

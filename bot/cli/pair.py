@@ -10,7 +10,7 @@ from bot.admin.operations import Answer
 from bot.cli.command import ConfiguredCommand
 from bot.cli.service_call import CliAction, run_action
 from bot.config.schema import Config
-from bot.team.offboarding import describe_rest
+from bot.service.offboarding_words import describe_rest
 from catalogue import _
 
 

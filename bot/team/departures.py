@@ -14,11 +14,12 @@ from itertools import groupby
 
 from agent.messages import Author
 from bot.current import Current
+from bot.service.offboarding_words import describe_offboarding, describe_rest
 from bot.storage import departures, languages, outbox, people
 from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import BackgroundJob
-from bot.team.offboarding import describe_offboarding, describe_rest, offboard, receipt_of
+from bot.team.offboarding import offboard, receipt_of
 from bot.team.pairing import readable_name
 from catalogue import N_, _
 from channels.base import AccountChecker, Channel, ChannelError, Health, TryLater

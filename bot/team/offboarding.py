@@ -7,13 +7,12 @@ job then stops what runs in the service.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from agent.blocks import command_hint
 from agent.messages import Author, Thread
-from bot.config.schema import Config
 from bot.journey.questions import close_open_questions
 from bot.rights.known_people import is_possible_id
 from bot.service.jobs import Effect
@@ -26,7 +25,7 @@ from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.offboarding import LeftBehind
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import ScheduleState
-from catalogue import N_, _, list_items, ngettext
+from catalogue import N_, _
 
 STOP_WORK_JOB = "stop_work"
 YOURS = N_(
@@ -137,39 +136,3 @@ def offboard_by_command(execute: Execute, channel: str, person: str, to: str) ->
 def receipt_of(person: PersonKey, to: str, receipt: OffboardReceipt) -> dict[str, Any]:
     """Return a receipt with whose it is, to be described."""
     return {"channel": person.channel, "person": person.id, "to": to, **asdict(receipt)}
-
-
-def describe_offboarding(answer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the receipt: what was ended, and what was handed over."""
-    left = answer["left"]
-    numbers = {"ended": answer["ended"], "handed": answer["handed"], "tasks": left["tasks"]}
-    listed = {name: list_items([str(number) for number in found]) for name, found in numbers.items()}
-    yield _("Offboarded {person} on {channel}.", person=answer["person"], channel=answer["channel"])
-    if answer["handed"]:
-        yield _("Schedules that {other} has now: {numbers}.", other=answer["to"], numbers=listed["handed"])
-    if answer["ended"]:
-        yield _("Schedules that were ended: {numbers}.", numbers=listed["ended"])
-    if left["tasks"]:
-        yield _("Background tasks that were cancelled: {numbers}.", numbers=listed["tasks"])
-    if left["runs"]:
-        n = len(left["runs"])
-        yield ngettext("{n} request at work is being stopped.", "{n} requests at work are being stopped.", n)
-    if left["grants"]:
-        yield ngettext("{n} grant was taken back.", "{n} grants were taken back.", left["grants"])
-    if left["keys"]:
-        yield ngettext("{n} key of the API was revoked.", "{n} keys of the API were revoked.", left["keys"])
-    if left["sessions"]:
-        yield ngettext("{n} session of the page has ended.", "{n} sessions of the page have ended.", left["sessions"])
-    if left["pairing"]:
-        yield _("What pairing allowed has ended.")
-
-
-def describe_rest(config: Config, answer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what else ended, and what still lets a person in who was put out."""
-    if roles := answer.get("roles") or answer.get("left", {}).get("roles"):
-        names = list_items(dict.fromkeys(roles))
-        yield _("The roles that people gave in chats have ended, too: {roles}.", roles=names)
-    rules = next((each.access for each in config.channels if each.name == answer["channel"]), None)
-    for setting in rules.settings_naming(answer["person"]) if rules else ():
-        at = f"channels.{answer['channel']}.access.{setting}"
-        yield _("STILL LET IN by the configuration: `{setting}`. Change it there.", setting=at)

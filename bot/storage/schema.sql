@@ -206,6 +206,7 @@ CREATE TABLE posts (
     PRIMARY KEY (reply, part)
 );
 CREATE INDEX posts_created ON posts (created);
+CREATE INDEX posts_handle ON posts (substr(message_id, instr(message_id, '/'))) WHERE instr(message_id, '/')>0;
 CREATE INDEX posts_message ON posts (message_id, thread);
 CREATE INDEX posts_question ON posts (question) WHERE question<>'';
 

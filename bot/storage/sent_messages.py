@@ -11,8 +11,12 @@ from bot.storage.database import Database, Execute
 from bot.storage.rows import insert_row
 from channels.base import SentMessage
 
-# A channel may store "id/handle", where the handle is what it needs to edit the message; events have only the id.
-_HAS_ID = "(message_id=:id OR (message_id>:id || '/' AND message_id<:id || '0'))"
+# A channel may store "id/handle", where the handle is what it needs to edit the message; events have only the id, or
+# "/handle".
+_HAS_ID = (
+    "(message_id=:id OR (message_id>:id || '/' AND message_id<:id || '0')"
+    " OR (instr(message_id, '/')>0 AND substr(message_id, instr(message_id, '/'))=:id))"
+)
 
 
 class StoredSentMessages:

@@ -83,6 +83,7 @@ def _parse_message(event: Json, me: DingTalkAccount) -> Message:
         author = str(replied.get("senderStaffId") or replied.get("senderId") or "")
         quotes += [Quote("somebody", said[:MAX_QUOTE_CHARS], author_id=author)] if said else []
         files += quoted_files
+    quoted = str(event.get("originalProcessQueryKey") or "")  # of a message of the bot: the key that its post returned
     command = None if files else parse_command_text(text)
     message_kind = Kind.CHAT if command is None else Kind.COMMAND
     if kind not in _CHAT:
@@ -97,7 +98,8 @@ def _parse_message(event: Json, me: DingTalkAccount) -> Message:
         kind=message_kind,
         attachments=tuple(files),
         quotes=tuple(quotes),
-        reply_to=str(replied.get("msgId") or ""),
+        reply_to=f"/{quoted}" if quoted else str(replied.get("msgId") or ""),
+        to_bot=bool(quoted),
         long=not text and bool(files),  # the client sends files one by one
         private=private,
         origin=Origin.PERSON,

@@ -318,6 +318,17 @@ class FakeDingTalk(LocalServer, Methods):
             text = f" {text}"
         self.message("text", {"content": text}, chat=chat, **more)
 
+    def quote(self, text: str, shown: Shown, *, sender: str = JANE) -> None:
+        """A person quotes a message of the robot: the event names it by the key that its post returned, a card by the
+        `carrierId` of its delivery; `msgId` is an id that the robot never got
+        (github.com/soimy/openclaw-channel-dingtalk, src/messaging/quoted-ref.ts; github.com/wecode-ai/Wegent says the
+        same of cards)."""
+        kind = "interactiveCard" if shown.card else "markdown"
+        replied = {"msgType": kind, "msgId": f"msg{uuid.uuid4().hex}+q==", "senderId": BOT, "content": {}}
+        content = {"content": f" {text}", "isReplyMsg": True, "repliedMsg": replied}
+        chat = "" if shown.chat.startswith("@") else shown.chat
+        self.message("text", content, chat=chat, sender=sender, originalProcessQueryKey=shown.key)
+
     def upload(self, name: str, data: bytes, kind: str = "file", **more: Any) -> None:
         """A person sends a file; pictures, voice messages and videos come without a name."""
         code = uuid.uuid4().hex

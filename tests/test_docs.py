@@ -187,3 +187,26 @@ def test_the_sample_config_works_with_every_line_uncommented(monkeypatch: pytest
     assert config.channels[0].access.operators == ("22222222",)
     assert config.roles.summary == "local"
     assert config.time_zone == "Europe/Berlin"
+
+
+def test_the_proof_of_threads_names_tests_that_exist_and_run_on_the_platforms_that_it_says() -> None:
+    """A cell names its test; "all" stands for a test that is parametrised over all platforms."""
+    proof = text("docs/threads.md").partition("## Proof")[2]
+    table, listed = proof.partition("\n- [")[::2]
+    named = dict(re.findall(r"(?m)^- \[(\w+)\] (`test_.+`)$", f"- [{listed}"))
+    rows = re.findall(r"(?m)^\|(.+)\|$", table)[2:]
+    cells = [cell.strip() for row in rows for cell in row.split("|")[1:]]
+    assert {mark for cell in cells for mark in re.findall(r"\[(\w+)\]", cell)} == {*named}, "each mark has its tests"
+    files = {path.name: path.read_text() for path in (ROOT / "tests/e2e").glob("test_*.py")}
+    found = {name: body for body in files.values() for name in re.findall(r"(?m)^async def (test_\w+)\(", body)}
+    for names in named.values():
+        missing = {*re.findall(r"test_\w+", names)} - {*found}
+        assert not missing, missing
+    for cell in cells:
+        for part in cell.split("; "):
+            assert not part or part == "–" or re.search(r"\[\w+\]|`test_\w+\.py`", part), f"{part!r} names no test"
+            assert {*re.findall(r"`(test_\w+\.py)`", part)} <= {*files}, part
+            if part.startswith("all"):
+                for mark in re.findall(r"\[(\w+)\]", part):
+                    bodies = [found[name] for name in re.findall(r"test_\w+", named[mark])]
+                    assert all('parametrize("name", PLATFORMS)' in body for body in bodies), (part, mark)

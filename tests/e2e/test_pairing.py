@@ -51,6 +51,33 @@ async def test_an_operator_lets_a_stranger_in_on_telegram(
     assert (await service.fawn("pair", "list"))[1].count("paired") == 1
 
 
+async def test_an_operator_lets_a_stranger_in_from_the_list_of_what_waits(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """The number of one who may not decide lists and does nothing."""
+    service = await start(
+        channels={"telegram": {"access": {"open": False, "operators": [str(JANE)], "allow": [str(EVE)]}}}
+    )
+    telegram.send(ask(text="good evening"), chat=EVE)
+    await telegram.wait(EVE, "good evening")
+    telegram.send("/start", chat=BOB)
+    await telegram.wait(BOB, "Send this code to whoever runs me")
+    telegram.send("/waiting")
+    shown = await telegram.wait(JANE, "1. User77 (77 on telegram) wants to talk to me.")
+    assert [label for label, _ in shown.buttons] == ["Let in", "Decline"]
+    telegram.send("/waiting", chat=EVE)
+    await telegram.wait(EVE, "Nothing waits for you.")
+    telegram.send("/waiting 1 Let in", chat=EVE)
+    await telegram.wait(EVE, "Nothing with the number 1 waits for you any more.")
+    await service.kill()
+    await service.start()
+    assert not any("You're in!" in text for text in said(telegram, BOB))
+    telegram.send("/waiting 1 let in")
+    await telegram.wait(BOB, "You're in!")
+    telegram.send("/waiting")
+    await telegram.wait(JANE, "Nothing waits for you.")
+
+
 async def test_an_operator_lets_a_stranger_in_on_slack(tmp_path: Path) -> None:
     async with FakeModel() as model, FakeSlack() as slack:
         service = InSlack(tmp_path, slack, model)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.test_skills import run_skill, write_skill
 from tests.fakes.model_script import text_of
+from tests.fakes.server import until
 from tests.support.service_process import ask, bash
 from tests.support.thread_talk import PLATFORMS, ThreadTalk, calls, delegate, question, tool
 
@@ -53,3 +54,73 @@ async def test_everything_that_works_beside_a_thread_works_on_every_platform(tmp
         assert "likes tea" in talk.last_words("and done")
         await talk.service.quiet()
         assert talk.service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
+
+
+async def test_what_works_beside_a_thread_survives_a_kill_at_three_moments(tmp_path: Path, name: str) -> None:
+    """Killed during its work, while it asks, and right after the answer: each is posted once, and known there."""
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+        talk.say(delegate("market", ask(text="The market is large", delay_ms=1500)))
+        await talk.shows("delegated")
+        await until(lambda: ("done",) in talk.service.rows("SELECT state FROM runs"), 20, "the end of the thread's run")
+        await talk.service.restart()
+        await talk.shows("The market is large", seconds=40)
+        assert talk.count("The market is large") == 1
+
+        asks = ask(steps=[question("Which money?", "Euro", "Yuan")], text="The money is enough")
+        talk.say(delegate("money", asks, text="asked for money"))
+        await talk.shows("Which money?")
+        await talk.service.quiet()
+        await talk.service.restart()
+        talk.press("Euro")
+        await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), 20, "the answer")
+        await talk.service.restart()
+        await talk.shows("The money is enough", seconds=40)
+
+        deploys = ask(steps=[calls(tool("bash", command="echo deployed"))], text="It is deployed")
+        talk.say(delegate("deploy", deploys, text="asked to deploy"))
+        await talk.shows("echo deployed")
+        await talk.service.quiet()
+        await talk.service.restart()
+        talk.say("Approve")
+        await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), 20, "the answer")
+        await talk.service.restart()
+        await talk.shows("It is deployed", seconds=40)
+        await talk.service.quiet()
+        posted = ("The market is large", "The money is enough", "It is deployed")
+        assert [talk.count(words) for words in posted] == [1, 1, 1], talk.visible()
+        talk.say("and now?")
+        await talk.shows("and now?")
+        await talk.service.quiet()
+        told = talk.last_words("and now?")
+        for number, words in enumerate(posted, 1):
+            assert told.count(f"Posted here by task {number} ") >= 1
+            assert words in told
+        assert talk.service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
+
+
+async def test_work_beside_a_thread_is_cancelled_and_its_approval_closed(tmp_path: Path, name: str) -> None:
+    """An approval of a background agent by button, and one that ends with its task; a schedule that is deleted."""
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+        for number, what in enumerate(("first", "second"), 1):
+            deploys = ask(steps=[calls(tool("bash", command=f"echo {what}"))], text=f"the {what} is done")
+            talk.say(delegate(what, deploys, text=f"delegated the {what}"))
+            await talk.shows(f"echo {what}")
+            await talk.service.quiet()
+            if number == 1:
+                talk.press("Approve")
+                await talk.shows("the first is done")
+                await talk.service.quiet()
+        talk.say("!task 2 cancel")
+        await talk.shows("Closed without an answer")
+        await talk.service.quiet()
+        assert "Approve" not in talk.offers()
+        assert not talk.count("the second is done")
+
+        yearly = tool("schedule", action="create", what="Read the news", cron="0 4 1 1 *", time_zone="UTC")
+        talk.say(ask(steps=[calls(yearly)], text="proposed"))
+        await talk.shows("Shall I")
+        talk.say("!schedule delete 1")
+        await talk.shows("Schedule 1 is deleted")
+        talk.press("Yes")
+        await talk.service.quiet()
+        assert talk.service.rows("SELECT 1 FROM schedules WHERE state='active'") == []

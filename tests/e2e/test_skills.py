@@ -253,6 +253,29 @@ async def test_the_agent_proposes_a_skill_and_an_operator_accepts_it(
     await service.quiet()
 
 
+async def test_a_proposed_skill_is_accepted_from_the_list_of_what_waits(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """After a kill, by its number; who may not decide sees nothing of it."""
+    service = await start(channels=OPERATED)
+    files = [{"path": "SKILL.md", "content": skill_text()}, {"path": "run.py", "content": RUN}]
+    propose = {"calls": [{"name": "propose_skill", "args": {"name": "add-numbers", "files": files}}]}
+    telegram.send(ask(steps=[propose], text="proposed"), chat=EVE)
+    await telegram.wait(EVE, "proposed")
+    await service.quiet()
+    await service.kill()
+    await service.start()
+    telegram.send("/waiting", chat=EVE)
+    await telegram.wait(EVE, "Nothing waits for you.")
+    telegram.send("/waiting")
+    await telegram.wait(JANE, "1. Shall I install the new skill add-numbers?")
+    telegram.send("/waiting 1 Accept", chat=EVE)
+    await telegram.wait(EVE, "Nothing with the number 1 waits for you any more.")
+    telegram.send("/waiting 1 accept")
+    await telegram.wait(JANE, "The skill add-numbers is installed.")
+    await service.quiet()
+
+
 BOMBS = {  # a SKILL.md that once ended the service, filled its memory, or kept it from starting
     "lists in lists": "- " * 40_000,
     "aliases in aliases": "\n".join(

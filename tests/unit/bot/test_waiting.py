@@ -13,11 +13,12 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.commands.waits import Waiting
 from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
-from bot.features import gather_waits
+from bot.features import gather_waits, table_of
 from bot.rights.approvals import RoutedApproval, question_columns
 from bot.storage import conversations, inbox, questions, runs
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from bot.storage.retention import delete_finished
 from bot.storage.states import RunState
 from tests.support.current_config import current_of
 from tests.support.rehearsed_database import RehearsedDatabase
@@ -125,6 +126,6 @@ async def test_another_call_has_another_number_and_an_old_one_hits_nothing(store
         questions.store_question(execute, changed, key, run=1, number=0, answerers=columns, now=3.0)
 
     await store.run(ask_again)
-    await store.run(lambda execute: execute("DELETE FROM waiting_numbers", {}))
+    await store.run(lambda execute: delete_finished(execute, table_of("waiting_numbers"), 9e9, 100))
     [second] = await listed(store, JANE)
     assert second > first, "a number is never given again"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0090"
-down_revision = "0089"
+revision = "0091"
+down_revision = "0090"
 HANDLE = "substr(message_id, instr(message_id, '/'))"
 
 

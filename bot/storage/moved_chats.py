@@ -44,6 +44,8 @@ KEPT = {
     "hook_groups.thread": "the address in the configuration, by which the next delivery is found",
     "waiting_numbers.subject": "a digest of a question",
     "hand_overs.subject": "the same",
+    "web_files.thread": "a thread of the HTTP API, which no platform moves",
+    "web_threads.thread": "the same",
     "plan_holds.scope": "a hold ends with its request; the counters of the budgets are summed again",
     "*.conversation": "the name of a conversation, which it keeps",
     "conversations.key": "the same",

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from aiohttp import ClientSession, TCPConnector, web
 
-from bot.config.http import HttpConfig
+from bot.config.http import DemoHttpConfig, HttpConfig
 from bot.feature import Door
 from bot.features import FEATURES
 from bot.http.listener import listening
@@ -253,3 +253,14 @@ def test_routes_may_ask_for_the_running_service_only_when_turns_can_run() -> Non
     with pytest.raises(HttpProblem) as raised:
         Door(*[None] * 8).running()  # type: ignore[arg-type]  # as before the engine has begun
     assert (raised.value.status, raised.value.headers) == (503, {"Retry-After": "2"})
+
+
+async def test_a_first_try_takes_another_port_where_its_own_is_in_use() -> None:
+    taken = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    async with taken:
+        port = taken.sockets[0].getsockname()[1]
+        async with listening(DemoHttpConfig(f"127.0.0.1:{port}"), Handlers().routes()) as address:
+            assert address.startswith("http://127.0.0.1:")
+            assert not address.endswith(f":{port}")
+    assert DemoHttpConfig.on_loopback(opens=True) == HttpConfig()  # a reload finds no change
+    assert DemoHttpConfig.on_loopback(opens=True) != HttpConfig("127.0.0.1:8080")

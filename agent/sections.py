@@ -132,6 +132,9 @@ class PolicySettings:
     use: str = field(metadata={"help": "the class, `package.module:Class`, with `wrap_model_call` or `wrap_tool_call`"})
     before: str = setting("", "the policy that it comes before (outside of), such as `ledger`; empty: the last one")
     after: str = setting("", "the policy that it comes after (inside of)")
+    fail_closed: bool = setting(
+        True, "a call does not happen where this policy's own code fails; false: it happens without the policy"
+    )
     options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "arguments of the class"})
 
 

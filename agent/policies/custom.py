@@ -10,6 +10,7 @@ from agent.models.settings import AgentConfigError
 from agent.near_misses import suggest_lazily
 from agent.own_code import call_own, find_own
 from agent.policies.base import ModelPolicy, PolicyChain, ToolPolicy
+from agent.policies.guarded import GuardedPolicy
 from agent.sections import PolicySettings
 from catalogue import N_, LazyText
 
@@ -18,7 +19,8 @@ FIXED_FIRST = "permission"  # nothing may see or change a call before it is judg
 
 def policy_name(policy: object) -> str:
     """Return the name that a policy has in the configuration: LedgerPolicy is `ledger`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(policy).__name__.removesuffix("Policy")).lower()
+    own = policy.inner if isinstance(policy, GuardedPolicy) else policy
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(own).__name__.removesuffix("Policy")).lower()
 
 
 def place_policies(chain: PolicyChain, entries: Sequence[PolicySettings]) -> PolicyChain:
@@ -34,13 +36,14 @@ def place_policies(chain: PolicyChain, entries: Sequence[PolicySettings]) -> Pol
         if not wraps:
             wrong = LazyText(N_("{use} has neither wrap_model_call nor wrap_tool_call"), use=entry.use)
             raise AgentConfigError((*at, "use"), wrong, LazyText(N_("docs/extend.md shows one")))
+        guarded = GuardedPolicy(policy, closed=entry.fail_closed)
         for policies in wraps:
             place = _find_place(policies, entry, at)
             if policies is tool and place <= [policy_name(each) for each in tool].index(FIXED_FIRST):
                 wrong = LazyText(N_("a policy around the tools must come after `{name}`"), name=FIXED_FIRST)
                 fix = LazyText(N_("write `after: {name}`, or no place at all"), name=FIXED_FIRST)
                 raise AgentConfigError(at, wrong, fix)
-            policies.insert(place, policy)
+            policies.insert(place, guarded)
     return PolicyChain(model, tool)
 
 

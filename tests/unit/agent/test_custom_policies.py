@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import ToolException
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.mcp.servers import McpServers
@@ -21,6 +23,7 @@ from agent.policies.base import (
 )
 from agent.policies.chains import worker_policies
 from agent.policies.custom import policy_name
+from agent.policies.guarded import GuardedPolicy
 from agent.policies.mcp import McpPolicy
 from agent.sections import AgentSettings, PolicySettings
 
@@ -115,3 +118,86 @@ def test_no_policy_sees_a_call_of_a_server_before_it_is_judged(before: str) -> N
 def test_an_order_that_cannot_be_met_is_a_fault(entry: dict[str, Any], fault: str) -> None:
     with pytest.raises(AgentConfigError, match=f"policies\\[0\\].*{fault}"):
         chain_with(entry)
+
+
+class Broken:
+    """Fails where `at` says: before the call, after it, or on purpose."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        return await self._wrap(request, handler)
+
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
+        return await self._wrap(request, handler)
+
+    async def _wrap(self, request: Any, handler: Any) -> Any:
+        if self.at == "purpose":
+            raise ToolException("this file is locked today")
+        if self.at == "before":
+            raise ZeroDivisionError
+        result = await handler(request)
+        if self.at == "after":
+            raise ZeroDivisionError
+        return result
+
+
+def guarded(at: str, *, closed: bool) -> GuardedPolicy:
+    chain = chain_with({"use": "Broken", "fail_closed": closed, "options": {"at": at}})
+    policy = next(each for each in chain.tool if policy_name(each) == "broken")
+    assert isinstance(policy, GuardedPolicy)
+    return policy
+
+
+CALL = ToolCallRequest({"name": "bash", "args": {}, "id": "1", "type": "tool_call"}, None, {}, cast(Any, None))
+
+
+@pytest.mark.parametrize(
+    ("at", "closed", "made", "text"),
+    [
+        ("before", True, 0, "bash was not called: the rule Broken of this service failed"),
+        ("before", False, 1, "done"),
+        ("after", True, 1, "bash was called, but its result is withheld"),
+        ("after", False, 1, "done"),
+        ("never", True, 1, "done"),
+    ],
+)
+async def test_a_policy_that_fails_lets_no_call_pass_unless_it_may_be_left_out(
+    at: str, closed: bool, made: int, text: str
+) -> None:
+    calls = []
+
+    async def tool(request: ToolCallRequest) -> ToolCallResult:
+        calls.append(request)
+        return ToolMessage("done", tool_call_id="1")
+
+    result = await guarded(at, closed=closed).wrap_tool_call(CALL, tool)
+    assert text in str(cast(ToolMessage, result).content)
+    assert len(calls) == made
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_what_is_raised_on_purpose_or_inside_of_a_policy_is_no_failure_of_it(closed: bool) -> None:
+    async def tool(request: ToolCallRequest) -> ToolCallResult:
+        raise KeyError("of the tool")
+
+    with pytest.raises(ToolException, match="locked today"):
+        await guarded("purpose", closed=closed).wrap_tool_call(CALL, tool)
+    with pytest.raises(KeyError, match="of the tool"):
+        await guarded("never", closed=closed).wrap_tool_call(CALL, tool)
+
+
+async def test_a_model_call_happens_without_an_open_policy_and_not_with_a_closed_one() -> None:
+    asked = []
+
+    async def model(request: Any) -> Any:
+        asked.append(request)
+        return "answer"
+
+    request: Any = "request"
+    with pytest.raises(ZeroDivisionError):
+        await guarded("before", closed=True).wrap_model_call(request, model)
+    assert not asked
+    found: Any = await guarded("before", closed=False).wrap_model_call(request, model)
+    assert (found, len(asked)) == ("answer", 1)

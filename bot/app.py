@@ -143,7 +143,7 @@ class App:
             table = operations.Operations(
                 *(store, config.data_dir, self._folders, lambda: self._skills.folders.custom, self._http_address)
             ).table()
-            more = {"status": self._status.report, "reload": self._reloader.reload_for_command_line}
+            more = {**self._status.operations(), "reload": self._reloader.reload_for_command_line}
             await stack.enter_async_context(
                 operations.serve_control_socket(config.data_dir, {**table, **more}, self._attach_console)
             )

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bot.admin.live_view import describe_turn, recent_log
 from bot.admin.local_checks import judge_disk
 from bot.admin.trouble import Trouble, TroubleTimes
 from bot.current import Current
 from bot.journey.scheduler import Scheduler
+from bot.service.crashes import describe_crash, latest_crash
 from bot.service.model_proposals import model_proposals
 from bot.service.version import VERSION
 from bot.storage import conversations, outbox, people
@@ -153,6 +156,14 @@ class ServiceStatus:
             if state["health"] != Health.READY
         ]
 
+    def operations(self) -> Mapping[str, Callable[..., Awaitable[dict[str, Any]]]]:
+        """Return the operations of the command line that only a running service has."""
+        return {"status": self.report, "top": self.top, "logs": partial(recent_log, self._store)}
+
+    async def top(self) -> dict[str, Any]:
+        """Return what `fawn top` shows: the turns in progress, and the numbers of the service."""
+        return {**await self.measure(), "turns": [*map(describe_turn, self._scheduler.running_turns)]}
+
     async def measure(self) -> dict[str, Any]:
         """Return the numbers that metrics show, as they are at this moment. Raises StorageError."""
         now = time.time()
@@ -185,6 +196,7 @@ class ServiceStatus:
         """Return everything that `fawn status` shows. `healthy` is measured now, not at the start."""
         counts = await self._store.run(_row_counts)
         disk = await asyncio.to_thread(_describe_disk, self._current.config.data_dir)
+        crash = await asyncio.to_thread(latest_crash, self._current.config.data_dir, time.time())
         troubles = self._judge(counts["oldest"], disk)
         channels = {name: self._channel_state(name) for name in self._configured}
         return {
@@ -192,6 +204,7 @@ class ServiceStatus:
             "healthy": not troubles,
             "troubles": [each.as_json() for each in troubles],
             "disk": disk,
+            "crash": describe_crash(crash) if crash else "",
             "uptime": time.monotonic() - self._started,
             "ready": self.is_ready,
             "pid": os.getpid(),

@@ -19,6 +19,8 @@ COMMANDS: Mapping[str, str] = {  # each is `COMMAND` in the module of its name
     "reload": N_("read the configuration again; the running service keeps the old one if the new one has faults"),
     "why": N_("say why a message was not answered"),
     "trace": N_("show what a run did, as a tree with times"),
+    "logs": N_("show and follow the log of a run or a thread"),
+    "top": N_("show the turns in progress, live"),
     "status": N_("show the state of the running service"),
     "dead": N_("manage dead letters: undeliverable replies and unreadable events"),
     "pair": N_("manage paired users"),

@@ -35,6 +35,7 @@ def with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source: 
 
     from bot.admin.local_checks import check_machine, warn_of_full_disk
     from bot.service import log
+    from bot.service.crashes import reporting_crashes
     from bot.service.data_dir import close_to_others
     from bot.service.descriptors import raise_descriptor_limit
     from bot.storage.database import DataLock
@@ -48,6 +49,7 @@ def with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source: 
             return fail(_("data_dir cannot be used: {error}", error=error), FAULT)
         log.set_up_logging(config.log, secret_texts(config), source.log_file)
         close_to_others(config.data_dir)
+        stack.enter_context(reporting_crashes(config.data_dir))
         raise_descriptor_limit()
         warn_of_full_disk(config.data_dir)
         if faults := [finding for finding in check_machine(config) if not finding.ok]:

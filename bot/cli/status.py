@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
+import time
 from typing import Any
 
 from bot.admin.operations import NotRunning, call_service
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, NOT_RUNNING, OK, fail
 from bot.config.schema import Config
+from bot.service.crashes import describe_crash, latest_crash
 from bot.storage.feedback import FeedbackCounts
 from bot.storage.jobs import JobCounts
 from catalogue import N_, _, current_language, list_items, use_language
@@ -27,6 +30,8 @@ def _status(arguments: argparse.Namespace, config: Config) -> int:
         with use_language("en" if arguments.json else current_language()):
             report = asyncio.run(call_service(config.data_dir, "status", {}))
     except NotRunning as error:
+        if crash := latest_crash(config.data_dir, time.time()):
+            print(describe_crash(crash), file=sys.stderr)
         return fail(error, NOT_RUNNING)
     if "error" in report:
         return fail(report["error"], FAULT)
@@ -66,7 +71,7 @@ def _print_report(report: dict[str, Any]) -> None:
         if server["down"]:
             models, count = list_items(server["models"]), server["failures"]
             print(_("down: the server of {models} ({count} failures in a row)", models=models, count=count))
-    print(*filter(None, [report["disk"]]), *report["mcp_sign_ins"], report["sandbox"], sep="\n")
+    print(*filter(None, [report["disk"], report["crash"]]), *report["mcp_sign_ins"], report["sandbox"], sep="\n")
     for name, channel in report["channels"].items():
         health = f"{_(HEALTH_NAMES[channel['health']])}{' — ' + channel['detail'] if channel['detail'] else ''}"
         print(_("channel {name}: {health}", name=name, health=health))

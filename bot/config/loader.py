@@ -59,6 +59,7 @@ from bot.config.section_checks import (
     is_key,
 )
 from bot.config.traces import check_traces
+from bot.config.uploads import check_uploads
 from catalogue import LANGUAGES, N_, _, current_language, list_items, localized, match_language, use_language
 from channels.shared.ids import IdForms
 
@@ -262,6 +263,7 @@ def _check_sections(document: Document, sections: dict[str, Any]) -> None:
     check_http(document, sections.get("http"))
     check_metrics(document, sections)
     check_traces(document, sections.get("traces"))
+    check_uploads(document, sections)
     check_backup(document, sections.get("backup"))
     check_budgets(document, sections.get("budgets"))
     check_rates(document, sections.get("rate_limits"))

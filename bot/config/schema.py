@@ -34,6 +34,7 @@ from bot.config.push import PushConfig
 from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
 from bot.config.traces import TracesConfig
+from bot.config.uploads import UploadsConfig
 from catalogue import LazyText
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
@@ -187,7 +188,6 @@ class ServiceLimits:
         ge=0,
     )
     follow_ups_per_day: int = setting(50, "…and for one person within 24 hours", ge=0)
-    upload_mb: int = setting(100, "largest file that is accepted from a chat", ge=0)
     grace_seconds: float = setting(10.0, "how long a shutdown waits for running turns before it suspends them", ge=0)
     notify_seconds: float = setting(
         45.0, "the end of a turn that took longer mentions the requester; 0: only people who asked with `/notify`", ge=0
@@ -309,6 +309,7 @@ class FileConfig:
     rate_limits: tuple[RateLimitConfig, ...] = setting(
         (), "how often people write and tools run (docs/team.md), described below"
     )
+    uploads: UploadsConfig = setting(UploadsConfig(), "which files are taken from chats")
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
     memory: MemoryConfig = MemoryConfig()

@@ -92,7 +92,7 @@ def console_settings(
     else:
         own = getattr(arguments, "new", False) or not (getattr(arguments, "old", False) or has_terminal)
         topic = console.own_topic() if own else ""
-    return settings, console.ConsolePlace(config.data_dir / "console", config.limits.upload_mb, topic)
+    return settings, console.ConsolePlace(config.data_dir / "console", config.uploads.max_mb, topic)
 
 
 class AskError(Exception):

@@ -19,6 +19,7 @@ from agent.backoff import backoff_seconds
 from agent.messages import Attachment, Message, Quote
 from agent.user_input import UploadedFile, UserInput
 from bot.config.schema import ServiceLimits
+from bot.config.uploads import UploadsConfig
 from bot.journey.talk_above import NO_TALK, TalkAbove, has_talk_above, talk_above
 from bot.journey.upload_details import UploadInspector
 from bot.storage import outbox, tool_calls
@@ -55,6 +56,7 @@ class Attachments:
         conversation: str,
         folder: Path,
         limits: ServiceLimits,
+        accepts: UploadsConfig,
         patience: Patience = Patience(),
         inspector: UploadInspector | None = None,
     ) -> None:
@@ -62,8 +64,9 @@ class Attachments:
         self._conversation = conversation
         self._folder = folder
         self._limits = limits
-        self._limit = limits.upload_mb << 20
-        self._too_big = Refused(_("exceeds the {limit} MB upload limit", limit=limits.upload_mb))
+        self._accepts = accepts
+        self._limit = accepts.max_mb << 20
+        self._too_big = Refused(_("exceeds the {limit} MB upload limit", limit=accepts.max_mb))
         self._patience = patience
         self._inspector = inspector
 
@@ -135,6 +138,8 @@ class Attachments:
 
     async def _get(self, channel: Channel | None, attachment: Attachment) -> UploadedFile:
         """Download into a file without a name, which needs no cleanup, and copy it from there to the agent."""
+        if refusal := self._accepts.refusal(attachment):
+            raise Refused(refusal)
         if attachment.size is not None and attachment.size > self._limit:
             raise self._too_big
         file = await run_file_work(_draft, self._folder.parent)

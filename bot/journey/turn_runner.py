@@ -127,7 +127,8 @@ class TurnRunner:
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         voice = self._current.config.voice
         inspector = UploadInspector(sandbox, agent.sees_pictures, voice, account.meter, self._parser)
-        uploads = Attachments(self._store, job.conversation, folder, limits, inspector=inspector)
+        accepts = self._current.config.uploads
+        uploads = Attachments(self._store, job.conversation, folder, limits, accepts, inspector=inspector)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._current)

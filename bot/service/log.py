@@ -22,6 +22,7 @@ import orjson
 
 from agent.token_patterns import SECRET_PATTERNS
 from bot.config.schema import LogConfig
+from bot.service.recent_lines import RECENT
 
 thread_var: ContextVar[str] = ContextVar("thread", default="")
 """The address of the current thread; each task sets its own."""
@@ -146,6 +147,23 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # generic in th
         return sys.stderr
 
 
+class _KeptLines(LogFormatter):
+    """Keeps each line for `fawn logs`, too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        RECENT.add(
+            line, getattr(record, "run", "") or run_var.get(), getattr(record, "thread_address", "") or thread_var.get()
+        )
+        return line
+
+
+def current_redactor() -> Redactor:
+    """Return what redacts the log at this moment."""
+    formatters = [handler.formatter for handler in logging.getLogger().handlers]
+    return next((each.redact for each in formatters if isinstance(each, LogFormatter)), Redactor())
+
+
 def set_up_logging(log: LogConfig, secrets: Iterable[str] = (), file: Path | None = None) -> Redactor:
     """Send every log line to stderr, or to `file` (rotated). Replaces the handlers of an earlier call.
 
@@ -156,7 +174,7 @@ def set_up_logging(log: LogConfig, secrets: Iterable[str] = (), file: Path | Non
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         handler = RotatingFileHandler(file, maxBytes=MAX_FILE_BYTES, backupCount=3, encoding="utf-8", delay=True)
-    handler.setFormatter(LogFormatter(redact, log.format == "json"))
+    handler.setFormatter(_KeptLines(redact, log.format == "json"))
     root = logging.getLogger()
     for old in [h for h in root.handlers if isinstance(h.formatter, LogFormatter)]:
         root.removeHandler(old)

@@ -329,3 +329,14 @@ async def test_a_deletion_stops_the_turn(service: AllPlatforms, name: str, whose
     await service.quiet()
     assert service.rows("SELECT state FROM runs") == [("stopped",)]
     assert not any("never" in text for text in shown)
+
+
+async def test_every_platform_refuses_files_of_other_kinds_in_words(tmp_path: Path) -> None:
+    uploads = {"kinds": ["table"], "max_mb": 1}
+    async with AllPlatforms.open(tmp_path, sandbox={"provider": "none"}, uploads=uploads) as service:
+        for rig in service.rigs.values():
+            rig.send_file("run.sh", b"rm")
+        for platform in service.rigs:
+            await service.shows(platform, "run.sh: is a script; here I take a table")
+        await service.quiet()
+    assert not [path for path in service.data.rglob("run.sh*") if path.is_file()]

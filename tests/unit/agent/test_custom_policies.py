@@ -95,7 +95,7 @@ def test_a_policy_around_both_kinds_of_calls_gets_its_options() -> None:
     model, tools = names(chain)
     assert model[model.index("redact") - 1] == tools[tools.index("redact") - 1] == "loop_detection"
     assert id(chain.model[model.index("redact")]) == id(chain.tool[tools.index("redact")])
-    assert chain.tool[tools.index("redact")].word == "secret"  # type: ignore[attr-defined]  # `Redact` has it
+    assert chain.tool[tools.index("redact")].inner.word == "secret"  # type: ignore[attr-defined]  # `GuardedPolicy` has it
 
 
 @pytest.mark.parametrize("before", ["mcp", "permission"])
@@ -127,10 +127,12 @@ class Broken:
         self.at = at
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
-        return await self._wrap(request, handler)
+        result: ToolCallResult = await self._wrap(request, handler)
+        return result
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
-        return await self._wrap(request, handler)
+        response: ModelCallResponse = await self._wrap(request, handler)
+        return response
 
     async def _wrap(self, request: Any, handler: Any) -> Any:
         if self.at == "purpose":

@@ -12,12 +12,13 @@ import pytest
 from aiohttp import web
 from PIL import Image
 
-from agent.messages import Author, Message, Origin, Quote, Thread
+from agent.messages import Attachment, Author, Message, Origin, Quote, Thread
 from agent.sections import VoiceConfig
 from agent.setting import Secret
 from agent.user_input import UploadedFile
 from agent.user_message import format_body
 from bot.config.schema import ServiceLimits
+from bot.config.uploads import UploadsConfig
 from bot.journey.attachments import Attachments, Patience
 from bot.journey.upload_details import UploadInspector
 from bot.storage.database import Database
@@ -45,7 +46,13 @@ class Desk:
         self._store = store
 
     async def take(
-        self, name: str, data: bytes, limit: int = 100, inspector: UploadInspector | None = None, **patience: float
+        self,
+        name: str,
+        data: bytes,
+        limit: int = 100,
+        kinds: tuple[str, ...] = (),
+        inspector: UploadInspector | None = None,
+        **patience: float,
     ) -> UploadedFile:
         """Send a file to the bot and download it."""
         self.rig.send_file(name, data)
@@ -53,7 +60,8 @@ class Desk:
             self._store,
             "c",
             self.folder,
-            ServiceLimits(upload_mb=limit),
+            ServiceLimits(),
+            UploadsConfig(kinds, limit),
             Patience(**patience),
             inspector=inspector,
         )
@@ -224,9 +232,38 @@ class Guarded(RecordingChannel):
 async def test_a_refused_look_up_is_waited_for_or_said(
     desk: Desk, tmp_path: Path, refuses: int, after: float, kind: str
 ) -> None:
-    uploads = Attachments(desk._store, "c1", tmp_path / "c1", ServiceLimits())
+    uploads = Attachments(desk._store, "c1", tmp_path / "c1", ServiceLimits(), UploadsConfig())
     thread = Thread("slack", "T1", "C1")
     message = Message(thread, "slack:1", "1", Author("U1", "Jane"), "what is this?", 1.0, origin=Origin.PERSON)
     given = await uploads.make_input(Guarded(refuses, after), message)
     assert [quote.kind for quote in given.message.quotes] == [kind]
     assert ("did not let me read" in format_body(given)) is (kind == "unread")
+
+
+@pytest.mark.parametrize(
+    ("name", "mime", "kinds", "refused"),
+    [
+        ("a.PNG", "image/png", ("image",), ""),
+        ("a.pdf", "application/pdf", ("image", "document"), ""),
+        ("a.pdf", "application/pdf", ("image",), "is a document; here I take a picture"),
+        ("a.sh", "application/octet-stream", ("text", "table"), "is a script; here I take a text, a table"),
+        ("a.png", "video/mp4", ("image",), "is a video; here I take a picture"),  # it claims to be both
+        ("a.png.zip", "", ("image",), "is an archive; here I take a picture"),
+        ("noname", "audio/ogg", ("audio",), ""),
+        ("noname", "", ("audio",), "is a file of another kind; here I take a sound or voice message"),
+        ("noname", "", ("other",), ""),
+        ("plan.dwg", "", ("image", ".dwg"), ""),
+        ("plan.dxf", "", (".dwg",), "is a file of another kind; here I take .dwg"),
+        ("plan.exe", "", (), ""),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_in_words(name: str, mime: str, kinds: tuple[str, ...], refused: str) -> None:
+    assert UploadsConfig(kinds).refusal(Attachment("ref", name, mime)) == refused
+
+
+async def test_a_refused_kind_is_not_fetched(desk: Desk) -> None:
+    upload = await desk.take("run.sh", b"rm", kinds=("image",))
+    assert upload.refused == "is a script; here I take a picture"
+    assert desk.stored() == []
+    [note] = await desk.said()
+    assert "I could not take run.sh: is a script; here I take a picture." in note

@@ -140,12 +140,12 @@ channels: {console: {access: {allow: [12, "u7"], operators: [34], pairing: $NO}}
 def test_sizes_and_times_take_units() -> None:
     file = write(
         "config_version: 1\nkeep_days: 2w\nsandbox: {memory_mb: 1G, idle_minutes: 30s, command_seconds: 1.5 m}\n"
-        "limits: {turn_seconds: 2h, upload_mb: 50M, reply_hours: 1d}\n"
+        "limits: {turn_seconds: 2h, reply_hours: 1d}\nuploads: {max_mb: 50M}\n"
     )
     config = load_config(file, {})
     assert (config.keep_days, config.sandbox.memory_mb, config.sandbox.idle_minutes) == (14, 1024, 0.5)
     assert config.sandbox.command_seconds == 90
-    assert (config.limits.turn_seconds, config.limits.upload_mb, config.limits.reply_hours) == (7200, 50, 24)
+    assert (config.limits.turn_seconds, config.uploads.max_mb, config.limits.reply_hours) == (7200, 50, 24)
 
 
 def test_a_section_without_a_value_has_its_defaults_and_words_stay_words() -> None:
@@ -358,7 +358,7 @@ log: {level: loud}
         ),
         ("config_version: 1\ntime_zone: 'UTC\nlog: {}\n", "config.yaml:2: YAML syntax: this quote is never closed →"),
         ("config_version: 1\nkeep_days:30\nlog: {}", "config.yaml:2: YAML syntax: there is no space after the colon →"),
-        ("config_version: 1\nlimits:\n  attempts:3\n  upload_mb: 1", "config.yaml:3: YAML syntax: there is no space"),
+        ("config_version: 1\nlimits:\n  attempts:3\n  bot_turns: 1", "config.yaml:3: YAML syntax: there is no space"),
         ("config_version: 1\nlog: a: b", "config.yaml:2: YAML syntax: a second `name: value` in one line → indent"),
         ("config_version: 1\nlog: @b", "config.yaml:2: YAML syntax: a value cannot begin with this character → put"),
         ("config_version: 1\nx\n", "config.yaml:2: YAML syntax: expected `name: value` → add the colon and a space"),
@@ -728,3 +728,13 @@ def test_peers_are_addresses_or_networks() -> None:
     assert [fault.partition(" → ")[0] for fault in found] == [
         f"config.yaml:2: http.peers[{number}]: is no address and no network" for number in (0, 1, 3)
     ]
+
+
+def test_kinds_of_files_are_known_and_the_old_name_of_the_size_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("config_version: 1\nuploads: {kinds: [images, .dwg]}\nlimits: {upload_mb: 3}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {})
+    text = str(caught.value)
+    assert "uploads.kinds[0]: there is no such kind of files → did you mean 'image'?" in text
+    assert "limits.upload_mb: has another name now → write `uploads: {max_mb: …}`" in text

@@ -70,12 +70,12 @@ def test_commands_without_accounts_do_not_miss_the_models(tmp_path: Path) -> Non
 
 def test_a_local_file_is_merged_over_the_shipped_one(tmp_path: Path) -> None:
     text = "config_version: 1\nmodels: [{name: a, api_key: k}, {name: b, api_key: $K}]\n"
-    text += "limits: {attempts: 2, upload_mb: 3}\n"
+    text += "limits: {attempts: 2, bot_turns: 3}\n"
     (tmp_path / "config.yaml").write_text(text)
     (tmp_path / "config.local.yaml").write_text("models: [{name: c, api_key: k}]\nlimits: {attempts: 5}\n")
     config = load_config(tmp_path / "config.yaml", {"K": "secret-of-b"})
     assert [model.name for model in config.models] == ["c"]
-    assert (config.limits.attempts, config.limits.upload_mb) == (5, 3)
+    assert (config.limits.attempts, config.limits.bot_turns) == (5, 3)
     assert config.source.count("config") == 2
     (tmp_path / "config.local.yaml").write_text("models:\n  - {name: c, api_key: k, retries: many}\n")
     with pytest.raises(ConfigError) as caught:

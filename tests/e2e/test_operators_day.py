@@ -1,0 +1,174 @@
+"""What an operator looks at: the log of one run, the turns in progress, the level of the log, and how it died."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import PROGRAM, ask, bash
+
+BOB = 77
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_the_log_of_one_run_is_shown_and_followed_to_its_end(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send("hello", user=BOB, chat=BOB)
+    await service.quiet()
+    wait = bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")
+    telegram.send(ask(steps=[wait], text="done"))
+    await until(lambda: "tool.begin tool=bash" in service.log(), 30, "the tool")
+    [(run, key)] = service.rows("SELECT r.id, i.key FROM runs r JOIN inbox i ON i.run=r.id WHERE r.state='running'")
+    following = asyncio.create_task(service.fawn("logs", str(run)))
+    await asyncio.wait([following], timeout=1.5)
+    assert not following.done(), "it follows a run that works"
+    [folder] = [each for each in service.data.glob("threads/*/workspace") if [*each.parent.glob("workspace")]][-1:]
+    for each in service.data.glob("threads/*/workspace"):
+        (each / "go").touch()
+    assert folder
+    code, text = await asyncio.wait_for(following, 30)
+    assert code == 0
+    assert f"inbox.accepted key={key}" in text
+    assert "tool.end tool=bash" in text
+    assert f"run={run}" in text
+    assert str(BOB) not in text
+
+    code, text = await service.fawn("logs", f"telegram/123456/{BOB}/")
+    assert code == 0
+    assert "turn.begin" in text
+    assert f"/{JANE}/" not in text
+    code, text = await service.fawn("logs", "telegram/nothing/")
+    assert code == 1
+    assert "the log has nothing of telegram/nothing/" in text
+    await service.stop()
+    code, text = await service.fawn("logs", str(run))
+    assert code == 4
+    assert "journalctl -u fawn" in text
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_top_shows_the_turns_in_progress(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(steps=[bash("sleep 60")], text="done"))
+    await until(lambda: "tool.begin tool=bash" in service.log(), 30, "the tool")
+    code, text = await service.fawn("top")
+    assert code == 0
+    assert re.search(r"turns 1, queued 0 .*sandboxes 1", text)
+    assert re.search(r"\n +1 +\d+ s +1 +[\d,]+ +1  telegram/123456/42/ +Running sleep", text)
+    code, text = await service.fawn("top", "--json")
+    assert json.loads(text)["turns"][0]["requester"] == str(JANE)
+    telegram.send("/stop")
+    await service.quiet()
+    code, text = await service.fawn("top", "--once")
+    assert "turns 0" in text
+    await service.stop()
+    assert (await service.fawn("top"))[0] == 4
+
+
+async def test_top_redraws_a_terminal_and_gives_it_back(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    ours, theirs = pty.openpty()
+    program = [*PROGRAM, "top", "--config", "config.yaml"]
+    shown = await asyncio.create_subprocess_exec(
+        *program, cwd=service.folder, env=service.environment(), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    text = b""
+
+    def read() -> bool:
+        nonlocal text
+        try:
+            text += os.read(ours, 65536)
+        except (BlockingIOError, OSError):
+            return False
+        return text.count(b"RUN ") >= 2
+
+    await until(read, 30, "two pictures")
+    shown.send_signal(signal.SIGINT)
+    await shown.wait()
+    read()
+    os.close(ours)
+    assert text.startswith(b"\x1b[?1049h")
+    assert text.rstrip().endswith(b"\x1b[?1049l")
+    assert shown.returncode == 0
+
+
+async def test_a_reload_changes_the_level_of_the_log(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    file = service.folder / "config.yaml"
+    file.write_text(file.read_text() + "\nlog: {level: debug}\n")
+    assert (await service.fawn("reload"))[0] == 0
+    telegram.send(ask(steps=[bash("echo 1")], text="done"))
+    await telegram.wait(JANE, "done")
+    assert "tool.arguments" in service.log()
+
+
+@pytest.mark.parametrize(
+    ("signal_number", "why"),
+    [(signal.SIGKILL, "killed from outside"), (signal.SIGSEGV, "Fatal Python error: Segmentation fault")],
+)
+async def test_a_death_has_a_report_that_the_status_names(
+    telegram: FakeTelegram, model: FakeModel, start: Start, signal_number: int, why: str
+) -> None:
+    service = await start()
+    assert service.process
+    os.kill(service.process.pid, signal_number)
+    await service.process.wait()
+    await service.start()
+    assert "crash.found" in service.log()
+    [report] = (service.data / "crashes").glob("*.txt")
+    assert report.stat().st_mode & 0o077 == 0
+    if signal_number == signal.SIGSEGV:
+        assert "most recent call first" in report.read_text()
+    code, text = await service.fawn("status")
+    assert "The process died at" in text
+    assert why in text
+    assert str(report) in text
+    assert await service.stop() == 0
+    code, text = await service.fawn("status")  # also where nothing runs
+    assert code == 4
+    assert str(report) in text
+    await service.start()
+    await service.stop()
+    assert [*(service.data / "crashes").glob("*")] == [report], "a shutdown is no crash"
+
+
+async def test_an_error_that_ends_the_process_is_in_a_report_without_secrets(start: Start, tmp_path: Path) -> None:
+    service = await start()
+    await service.stop()
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from bot.config.schema import LogConfig\n"
+        "from bot.service.crashes import reporting_crashes, latest_crash\n"
+        "from bot.service.log import set_up_logging\n"
+        "set_up_logging(LogConfig(), ['opensesame'])\n"
+        "folder = Path(sys.argv[1])\n"
+        "try:\n"
+        "    with reporting_crashes(folder):\n"
+        "        raise OverflowError('too much of opensesame')\n"
+        "except OverflowError:\n"
+        "    found = latest_crash(folder, 0)\n"
+        "print(found.why, found.file.read_text(), sep='\\n')\n"
+    )
+    done = await asyncio.create_subprocess_exec(
+        PROGRAM[0], "-c", program, str(tmp_path), env=service.environment(), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await done.communicate()
+    assert out.decode().startswith("OverflowError: too much of ***\n")
+    assert "Traceback (most recent call last)" in out.decode()
+    assert "opensesame" not in out.decode()

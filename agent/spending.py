@@ -18,6 +18,7 @@ ASCII_CHARS_PER_TOKEN = 3
 LEAD = "lead"  # the agent that answers the person
 TURN = "turn"  # the kind of the calls in which an agent works
 VOICE, EMBEDDING = "voice", "embedding"  # kinds of calls of other endpoints than those of `models`
+SANDBOX = "sandbox"  # the kind of the use of a sandbox, which is no call
 EXTERNAL = "external"  # the kind of the work of an external agent, which pays with keys of its own
 
 

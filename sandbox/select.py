@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -97,6 +98,12 @@ class LazySandbox:
         self._provider, self._key, self._folder = provider, key, folder
         self._exit_stack = AsyncExitStack()
         self._task: asyncio.Task[Sandbox] | None = None
+        self._began: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """For how long a sandbox that runs commands has been in use, up to now."""
+        return time.monotonic() - self._began if self._began is not None and self.runs_commands else 0.0
 
     @property
     def used(self) -> bool:
@@ -125,6 +132,7 @@ class LazySandbox:
 
     def _start_acquiring(self) -> asyncio.Task[Sandbox]:
         if self._task is None or (self._task.done() and (self._task.cancelled() or self._task.exception())):
+            self._began = self._began if self._began is not None else time.monotonic()
             acquired = self._exit_stack.enter_async_context(self._provider.acquire(self._key, self._folder))
             self._task = asyncio.create_task(acquired, name=f"sandbox-acquire:{self._key}")
             # Retrieve the exception, so that the loop does not report a failed warm-up: `get` raises it.

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from agent.spans import place_of_run
+from agent.spending import SANDBOX
 from bot.rights.budget_texts import format_money
 from bot.storage.database import Database
 from bot.storage.identity import read_identity
@@ -97,7 +98,7 @@ def _tree(found: Mapping[str, Any]) -> list[Node]:
     steps = [(row, node) for row in found["steps"] if (node := _step(row))]
     turn.inside = [node for _row, node in steps] + [*map(_question, found["questions"])]
     for row in found["calls"]:
-        call = _call(row)
+        call = _call(row) if row["kind"] != SANDBOX else Node(row["began"], row["seconds"], _("sandbox in use"))
         tasks = [node for step, node in steps if step["text"] == row["agent"] and node.covers(call)]
         min(tasks, key=lambda node: node.seconds or 0.0, default=turn).inside.append(call)
     for node in (turn, *turn.inside):

@@ -92,7 +92,7 @@ class Endpoints:
         if request.content_type != FORM:
             text = _text_field(await read_json(request), "text")
             return await self._take(make_message(caller, thread, text, event_key(thread, key)))
-        limit = self.door.current.limits.upload_mb << 20
+        limit = self.door.current.config.uploads.max_mb << 20
         async with read_form(request, self.files, MESSAGE_BYTES, limit) as upload:
             text = _checked_text(upload.text, "text") if upload.text or not upload.files else ""
             message = make_message(caller, thread, text, event_key(thread, key))

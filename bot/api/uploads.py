@@ -116,7 +116,7 @@ async def _read_file(part: object, files: WebFiles, upload: Upload, most: int) -
         await draft.write(chunk)
         if draft.size > most:
             what = f"The file {name} has more than {most >> 20} MB."
-            raise HttpProblem(413, "too_large", what, "Send a smaller one; the operator sets limits.upload_mb.")
+            raise HttpProblem(413, "too_large", what, "Send a smaller one; the operator sets uploads.max_mb.")
     mime = _mime(getattr(part, "headers", {}).get("Content-Type", ""), name)
     kind = mime.partition("/")[0]
     kinds = {"image": "image", "audio": "audio", "video": "video"}

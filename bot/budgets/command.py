@@ -30,7 +30,7 @@ from bot.storage.budgets import read_counter
 from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.usage import Payer, Spending
-from catalogue import N_, _, ngettext
+from catalogue import N_, _, format_duration, ngettext
 from channels.base import OutgoingFile
 
 CHART_JOB = "usage-chart"
@@ -75,6 +75,11 @@ def _describe(call: CommandCall, payer: Payer, scope: str, key: str) -> str:
         _("- this month: {spending}", spending=_format(this_month)),
         *_budgets(call, payer, scope, zone),
     ]
+    seconds, cost = usage.sandbox_use(call.execute, scope, key, month)
+    if seconds:
+        lines.append(
+            _("- sandboxes this month: {time}, {money}", time=format_duration(seconds), money=format_money(cost))
+        )
     if this_month.calls:
         lines += _table(call, scope, key, month, "model", _("This month by model:"))
         if scope == "everything":
@@ -86,7 +91,7 @@ def _describe(call: CommandCall, payer: Payer, scope: str, key: str) -> str:
 def _format(spending: Spending) -> str:
     tokens, calls = f"{spending.tokens:,}", spending.calls
     if not calls:
-        return _("nothing")
+        return format_money(spending.cost) if spending.cost else _("nothing")
     if spending.unpriced == calls:
         return ngettext(
             "{tokens} tokens in {n} call, whose price is unknown",

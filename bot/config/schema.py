@@ -126,6 +126,9 @@ class SandboxConfig:
         " deleted",
         ge=16,
     )
+    price_per_hour: float = setting(
+        0.0, "what an hour of a sandbox in use costs, in dollars: it counts in `/usage` and in budgets of money", ge=0
+    )
     live: int = setting(100, "sandboxes that run at once; another one stops the least recently used idle one", ge=1)
     network: NetworkRules = setting(NetworkRules(), "what sandboxes may reach; nothing by default")
     preview: PreviewSettings = setting(PreviewSettings(), "links to servers in sandboxes; disabled by default")

@@ -25,6 +25,7 @@ from bot.journey.feed import RunFeed
 from bot.journey.inbox import longest_wait
 from bot.journey.talk_above import talk_above
 from bot.rights.reservations import Budgets
+from bot.rights.sandbox_costs import charge_sandbox
 from bot.service.plain_text import plain_line
 from bot.storage import audit, tool_calls, usage
 from bot.storage import calls as judged_calls
@@ -117,6 +118,7 @@ class Account:
         self.meter = meter
         self.notes: list[CallNote] = []  # for the audit
         self.judged: list[JudgedCall] = []
+        self.sandbox_seconds = 0.0  # that are not recorded yet
         self.has_ledger = False  # a call was recorded before it began
         self.exposure = Exposure()  # of the conversation, once the agent begins
         self.state: HeldState | None = None  # of the conversation, which each commit saves
@@ -126,6 +128,7 @@ class Account:
         """Run `work` and record what is new since the last commit, in one transaction."""
         await self._budgets.load_prices(self.meter.unrecorded)
         calls, notes, judged = self.meter.take_unrecorded(), [*self.notes], [*self.judged]
+        seconds, self.sandbox_seconds = self.sandbox_seconds, 0.0
         self.notes.clear()
         self.judged.clear()
         met = make_row(self.payer.conversation, self.exposure) if self.exposure.unsaved else None
@@ -137,6 +140,8 @@ class Account:
             if met:
                 store_exposure(execute, met)
             usage.record_calls(execute, self.payer, map(self._budgets.price, calls))
+            if seconds:
+                charge_sandbox(execute, self._budgets.current.config, self.payer, seconds, time.time())
             for note in notes:
                 audit.record(execute, self._event_of(note))
             for call in judged:
@@ -147,6 +152,7 @@ class Account:
             done = await self._store.run(both)
         except Exception:  # whatever the error: the next commit records them
             self.meter.put_back(calls)
+            self.sandbox_seconds += seconds
             self.notes[:0] = notes
             self.judged[:0] = judged
             self.exposure.unsaved = self.exposure.unsaved or bool(met)

@@ -24,6 +24,7 @@ class TaskSandboxes:
     ) -> None:
         self._provider, self._folders = provider, folders
         self._conversation, self._folder = conversation, folder
+        self.seconds = 0.0  # of those uses that ended
         self._used: dict[str, Path] = {}  # the keys of sandboxes → their folders
 
     @asynccontextmanager
@@ -35,6 +36,7 @@ class TaskSandboxes:
         try:
             yield sandbox
         finally:
+            self.seconds += sandbox.seconds
             await sandbox.aclose()
 
     async def remove(self, *, leftovers: bool) -> None:

@@ -59,6 +59,7 @@ class TurnEnd:
 
     async def record(self, live: RunningTurn, work: TurnState) -> None:
         """Record the end of a turn, and end what it used."""
+        work.account.sandbox_seconds += work.sandbox.seconds + work.task_sandboxes.seconds
         try:
             if live.suspending:
                 await self._suspend(live.job, work)

@@ -10,7 +10,7 @@ from agent.blocks import Usage
 from bot.storage.database import Execute
 from bot.storage.rows import read_row, read_rows
 from bot.storage.states import RunState
-from bot.storage.usage import Payer, Spending
+from bot.storage.usage import IS_CALL, Payer, Spending
 
 MAX_RUNS = 2000  # the newest ones are read
 _RUNS_OF_REQUEST = (
@@ -76,7 +76,7 @@ def request_parts(execute: Execute, run: int, conversation: str) -> list[Request
         "SELECT agent, kind, model, run=:run AS this, count(*) AS calls, sum(seconds) AS seconds,"
         " coalesce(sum(cost), 0) AS cost, sum(CASE WHEN cost IS NULL THEN 1 ELSE 0 END) AS unpriced,"
         " sum(input) AS input, sum(output) AS output, sum(cached) AS cached, sum(reasoning) AS reasoning"
-        f" FROM usage WHERE run IN ({_RUNS_OF_REQUEST}) GROUP BY agent, kind, model, run=:run"
+        f" FROM usage WHERE run IN ({_RUNS_OF_REQUEST}) AND {IS_CALL} GROUP BY agent, kind, model, run=:run"
     )
     return read_rows(execute, RequestPart, sql, run=run, conversation=conversation)
 
@@ -104,7 +104,8 @@ def _join_runs(rows: Iterable[Mapping[str, Any]]) -> list[RequestCost]:
 def spent_by_request(execute: Execute, run: int, conversation: str) -> Spending:
     """Return what the request of this run has cost so far, as far as it is recorded."""
     sql = (
-        "SELECT coalesce(sum(cost), 0) AS cost, coalesce(sum(input+output), 0) AS tokens, count(*) AS calls,"
+        "SELECT coalesce(sum(cost), 0) AS cost, coalesce(sum(input+output), 0) AS tokens, "
+        f" coalesce(sum(CASE WHEN {IS_CALL} THEN 1 ELSE 0 END), 0) AS calls,"
         " coalesce(sum(CASE WHEN cost IS NULL THEN 1 ELSE 0 END), 0) AS unpriced"
         f" FROM usage WHERE run IN ({_RUNS_OF_REQUEST})"
     )

@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from agent.messages import Thread
-from agent.spending import ModelCall
+from agent.spending import SANDBOX, ModelCall
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.web_people import payer_key, true_person
 
+IS_CALL = f"kind<>'{SANDBOX}'"  # of a row: not the use of a sandbox
 _SUMS = (
-    "coalesce(sum(cost), 0) AS cost, coalesce(sum(input+output), 0) AS tokens, count(*) AS calls,"
+    "coalesce(sum(cost), 0) AS cost, coalesce(sum(input+output), 0) AS tokens,"
+    f" coalesce(sum(CASE WHEN {IS_CALL} THEN 1 ELSE 0 END), 0) AS calls,"
     " coalesce(sum(CASE WHEN cost IS NULL THEN 1 ELSE 0 END), 0) AS unpriced"
 )
 _WHERE = {  # scope → the rows of it
@@ -140,10 +142,20 @@ def spent_by(execute: Execute, column: str, scope: str, key: str, since: float, 
     if column not in ("person", "chat", "model"):
         raise ValueError(column)
     sql = (
-        f"SELECT {column} AS name, {_SUMS} FROM usage WHERE {_WHERE[scope]} GROUP BY {column}"
+        f"SELECT {column} AS name, {_SUMS} FROM usage WHERE {_WHERE[scope]} AND ({IS_CALL} OR :column<>'model')"
+        f" GROUP BY {column}"
         " ORDER BY sum(cost) DESC, sum(input+output) DESC LIMIT :limit"
     )
-    return read_rows(execute, Spending, sql, key=key, since=since, run=0, limit=limit)
+    return read_rows(execute, Spending, sql, key=key, since=since, run=0, limit=limit, column=column)
+
+
+def sandbox_use(execute: Execute, scope: str, key: str, since: float) -> tuple[float, int]:
+    """Return for how many seconds a scope has had sandboxes in use since this unix time, and what that cost."""
+    sql = (
+        f"SELECT coalesce(sum(seconds), 0) AS seconds, coalesce(sum(cost), 0) AS cost FROM usage WHERE {_WHERE[scope]}"
+    )
+    [row] = execute(f"{sql} AND NOT {IS_CALL}", {"key": key, "since": since, "run": 0})
+    return float(row["seconds"]), int(row["cost"])
 
 
 def spent_by_time(execute: Execute, scope: str, key: str, since: float) -> list[tuple[float, Spending]]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from bot.config.team import Right
 from bot.current import Current
 from bot.rights.budget_limits import record_used_up
+from bot.rights.sandbox_costs import charge_sandbox
 from bot.service.background import run_forever, until_stored
 from bot.service.data_dir import conversation_folder
 from bot.service.plain_text import code_block
@@ -28,6 +29,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.states import TaskState
 from bot.storage.tasks import TaskRow
+from bot.storage.usage import Payer
 from bot.storage.wake_ups import Written
 from bot.tasks import reports
 from bot.tasks.files import CommandFiles
@@ -115,8 +117,11 @@ class CommandTasks:
     async def _run(self, provider: SandboxProvider, row: TaskRow) -> None:
         """Run one command and record its end. This is the boundary of one task."""
         log.info("task.begin id=%d", row.id)
+        began: float | None = None
         try:
-            end = await self._store.run(partial(self._refuse, row=row)) or await self._execute(provider, row)
+            refused = await self._store.run(partial(self._refuse, row=row))
+            began = None if refused else time.monotonic()
+            end = refused or await self._execute(provider, row)
         except SandboxGone as error:
             end = TaskEnd(TaskState.LOST, reason=error.text)
         except SandboxError as error:
@@ -126,9 +131,15 @@ class CommandTasks:
             end = TaskEnd(TaskState.FAILED, reason=FAULT)
         self._running.pop(row.id, None)  # its end is not one to be killed for
         found = await self._files.find(row)
-        record = partial(
-            reports.record_end, config=self._current.config, row=row, end=end, now=time.time(), found=found
-        )
+        seconds = 0.0 if began is None else time.monotonic() - began
+
+        def record(execute: Execute) -> None:
+            config, now = self._current.config, time.time()
+            if seconds:
+                payer = Payer(row.begun_in or 0, row.conversation, row.place, row.person)
+                charge_sandbox(execute, config, payer, seconds, now)
+            reports.record_end(execute, config, row, end, now, found=found)
+
         await until_stored("task", lambda: self._store.run(record))
         log.info("task.%s id=%d", end.state, row.id)
 

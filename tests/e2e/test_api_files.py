@@ -143,7 +143,7 @@ WORST: dict[str, tuple[bytes, dict[str, str], int]] = {
 
 
 async def test_the_worst_forms_are_refused_and_store_nothing(start: Start) -> None:
-    service = await start(http=HTTP, limits={"upload_mb": 1})
+    service = await start(http=HTTP, uploads={"max_mb": 1})
     key = await add_key(service, "ci", "telegram/7")
     wrong: dict[str, object] = {}
     async with client_of(service, key) as client:

@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
@@ -35,10 +36,8 @@ async def test_the_log_of_one_run_is_shown_and_followed_to_its_end(
     following = asyncio.create_task(service.fawn("logs", str(run)))
     await asyncio.wait([following], timeout=1.5)
     assert not following.done(), "it follows a run that works"
-    [folder] = [each for each in service.data.glob("threads/*/workspace") if [*each.parent.glob("workspace")]][-1:]
     for each in service.data.glob("threads/*/workspace"):
         (each / "go").touch()
-    assert folder
     code, text = await asyncio.wait_for(following, 30)
     assert code == 0
     assert f"inbox.accepted key={key}" in text
@@ -172,3 +171,45 @@ async def test_an_error_that_ends_the_process_is_in_a_report_without_secrets(sta
     assert out.decode().startswith("OverflowError: too much of ***\n")
     assert "Traceback (most recent call last)" in out.decode()
     assert "opensesame" not in out.decode()
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_the_use_of_sandboxes_is_counted_priced_and_part_of_budgets(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(sandbox={"price_per_hour": 3600.0}, budgets=[{"scope": "person", "money": 1.0}])
+    config = yaml.safe_load((service.folder / "config.yaml").read_text())
+    config["models"][0]["price"] = {"input": 0.0, "output": 0.0}
+    (service.folder / "config.yaml").write_text(yaml.safe_dump(config))
+    await service.stop()
+    await service.start()
+    telegram.send(ask(text="without a sandbox"))
+    await telegram.wait(JANE, "without a sandbox")
+    await service.quiet()
+    assert service.rows("SELECT 1 FROM usage WHERE kind='sandbox'") == []
+    telegram.send(ask(steps=[bash("sleep 1.1")], text="slept"))
+    await telegram.wait(JANE, "slept")
+    await service.quiet()
+    [(seconds, cost, run, person)] = service.rows("SELECT seconds, cost, run, person FROM usage WHERE kind='sandbox'")
+    assert seconds >= 1.1
+    assert cost == pytest.approx(seconds * 1e6, abs=1)
+    assert person == f"telegram:{JANE}"
+    assert service.rows("SELECT money FROM budgets WHERE scope='person:telegram:42'") == [(cost,)]
+    telegram.send("/usage")
+    shown = await telegram.wait(JANE, "sandboxes this month")
+    assert re.search(r"sandboxes this month: \d s, \$1\.\d\d", shown.text)
+    assert "in 3 calls" in shown.text  # of the model
+    assert "`sandbox`" not in shown.text
+    _code, text = await service.fawn("trace", str(run))
+    assert re.search(r" +[1-9]\.\d\d s .* sandbox in use", text)
+    telegram.send(ask(text="never"))
+    await telegram.wait(JANE, "Your budget")
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_background_command_is_counted_too(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start(sandbox={"price_per_hour": 1.0})
+    telegram.send(ask(steps=[bash("sleep 1", background=True)], text="started"))
+    await telegram.wait(JANE, "started")
+    ended = "SELECT seconds FROM usage WHERE kind='sandbox' AND seconds>=1"
+    await until(lambda: service.rows(ended), 30, "its row")

@@ -106,8 +106,8 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
 }
 READS = {
     "check", "status", "dead list", "pair list", "key list", "skills list", "skills diff", "mcp list", "export",
-    "audit verify", "audit export", "audit head", "permissions try", "why", "trace", "logs", "top", "help", "version", "completion",
-    "slack manifest",
+    "audit verify", "audit export", "audit head", "permissions try", "why", "trace", "logs", "top",
+    "help", "version", "completion", "slack manifest",
 }  # fmt: skip
 EXEMPT = {
     "setup": "it writes .env and config.yaml before a start, whose row has the digest of the new configuration",

@@ -13,21 +13,21 @@ from bot.config.document import Document
 from catalogue import N_, _, list_items
 
 KINDS = {  # name → what people call one, and the endings of its names
-    "image": (N_("a picture"), "png jpg jpeg gif webp bmp tif tiff heic heif avif svg ico"),
-    "audio": (N_("a sound or voice message"), "mp3 wav ogg oga opus m4a flac aac amr wma"),
-    "video": (N_("a video"), "mp4 mov mkv webm avi m4v mpg mpeg 3gp wmv"),
-    "document": (N_("a document"), "pdf doc docx odt rtf ppt pptx odp epub pages key"),
-    "table": (N_("a table"), "csv tsv xls xlsx xlsm ods parquet numbers"),
-    "text": (N_("a text"), "txt md markdown rst log json jsonl yaml yml toml xml html htm ini cfg conf srt vtt tex"),
+    "image": (N_("a picture"), "png,jpg,jpeg,gif,webp,bmp,tif,tiff,heic,heif,avif,svg,ico"),
+    "audio": (N_("a sound or voice message"), "mp3,wav,ogg,oga,opus,m4a,flac,aac,amr,wma"),
+    "video": (N_("a video"), "mp4,mov,mkv,webm,avi,m4v,mpg,mpeg,3gp,wmv"),
+    "document": (N_("a document"), "pdf,doc,docx,odt,rtf,ppt,pptx,odp,epub,pages,key"),
+    "table": (N_("a table"), "csv,tsv,xls,xlsx,xlsm,ods,parquet,numbers"),
+    "text": (N_("a text"), "txt,md,markdown,rst,log,json,jsonl,yaml,yml,toml,xml,html,htm,ini,cfg,conf,srt,vtt,tex"),
     "code": (
         N_("a program"),
-        "py js mjs ts tsx jsx go rs java kt c h cc cpp hpp cs rb php swift scala sql r lua ipynb",
+        "py,js,mjs,ts,tsx,jsx,go,rs,java,kt,c,h,cc,cpp,hpp,cs,rb,php,swift,scala,sql,r,lua,ipynb",
     ),
-    "script": (N_("a script"), "sh bash zsh ps1 bat cmd vbs"),
-    "archive": (N_("an archive"), "zip tar gz tgz bz2 xz zst 7z rar jar whl"),
+    "script": (N_("a script"), "sh,bash,zsh,ps1,bat,cmd,vbs"),
+    "archive": (N_("an archive"), "zip,tar,gz,tgz,bz2,xz,zst,7z,rar,jar,whl"),
 }
 OTHER = "other"
-_BY_ENDING = {ending: kind for kind, (_words, endings) in KINDS.items() for ending in endings.split()}
+_BY_ENDING = {ending: kind for kind, (_words, endings) in KINDS.items() for ending in endings.split(",")}
 _BY_TYPE = {"image": "image", "audio": "audio", "video": "video"}  # of a MIME type, by its first half
 
 

@@ -100,6 +100,8 @@ APIS = {
     ),
 }
 
+PUBLIC_URLS = {name: api.url for name, api in APIS.items() if api.url}
+
 
 class HttpSearch:
     """A provider with an HTTP API."""

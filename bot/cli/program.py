@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {  # each is `COMMAND` in the module of its name
     "audit": N_("verify or export the audit, or print its head, to be kept elsewhere"),
     "permissions": N_("try other rules, roles and budgets on what was recorded, before they are in force"),
     "sandbox": N_("build the image of Docker sandboxes"),
+    "egress": N_("print every host and port that this configuration can reach"),
     "help": N_("show this text"),
     "version": N_("print the version"),
     "completion": N_("print the completion script for a shell, or the manual page"),

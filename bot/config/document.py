@@ -24,7 +24,7 @@ URL_FIX = N_("write it with its scheme, such as https://host:port/path")
 MAX_VALUES = 20_000  # aliases of aliases would be read without end
 _HTTP = ("http", "https")
 _SCHEMES = {"gateway_url": ("ws", "wss")}  # by the name of the setting; all others are HTTP
-_URL_NAMES = ("url", "proxy", "issuer", "endpoint")
+URL_NAMES = ("url", "proxy", "issuer", "endpoint")
 _CALLS = re.compile(r"/(?:chat/completions|completions|responses|messages|embeddings|audio/transcriptions)/?$")
 _ODD_NUMBER = re.compile(r":|^[-+]?0\d")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -248,7 +248,7 @@ class Document:
             self.fault(at, _("contains a character that is not valid text"), _(r"write it again, without `\u`"))
             return ""
         name = str(at[-1]) if at and _FREE_NAMES.isdisjoint(at) else ""
-        is_address = name in _URL_NAMES or name.endswith("_url")
+        is_address = name in URL_NAMES or name.endswith("_url")
         if text and is_address and (found := explain_url(text, name)):
             self.fault(at, *found)
         if text and name.endswith("_file") and not (self.folder / Path(text).expanduser()).is_file():

@@ -6,6 +6,7 @@ The configuration imports only this file. `connection` and `events` receive mess
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -52,5 +53,8 @@ IDS = IdForms(  # of staff: any text of up to 64 characters that the company cho
     N_("ids have no blanks; `fawn pair list` shows the id of each person who wrote to the bot"),
     certain=False,
 )
+MORE_HOSTS: Mapping[str, Sequence[str]] = {
+    "dingtalk.com": ("*.dingtalk.com", "*.aliyuncs.com")
+}  # the endpoint of gateway/connections/open, and the downloadUrl of files
 connect = partial(open_channel, "channels.dingtalk.channel:DingTalkChannel")
 probe = partial(run_probe, "channels.dingtalk.account_probe:probe_account")

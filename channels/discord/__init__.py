@@ -6,6 +6,7 @@ The configuration imports only this file; `connect` imports the SDK. `gateway` (
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -44,5 +45,8 @@ IDS = IdForms(  # snowflakes (discord.com/developers/docs/reference#snowflakes);
     r"\d+|@me",
     N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"),
 )
+MORE_HOSTS: Mapping[str, Sequence[str]] = {
+    "discord.com": ("*.discord.gg", "cdn.discordapp.com", "media.discordapp.net")
+}  # docs.discord.com: resume_gateway_url, and the URLs of attachments
 connect = partial(open_channel, "channels.discord.channel:DiscordChannel")
 probe = partial(run_probe, "channels.discord.account_probe:probe_account")

@@ -6,6 +6,7 @@ The configuration imports only this file; the SDK runs in a process of its own (
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,5 +55,9 @@ IDS = IdForms(  # open.feishu.cn/document/platform-overveiw/basic-concepts/user-
     r"oc_[\w-]+|cli_\w+",
     N_("people are ou_…, chats oc_…; `fawn pair list` shows the id of each person who wrote to the bot"),
 )
+MORE_HOSTS: Mapping[str, Sequence[str]] = {
+    "feishu.cn": ("*.feishu.cn",),
+    "larksuite.com": ("*.larksuite.com",),
+}  # the host of events that /callback/ws/endpoint names
 connect = partial(open_channel, "channels.feishu.channel:FeishuChannel")
 probe = partial(run_probe, "channels.feishu.account_probe:probe_account")

@@ -6,6 +6,7 @@ The configuration imports only this file; `connect` imports the SDK. `socket_mod
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -72,5 +73,8 @@ IDS = IdForms(  # docs.slack.dev/reference/objects: users U and W, bots B; chann
         " each person who wrote to the bot"
     ),
 )
+MORE_HOSTS: Mapping[str, Sequence[str]] = {
+    "slack.com": ("*.slack.com",)
+}  # slack.com/help/articles/360001603387: the event socket and files
 connect = partial(open_channel, "channels.slack.channel:SlackChannel")
 probe = partial(run_probe, "channels.slack.account_probe:probe")

@@ -6,6 +6,7 @@ answers them, both over `api`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -52,5 +53,6 @@ IDS = IdForms(  # of people, and of groups, which are negative (core.telegram.or
     r"-?\d+",
     N_("ids are numbers; `fawn pair list` shows the id of each person who wrote to the bot"),
 )
+MORE_HOSTS: Mapping[str, Sequence[str]] = {}  # files come from the API's host, core.telegram.org/bots/api#getfile
 connect = partial(open_channel, "channels.telegram.channel:TelegramChannel")
 probe = partial(run_probe, "channels.telegram.account_probe:probe")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import datetime
 import io
+import json
+import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -340,3 +343,37 @@ async def test_every_platform_refuses_files_of_other_kinds_in_words(tmp_path: Pa
             await service.shows(platform, "run.sh: is a script; here I take a table")
         await service.quiet()
     assert not [path for path in service.data.rglob("run.sh*") if path.is_file()]
+
+
+async def test_the_service_connects_to_nothing_that_its_list_of_destinations_lacks(tmp_path: Path) -> None:
+    async with AllPlatforms.open(tmp_path, sandbox={"provider": "none"}) as service:
+        for name, rig in service.rigs.items():
+            rig.mutter(ask(text=f"here on {name}"))
+        for name in service.rigs:
+            await service.shows(name, f"here on {name}", seconds=60)
+        _code, text, _errors = await service.run("egress", "--format", "json")
+        known = {(each["host"], each["port"]) for each in json.loads(text)["destinations"]}
+        assert service.process
+        reached = remote_ends(service.process.pid)
+    assert len(reached) >= len(service.rigs)
+    assert reached <= {(host, port) for host, port in known if host == "127.0.0.1"}
+
+
+def remote_ends(pid: int) -> set[tuple[str, int]]:
+    """Return the addresses to which a process has connections that it began: those from a port that it does not own."""
+    inodes = {os.readlink(each)[8:-1] for each in Path(f"/proc/{pid}/fd").iterdir() if is_socket(each)}
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    own = [(row[1], row[2], row[3]) for row in rows if row[9] in inodes]
+    listens = {local.partition(":")[2] for local, _remote, state in own if state == "0A"}
+    ends = [remote for local, remote, state in own if state == "01" and local.partition(":")[2] not in listens]
+    return {
+        (socket.inet_ntoa(int(host, 16).to_bytes(4, "little")), int(port, 16))
+        for host, port in (end.split(":") for end in ends)
+    }
+
+
+def is_socket(link: Path) -> bool:
+    try:
+        return os.readlink(link).startswith("socket:[")
+    except OSError:  # closed meanwhile
+        return False

@@ -106,7 +106,7 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
 }
 READS = {
     "check", "status", "dead list", "pair list", "key list", "skills list", "skills diff", "mcp list", "export",
-    "audit verify", "audit export", "audit head", "permissions try", "why", "trace", "logs", "top",
+    "audit verify", "audit export", "audit head", "permissions try", "why", "trace", "logs", "top", "egress",
     "help", "version", "completion", "slack manifest",
 }  # fmt: skip
 EXEMPT = {

@@ -59,7 +59,7 @@ def list_destinations(config: Config) -> tuple[list[Destination], list[str]]:
         hosts = [each for name in config.web.hosts for each in (name, f"*.{name}")] or [ANY]
         found += [Destination(host, port, "web.fetch", config.web.proxy) for host in hosts for port in (80, 443)]
     proxied = [each for each in found if each.through]
-    found += [_parse(each.through, f"proxy of {each.what}") for each in proxied]
+    found += [_parse(each.through, _("proxy of {what}", what=each.what)) for each in proxied]
     return sorted({*found}), [*_notes(config)]
 
 
@@ -181,7 +181,7 @@ def _notes(config: Config) -> Iterator[str]:
         yield _("your own policies and tools reach what their code does")
     if config.backup.then:
         yield _("backup.then: a program of yours, which reaches what it wants")
-    yield _("`fawn skills install` and `/skills install` ask the git server of the address that is given")
+    yield _("who installs a skill has the git server of its address asked")
 
 
 # ------------------------------------------------------------ formats
@@ -192,8 +192,8 @@ def render_text(found: Sequence[Destination], notes: Sequence[str]) -> str:
     lines = []
     for each in found:
         host = _("every public host") if each.host == ANY else each.host
-        through = _(" (through {proxy})", proxy=_without_password(each.through)) if each.through else ""
-        lines.append(f"{host:44} {each.port:>5}  {each.what}{through}")
+        through = _("(through {proxy})", proxy=_without_password(each.through)) if each.through else ""
+        lines.append(f"{host:44} {each.port:>5}  {each.what} {through}".rstrip())
     return "\n".join([*lines, "", *(f"- {note}" for note in notes)])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,13 +70,15 @@ def _print_file(file: Path, what: str, error: NotRunning) -> int:
 
 def _lines_of(files: list[Path], what: str) -> Iterator[str]:
     """Yield the lines that name a run, a key or a thread, in text or JSON."""
-    name = re.escape(what)
-    wanted = re.compile(
-        rf'(?:run=|"run":"){name}(?!\d)|(?:key=|"key":"){name}|(?:thread=|"thread":"){name}' if what else ""
-    )
     for file in files:
         with file.open(encoding="utf-8", errors="replace") as lines:
-            yield from (line.rstrip("\n") for line in lines if wanted.search(line))
+            yield from (line.rstrip("\n") for line in lines if not what or _names(line, what))
+
+
+def _names(line: str, what: str) -> bool:
+    if what.isdecimal():
+        return f" run={what} " in f"{line.rstrip()} " or f'"run":"{what}"' in line
+    return any(f"{mark}{what}" in line for mark in ("key=", '"key":"', "thread=", '"thread":"'))
 
 
 COMMAND = ConfiguredCommand(_logs, _add_arguments)

@@ -1,7 +1,8 @@
 """Read a YAML document into plain values that know their lines; collect its faults.
 
-A value `$NAME` or `${NAME}` comes from the environment, `$$` at its start stands for a plain dollar sign. Names have a
-meaning: a `*_file` is a file that exists, a `url`, a `*_url` or a `proxy` is a URL of a scheme that works there.
+A value `$NAME` or `${NAME}` comes from the environment, `$file:PATH` from a file, `$exec:COMMAND` from a program, and
+`$$` at its start stands for a plain dollar sign. Names have a meaning: a `*_file` is a file that exists, a `url`, a
+`*_url` or a `proxy` is a URL of a scheme that works there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from bot.config.excerpt import HIDDEN, VARIABLE, Location, Mark, may_be_shown, render_excerpt, split_lines
+from bot.config.outside import NotFetched, fetch, is_outside
 from bot.config.syntax import explain_syntax_error
 from catalogue import N_, LazyText, _, list_items, localized
 
@@ -73,6 +75,8 @@ class Document:
         self._parsed = False
         self.digest = ""  # SHA-256 of the text
         self.settings: Collection[str] = ()  # the names of all settings and sections, such as `sandbox.preview`
+        self.left_out: Collection[str] = ()  # sections whose values nobody reads
+        self.fetched: dict[str, str] = {}  # what files and programs gave, by what names them
         self.has_accounts = True  # models and channels were not left out
         self._local: Document | None = None  # whose settings win
 
@@ -227,6 +231,8 @@ class Document:
         """Return `text`, or the value of the variable that it names; one that is not set is a fault."""
         if text.startswith("$$"):
             return text[1:]
+        if is_outside(text):
+            return self._fetch(text, at)
         named = VARIABLE.fullmatch(text)
         if not named:
             inner = VARIABLE.search(text)
@@ -241,6 +247,19 @@ class Document:
             return None
         self.variables[at], self._named[at] = self.environ[name], name
         return self.environ[name]
+
+    def _fetch(self, text: str, at: Location) -> str | None:
+        """Return what a file or a program has, once a reading; sections that are left out need no secrets."""
+        if at and at[0] in self.left_out:
+            return text
+        try:
+            if text not in self.fetched:
+                self.fetched[text] = fetch(text, self.folder, self.environ)
+        except NotFetched as error:
+            self.fault(at, error.wrong, error.fix)
+            return None
+        self.variables[at] = self.fetched[text]
+        return self.fetched[text]
 
     def _checked(self, text: str | None, at: Location) -> str | None:
         """Check what the name of a setting promises."""

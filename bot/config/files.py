@@ -32,6 +32,7 @@ def read_files(document: Document, path: Path) -> dict[str, Any] | None:
     if sections is None or not (own := local_file(path)).is_file():
         return sections
     local = Document(str(own), document.folder, document.environ)
+    local.left_out, local.fetched = document.left_out, document.fetched
     more = read_document(local, own, is_part=True)
     document.add(local)
     return None if more is None else _merged(sections, more)

@@ -64,6 +64,7 @@ from catalogue import LANGUAGES, N_, _, current_language, list_items, localized,
 from channels.shared.ids import IdForms
 
 OPENAI = "langchain_openai:ChatOpenAI"
+WITH_SECRETS = ("models", "roles", "channels", "mcp", "hooks", "traces", FOREIGN_SECTION)  # sections of accounts
 DEFAULT_MODEL = "gpt-5-mini"
 LOCATED = (
     "models",
@@ -109,6 +110,7 @@ def load_config(
     folder = (here / path).parent if path else here
     document = Document(str(path or ""), folder, {})
     document.environ = _read_environment(document, environ, here, folder) | dict(overrides or {})
+    document.left_out = () if accounts else WITH_SECRETS
     sections = read_files(document, path) if path else {}
     if not accounts:
         sections = _without_accounts(document, sections)
@@ -181,16 +183,17 @@ def _lines_of(text: str) -> dict[str, int]:
 
 def _without_accounts(document: Document, sections: dict[str, Any] | None) -> dict[str, Any] | None:
     """Drop the sections that hold secrets, with their faults and those of the environment."""
-    named = ("models", "roles", "channels", "mcp", "hooks", "traces", FOREIGN_SECTION)
     document.faults[:] = [
         fault
         for fault in document.faults
         if fault.file in document.files
-        and re.split(r"[.\[]", fault.place)[0] not in named
+        and re.split(r"[.\[]", fault.place)[0] not in WITH_SECRETS
         and fault.place != "audit.key"
     ]
     document.environ, document.has_accounts = {}, False
-    return {name: value for name, value in sections.items() if name not in named} if sections is not None else None
+    return (
+        {name: value for name, value in sections.items() if name not in WITH_SECRETS} if sections is not None else None
+    )
 
 
 def checked_config(document: Document, sections: dict[str, Any] | None) -> Config:

@@ -78,7 +78,7 @@ def reporting_crashes(data_dir: Path) -> Iterator[None]:
 def latest_crash(data_dir: Path, now: float) -> CrashReport | None:
     """Return the latest report of the last days; None where there is none. Blocks."""
     try:
-        files = [file for file in (data_dir / FOLDER).iterdir() if file.suffix == ".txt"]
+        files = [*(data_dir / FOLDER).glob("*.txt")]
         newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
         if newest is None or (at := newest.stat().st_mtime) < now - SHOWN_DAYS * 86400:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import string
 import subprocess
 import sys
@@ -738,3 +739,63 @@ def test_kinds_of_files_are_known_and_the_old_name_of_the_size_is_named(tmp_path
     text = str(caught.value)
     assert "uploads.kinds[0]: there is no such kind of files → did you mean 'image'?" in text
     assert "limits.upload_mb: has another name now → write `uploads: {max_mb: …}`" in text
+
+
+def test_a_secret_comes_from_a_file_or_a_program_and_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    (tmp_path / "key").write_text("key-of-a-file\n")
+    text = "config_version: 1\nmodels:\n  - {name: a, api_key: $file:key}\n"
+    file.write_text(f"{text}  - {{name: b, api_key: \"$exec:printf '%s-%s' $0 key-of-a-program\"}}\n")
+    config = load_config(file, {"PATH": os.environ["PATH"]})
+    assert [model.api_key and model.api_key.reveal() for model in config.models] == [
+        "key-of-a-file",
+        "$0-key-of-a-program",  # there is no shell
+    ]
+    assert {"key-of-a-file", "$0-key-of-a-program"} <= secret_texts(config)
+    assert "key-of-a-file" not in repr(config)
+    (tmp_path / "key").write_text("another-key")
+    again = load_config(file, {"PATH": os.environ["PATH"]}).models[0].api_key
+    assert again
+    assert again.reveal() == "another-key"
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("$file:none", "cannot be read: No such file or directory → check the path"),
+        ("$file:.", "cannot be read: Is a directory"),
+        ("$file:empty", "is empty → put the secret there"),
+        ("$file:odd", "is not UTF-8 text"),
+        ("$file:long", "is longer than 64 KB"),
+        ("$exec:false", "ended with exit code 1 → try it in a terminal"),
+        ("$exec:no-such-program", "cannot be started: No such file or directory"),
+        ("$exec:", "names no program"),
+        ("$exec:printf 'a", "is no command line: No closing quotation"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_a_fault_at_its_line(tmp_path: Path, value: str, fault: str) -> None:
+    file = tmp_path / "config.yaml"
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "odd").write_bytes(b"\xff\xfe")
+    (tmp_path / "long").write_text("x" * 70_000)
+    file.write_text(f'config_version: 1\nmodels: [{{name: a, api_key: "{value}"}}]\n')
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {"PATH": os.environ["PATH"]})
+    assert f"config.yaml:2: models[0].api_key: {fault}" in str(caught.value)
+    assert load_config(file, {}, accounts=False)
+
+
+def test_a_program_runs_once_a_reading_and_not_for_commands_without_accounts(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    script = tmp_path / "vault"
+    script.write_text("#!/bin/sh\necho called >> calls\necho a-secret-of-the-vault\n")
+    script.chmod(0o755)
+    file.write_text(
+        "config_version: 1\nmodels: [{name: a, api_key: $exec:./vault}, {name: b, api_key: $exec:./vault}]\n"
+    )
+    (tmp_path / "config.local.yaml").write_text("audit: {key: $exec:./vault}\n")
+    environ = {"PATH": os.environ["PATH"]}
+    assert load_config(file, environ).audit.key
+    assert (tmp_path / "calls").read_text() == "called\n"
+    assert load_config(file, environ, accounts=False).audit.key
+    assert (tmp_path / "calls").read_text() == "called\n" * 2

@@ -82,7 +82,7 @@ def test_sections_with_addresses_and_the_rules_of_sandboxes(tmp_path: Path) -> N
                 "docker_host": "tcp://docker.corp:2376",
                 "network": {
                     "mode": "allowlist",
-                    "hosts": ["*.pypi.org", "git.corp:2222", "10.1.2.3"],
+                    "hosts": ["*.packages.example", "git.corp:2222", "10.1.2.3"],
                     "npm_registry_url": "https://npm.corp:444/",
                 },
             },
@@ -91,12 +91,18 @@ def test_sections_with_addresses_and_the_rules_of_sandboxes(tmp_path: Path) -> N
     found = destinations(tmp_path, text)
     assert found.keys() == {
         *(("mcp.example.com", 8443), ("hooks.example.com", 443), ("voice.example.com", 443), ("otel.corp", 80)),
-        *(("docker.corp", 2376), ("*.pypi.org", 80), ("*.pypi.org", 443), ("git.corp", 2222), ("npm.corp", 444)),
+        *(
+            ("docker.corp", 2376),
+            ("*.packages.example", 80),
+            ("*.packages.example", 443),
+            ("git.corp", 2222),
+            ("npm.corp", 444),
+        ),
         *(("10.1.2.3", 80), ("10.1.2.3", 443)),
     }
     assert "s3cret" not in str(found)
     off = text.replace("mode: allowlist", "mode: 'off'")
-    assert ("*.pypi.org", 443) not in destinations(tmp_path, off)
+    assert ("*.packages.example", 443) not in destinations(tmp_path, off)
     on = destinations(tmp_path, text.replace("mode: allowlist", "mode: 'on'"))
     assert (ANY, 443) in on
 

@@ -132,8 +132,8 @@ def _search_defaults(config: Config) -> Iterator[Destination]:
 def _hosts_of_channel(entry: ChannelConfig) -> Iterator[Destination]:
     """Yield the hosts beside its API that a platform names, where the API is the public one."""
     module, what = importlib.import_module(entry.module), f"channels[{entry.name}]"
-    base = getattr(entry.settings, "base_url", "")
-    if isinstance(base, str) and "://" in base:
+    base = getattr(entry.settings, "base_url", "") or getattr(entry.settings, "gateway_url", "")
+    if hasattr(entry.settings, "base_url"):  # of Feishu, it is not a setting
         yield from _address(base, f"{what}.base_url", getattr(entry.settings, "proxy", ""))
     for public, hosts in getattr(module, "MORE_HOSTS", {}).items():
         if base and (urlsplit(base).hostname or "").endswith(public):

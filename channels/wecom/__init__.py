@@ -6,6 +6,7 @@ answers (docs/decisions/0155-wecom-over-its-long-connection.md).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,5 +42,6 @@ IDS = IdForms(  # of members (developer.work.weixin.qq.com/document/path/90195);
     N_("ids have letters, digits, _, -, @ and dots; `fawn pair list` shows the id of each person who wrote to the bot"),
     certain=False,
 )
+MORE_HOSTS: Mapping[str, Sequence[str]] = {"weixin.qq.com": ("*.myqcloud.com",)}  # the `url` of pictures and files
 connect = partial(open_channel, "channels.wecom.channel:WeComChannel")
 probe = partial(run_probe, "channels.wecom.account_probe:probe_address")

@@ -92,12 +92,11 @@ class PageEndpoints:
         with use_language(language_of(caller.chat, caller.author)):
             commands = [asdict(each) for each in self.door.commands.listed()]
             language, words = current_language(), page_words()
-        limits = self.door.current.limits
         found = {"name": author.name or author.id.partition(":")[2], "role": role.name, "rights": sorted(role.rights)}
         more = {
             "version": VERSION,
             "language": language,
-            "upload_bytes": limits.upload_mb << 20,
+            "upload_bytes": self.door.current.config.uploads.max_mb << 20,
             "commands": commands,
             "words": words,
         }

@@ -38,18 +38,21 @@ def test_every_channel_with_an_address_is_in_the_list_with_what_its_platform_nam
         "discord": {"token": "MTIzNDU2Nzg5MDEyMzQ1Njc4.abcdef.abcdefghijklmnopqrstuvwxyz"},
         "feishu": {"app_id": "cli_a", "app_secret": "abcdefghijk"},
         "dingtalk": {"client_id": "ding1", "client_secret": "abcdefghijk"},
+        "wecom": {"bot_id": "aib1", "secret": "abcdefghijk"},
     }
     with_address = {
         name
         for name, module in channel_modules().items()
-        if {"base_url", "domain"} & {field.name for field in fields(module.Settings)}
+        if {"base_url", "gateway_url", "domain"} & {field.name for field in fields(module.Settings)}
     }
     assert settings.keys() == with_address, "a new channel needs its entry here, and MORE_HOSTS"
+    assert all(hasattr(channel_modules()[name], "MORE_HOSTS") for name in with_address)
     found = destinations(tmp_path, BASE + yaml.safe_dump({"channels": settings}))
     assert found.keys() == {
         *(("api.telegram.org", 443), ("slack.com", 443), ("*.slack.com", 443)),
         *(("discord.com", 443), ("gateway.discord.gg", 443), ("*.discord.gg", 443), ("cdn.discordapp.com", 443)),
         *(("media.discordapp.net", 443), ("open.feishu.cn", 443), ("*.feishu.cn", 443)),
+        *(("openws.work.weixin.qq.com", 443), ("*.myqcloud.com", 443)),
         *(("api.dingtalk.com", 443), ("oapi.dingtalk.com", 443), ("*.dingtalk.com", 443), ("*.aliyuncs.com", 443)),
     }
     own = {"channels": {"slack": {**settings["slack"], "base_url": "https://slack.proxy.corp/api/"}}}

@@ -7,6 +7,8 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -243,8 +245,16 @@ async def test_a_client_that_does_not_take_its_answer_is_cut_off(
             assert answer.status == 200
 
 
-def test_no_two_features_serve_the_same_path() -> None:
-    door = Door(*[None] * 8)  # type: ignore[arg-type]  # routes are made without the service
+class Idle:
+    """A database and a scheduler in which nothing happens."""
+
+    def follow(self, listener: object) -> None:
+        """Take a listener that is never called."""
+
+
+def test_no_two_features_serve_the_same_path(tmp_path: Path) -> None:
+    current, idle = SimpleNamespace(config=SimpleNamespace(data_dir=tmp_path)), Idle()
+    door = Door(idle, current, None, None, None, None, idle, None)  # type: ignore[arg-type]  # no service is needed
     served = [(route.method, route.path) for each in FEATURES if each.routes for route in each.routes(door)]
     assert len(served) == len(set(served))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.blocks import Block
 from agent.messages import Attachment
 from catalogue import N_, _
-from channels.base import OutgoingFile
+from channels.base import OutgoingFile, parse_command_text
 from channels.console.files import save_download
 from channels.console.plain import progress_lines
 from channels.console.session import NO_ACCESS
@@ -39,6 +39,7 @@ class AskView(ConsoleView):
     ) -> None:
         self._typed, self._sent = Typed(text, files), False
         self._downloads, self._name = downloads, name
+        self._is_command = not files and parse_command_text(text) is not None  # a notice is the answer to one
         self._seconds = seconds  # 0: without end
         self._quiet = quiet
         self._printed: set[str] = set()
@@ -79,6 +80,8 @@ class AskView(ConsoleView):
             self._say(text)
         if final.of_turn:
             self.final = final
+        elif self._is_command and self.final is None:  # a turn that it begins replaces it
+            self.final, self.ended = final, True
         else:  # a notice, such as a refused file
             self._say(final.text, always=True)
 

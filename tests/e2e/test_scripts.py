@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 from pathlib import Path
 
@@ -103,3 +104,15 @@ async def test_forgetting_asks_with_name_and_counts(telegram: FakeTelegram, star
     assert service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'") == []
     code, text = await service.fawn("forget", "telegram", str(JANE), "--yes")
     assert (code, "within moments" in text) == (0, True), text
+
+
+async def test_a_command_is_answered_like_a_request(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> None:
+    """It begins no turn: its notice is the answer, also of a service that runs already."""
+    service = idle_service(tmp_path, telegram, model)
+    code, out, err = await shell(service, "fawn ask --quiet /zone Europe/Paris")
+    assert code == 0, err
+    assert "Europe/Paris" in out
+    await service.start()
+    code, out, err = await shell(service, "fawn ask --quiet --json /help")
+    assert (code, json.loads(out)["state"]) == (0, "done"), err
+    await service.kill()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import ToolException
@@ -24,7 +24,16 @@ from agent.subagents.callee import callee_context
 from agent.subagents.results import TaskResult
 from agent.subagents.sandboxes import copy_outputs, task_sandbox
 from agent.subagents.settings import BASH, KindSettings
-from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
+from agent.tools.tool import (
+    TASK_TOOL,
+    AgentTool,
+    Effect,
+    Runtime,
+    ToolTraits,
+    describe_as,
+    make_tool,
+    require_background,
+)
 from catalogue import N_, _, list_items
 from sandbox.base import SandboxError
 
@@ -56,7 +65,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
 def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
     """Return the tool with these kinds."""
 
-    @make_tool(ToolTraits(describe=describe_as(N_("Task: {description}")), effect="resumable", permission="allow"))
+    @make_tool(ToolTraits(describe=describe_as(N_("Task: {description}")), effect=_effect, permission="allow"))
     async def task(
         description: Annotated[str, "A unique name of the task in three to six words; people see it."],
         prompt: Annotated[str, "Everything that the sub-agent must know: it sees nothing else of this conversation."],
@@ -83,6 +92,11 @@ def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
 
     task.description += "".join(f"\n- {kind.name}: {kind.description}" for kind in kinds.values())
     return task
+
+
+def _effect(args: Mapping[str, Any]) -> Effect:
+    """Return what a second run does: a sub-agent goes on where it was, and a background task is begun again."""
+    return "once" if args.get("background") else "resumable"
 
 
 def _check_background(kind: KindSettings, after: Sequence[str]) -> None:

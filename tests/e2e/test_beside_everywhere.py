@@ -61,3 +61,15 @@ async def test_a_waiting_task_is_cancelled_on_every_platform(tmp_path: Path, nam
         await talk.service.quiet()
         assert talk.count("wrote it") == 0
         assert not [*talk.service.data.glob("threads/*/workspace/x")]
+
+
+async def test_a_task_that_was_begun_before_a_kill_is_not_begun_again(tmp_path: Path, name: str) -> None:
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        talk.say(delegate("market", ask(text="The market is large", delay_ms=1500)))
+        await talk.shows("delegated")
+        await talk.service.kill()
+        await talk.service.start()
+        await talk.shows("The market is large", seconds=60)
+        await talk.service.quiet()
+        assert talk.service.rows("SELECT count(*) FROM tasks") == [(1,)]
+        assert talk.count("The market is large") == 1

@@ -321,8 +321,7 @@ class FakeDingTalk(LocalServer, Methods):
     def quote(self, text: str, shown: Shown, *, sender: str = JANE) -> None:
         """A person quotes a message of the robot: the event names it by the key that its post returned, a card by the
         `carrierId` of its delivery; `msgId` is an id that the robot never got
-        (github.com/soimy/openclaw-channel-dingtalk, src/messaging/quoted-ref.ts; github.com/wecode-ai/Wegent says the
-        same of cards)."""
+        (github.com/soimy/openclaw-channel-dingtalk, src/messaging/quoted-ref.ts)."""
         kind = "interactiveCard" if shown.card else "markdown"
         replied = {"msgType": kind, "msgId": f"msg{uuid.uuid4().hex}+q==", "senderId": BOT, "content": {}}
         content = {"content": f" {text}", "isReplyMsg": True, "repliedMsg": replied}

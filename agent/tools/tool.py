@@ -138,8 +138,12 @@ def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], Agent
     """
 
     def decorate(function: Callable[P, Awaitable[T]]) -> AgentTool:
+        parameters = inspect.signature(function).parameters
+
         @functools.wraps(function)
         async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            if "runtime" not in parameters:  # the schema of every tool has it
+                kwargs.pop("runtime", None)
             try:
                 return await function(*args, **kwargs)
             except SandboxError as error:
@@ -147,7 +151,7 @@ def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], Agent
 
         hints = get_type_hints(function, include_extras=True)
         fields: dict[str, Any] = {}  # name → type and default
-        for name, parameter in inspect.signature(function).parameters.items():
+        for name, parameter in parameters.items():
             if name != "runtime":
                 default = ... if parameter.default is parameter.empty else parameter.default
                 kind, description = get_args(hints[name])

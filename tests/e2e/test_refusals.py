@@ -15,8 +15,8 @@ from tests.support.forked_services import run_forked
 FILES_ONLY = {"provider": "none"}
 POLICY = "agent.policies.tool_log:ToolLogPolicy"
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
-    "policy_missing": ({"policies": [{"use": "no_such_module:Policy"}]}, "no_such_module:Policy cannot be made"),
-    "policy_place": ({"policies": [{"use": POLICY, "after": "legder"}]}, "there is no policy 'legder' here"),
+    "policy_missing": ({"policies": [{"use": "no_such_module:Policy"}]}, "there is no module 'no_such_module'"),
+    "policy_place": ({"policies": [{"use": POLICY, "after": "legder"}]}, "did you mean 'ledger'?"),
     "kind_model": ({"subagents": {"kinds": [{"name": "a", "model": "gtp"}]}}, "no model has this name"),
     "agent_twice": ({"agents": [{"name": "poet"}, {"name": "poet"}]}, "another entry has the same name"),
     "agent_reserved": ({"agents": [{"name": "default"}]}, "the name 'default' is taken"),

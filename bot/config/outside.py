@@ -6,7 +6,10 @@ without a shell, when the configuration is read: at a start and at each reload.
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,7 +81,9 @@ def _run(command: str, folder: Path, environ: Mapping[str, str]) -> bytes:
     except subprocess.TimeoutExpired:
         raise NotFetched(_("did not end within {n:g} seconds", n=COMMAND_SECONDS), fix) from None
     except OSError as error:
-        wrong = _("cannot be started: {why}", why=error.strerror or type(error).__name__)
+        is_nowhere = "/" not in words[0] and shutil.which(words[0], path=environ.get("PATH")) is None
+        why = os.strerror(errno.ENOENT) if is_nowhere else error.strerror  # also where a folder of PATH is closed
+        wrong = _("cannot be started: {why}", why=why or type(error).__name__)
         raise NotFetched(wrong, _("check the name of the program and its path")) from None
     if done.returncode:
         raise NotFetched(_("ended with exit code {code}", code=done.returncode), fix)

@@ -165,7 +165,8 @@ export class TurnView {
     const element = h("section", { class: "question" });
     let shown = "";
     return { element, update: (ask) => {
-      const key = JSON.stringify(ask);
+      const open = !ask.state || ask.state === "open"; // once it is stored, it looks the same: a press on it goes on
+      const key = JSON.stringify([ask.kind, ask.text, ask.detail, ask.call, ask.options, ask.free_text, ask.until, open, ask.answer]);
       if (key === shown) return;
       shown = key;
       this.drawQuestion(element, ask);

@@ -13,7 +13,7 @@ from agent.setting import Secret
 from channels import dingtalk
 from tests.fakes.dingtalk import CLIENT, JANE, KIM, SECRET, TEMPLATE, FakeDingTalk, Pushed, group
 from tests.support.rigs.base import ABILITIES, Call
-from tests.support.rigs.platform import FakeRig, FakeWire
+from tests.support.rigs.platform import FakeRig, PlacedWire
 
 METHODS: dict[Call, tuple[str, ...]] = {
     "post": ("card.create", "message.send"),
@@ -24,17 +24,6 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "any": ("*",),
 }
 DIRECT = f"@{JANE}"
-
-
-class DingTalkWire(FakeWire):
-    """The fake, in the terms of the contract."""
-
-    def __init__(self, server: FakeDingTalk) -> None:
-        super().__init__(server, METHODS)
-        self._fake = server
-
-    def topics(self) -> set[int]:
-        return {self._fake.places[made.place] for made in self._fake.calls if made.place in self._fake.places}
 
 
 class DingTalkRig(FakeRig):
@@ -53,7 +42,7 @@ class DingTalkRig(FakeRig):
     def __init__(self, server: FakeDingTalk, settings: dingtalk.DingTalkSettings) -> None:
         super().__init__(lambda: dingtalk.connect(settings))
         self.server = server
-        self.wire = DingTalkWire(server)
+        self.wire = PlacedWire(server, METHODS)
         self._click: Pushed | None = None  # the last press
         server.places[DIRECT] = 0
 

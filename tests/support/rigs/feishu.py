@@ -13,7 +13,7 @@ from agent.setting import Secret
 from channels import feishu
 from tests.fakes.feishu import APP, DIRECT, GROUP, JANE, SECRET, FakeFeishu, Said
 from tests.support.rigs.base import ABILITIES, Call
-from tests.support.rigs.platform import FakeRig, FakeWire
+from tests.support.rigs.platform import FakeRig, PlacedWire
 
 METHODS: dict[Call, tuple[str, ...]] = {
     "post": ("message.send",),
@@ -23,17 +23,6 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "album": ("file.upload",),
     "any": ("*",),
 }
-
-
-class FeishuWire(FakeWire):
-    """The fake, in the terms of the contract."""
-
-    def __init__(self, server: FakeFeishu) -> None:
-        super().__init__(server, METHODS)
-        self._fake = server
-
-    def topics(self) -> set[int]:
-        return {self._fake.places[made.place] for made in self._fake.calls if made.place in self._fake.places}
 
 
 class FeishuRig(FakeRig):
@@ -53,7 +42,7 @@ class FeishuRig(FakeRig):
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:
         super().__init__(lambda: feishu.connect(settings))
         self.server = server
-        self.wire = FeishuWire(server)
+        self.wire = PlacedWire(server, METHODS)
         self._away = False
         self._roots: dict[int, str] = {}
         self._said = ""  # the person's last message in the direct chat

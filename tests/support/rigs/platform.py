@@ -66,6 +66,27 @@ class FakeWire:
         self._server.deafen()
 
 
+class Placed(Fake, Protocol):
+    """A fake whose calls name the place that they concern; `places` has the topic of each, 0 for the direct chat."""
+
+    places: dict[Any, int]
+
+    @property
+    def calls(self) -> Sequence[Any]: ...
+
+
+class PlacedWire(FakeWire):
+    """`tests.support.rigs.base.Wire` over a fake with places."""
+
+    def __init__(self, server: Placed, methods: Mapping[Call, tuple[str, ...]]) -> None:
+        super().__init__(server, methods)
+        self._placed = server
+
+    def topics(self) -> set[int]:
+        places = self._placed.places
+        return {places[made.place] for made in self._placed.calls if made.place in places}
+
+
 class FakeRig:
     """A rig without its platform: a subclass implements the methods below "people", as far as its platform `can`."""
 

@@ -13,7 +13,7 @@ from agent.setting import Secret
 from channels import wecom
 from tests.fakes.wecom import BOT, JANE, KIM, SECRET, FakeWeCom, group
 from tests.support.rigs.base import Call
-from tests.support.rigs.platform import FakeRig, FakeWire
+from tests.support.rigs.platform import FakeRig, PlacedWire
 
 METHODS: dict[Call, tuple[str, ...]] = {
     "post": ("post",),
@@ -24,17 +24,6 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "any": ("*",),
 }
 DIRECT = f"@{JANE}"
-
-
-class WeComWire(FakeWire):
-    """The fake, in the terms of the contract."""
-
-    def __init__(self, server: FakeWeCom) -> None:
-        super().__init__(server, METHODS)
-        self._fake = server
-
-    def topics(self) -> set[int]:
-        return {self._fake.places[made.place] for made in self._fake.calls if made.place in self._fake.places}
 
 
 class WeComRig(FakeRig):
@@ -50,7 +39,7 @@ class WeComRig(FakeRig):
     def __init__(self, server: FakeWeCom, settings: wecom.WeComSettings) -> None:
         super().__init__(lambda: wecom.connect(settings))
         self.server = server
-        self.wire = WeComWire(server)
+        self.wire = PlacedWire(server, METHODS)
         server.places[DIRECT] = 0
         server.known.add(DIRECT)
 

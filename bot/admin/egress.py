@@ -11,7 +11,7 @@ import importlib
 import ipaddress
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -94,8 +94,7 @@ def _address(value: Any, what: str, proxy: str) -> Iterator[Destination]:
     for each in value if isinstance(value, tuple) else (value,):
         text = each.reveal() if isinstance(each, Secret) else each
         if isinstance(text, str) and "://" in text and urlsplit(text).scheme in PORTS:
-            destination = _parse(text, what)
-            yield Destination(destination.host, destination.port, what, "" if destination.is_local else proxy)
+            yield _reach(text, what, proxy)
 
 
 def _is_address_setting(name: str) -> bool:
@@ -109,6 +108,12 @@ def _parse(address: str, what: str) -> Destination:
     return Destination(parts.hostname or "", parts.port or PORTS.get(parts.scheme, 443), what)
 
 
+def _reach(address: str, what: str, proxy: str) -> Destination:
+    """Return where an address is reached: this machine without the proxy."""
+    found = _parse(address, what)
+    return found if found.is_local else replace(found, through=proxy)
+
+
 def _defaults_of_models(config: Config) -> Iterator[Destination]:
     """Yield the servers of models without a `base_url`."""
     for model in config.models:
@@ -118,15 +123,13 @@ def _defaults_of_models(config: Config) -> Iterator[Destination]:
             if not default and model.use == OPENAI:
                 from agent.models.openai_stream import OPENAI_URL as default  # it imports the agent stack
             if default:
-                parsed = _parse(default, f"models[{model.name}]")
-                yield Destination(parsed.host, parsed.port, parsed.what, "" if parsed.is_local else model.proxy)
+                yield _reach(default, f"models[{model.name}]", model.proxy)
 
 
 def _search_defaults(config: Config) -> Iterator[Destination]:
     for entry in config.web.search:
         if not entry.url and (default := PUBLIC_URLS.get(entry.provider)):
-            parsed = _parse(default, f"web.search[{entry.provider}]")
-            yield Destination(parsed.host, parsed.port, parsed.what, config.web.proxy)
+            yield _reach(default, f"web.search[{entry.provider}]", config.web.proxy)
 
 
 def _hosts_of_channel(entry: ChannelConfig) -> Iterator[Destination]:

@@ -21,7 +21,7 @@ from bot.api import read_models
 from bot.api.caller import NO_ACCESS, Caller, find_caller
 from bot.api.keys import READ, THREADS
 from bot.api.paths import path_number, path_thread
-from bot.api.posting import event_key, make_message, take
+from bot.api.posting import event_key, make_message, make_stop, take
 from bot.api.read_models import Json, message_json, not_found
 from bot.api.uploads import FORM, read_form
 from bot.config.team import Right
@@ -128,7 +128,7 @@ class Endpoints:
         found, _row, _thread = await self.door.store.run(
             partial(read_models.read_run, caller=caller, number=number), durable=False
         )
-        live = next((turn for turn in self.door.scheduler.running_turns if turn.job.run == number), None)
+        live = self.door.scheduler.find(number)
         return found | ({"text": live.feed.view.text} if live else {})
 
     async def _stop(self, request: web.Request) -> web.Response:
@@ -140,8 +140,7 @@ class Endpoints:
         )
         if row.state in (RunState.QUEUED, RunState.RUNNING, RunState.WAITING):
             target = "" if row.state == RunState.WAITING else f"r{number}"
-            key = f"web:stop:{uuid4().hex}"
-            await self.door.receive([make_message(caller, thread, "stop", key, Kind.COMMAND, target)])
+            await self.door.receive([make_stop(caller, thread, target)])
         return json_response(202, await self._read_run(caller, number))
 
     async def _answer(self, request: web.Request) -> web.Response:

@@ -177,7 +177,7 @@ class RunEvents:
             while not self.subscription.over:
                 if self.run is None and await self._is_withdrawn():
                     return
-                live = next((each for each in self.door.scheduler.running_turns if each.job.run == self.run), None)
+                live = self.door.scheduler.find(self.run) if self.run is not None else None
                 if live and (reader is None or reader.feed is not live.feed):
                     if reader:
                         reader.close()

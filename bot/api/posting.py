@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from agent.messages import Kind, Message, Origin, Thread
 from agent.stored_json import Damaged
@@ -34,6 +35,11 @@ def make_message(
     """Return what the caller says in a thread."""
     values: dict[str, Any] = {"kind": kind, "target": target, "private": True, "origin": Origin.PERSON}
     return Message(thread, key, key, caller.author, text, time.time(), **values)
+
+
+def make_stop(caller: Caller, thread: Thread, target: str = "") -> Message:
+    """Return the command `stop` of the caller; `target` names the run, "" all of the thread."""
+    return make_message(caller, thread, "stop", f"web:stop:{uuid4().hex}", Kind.COMMAND, target)
 
 
 def event_key(thread: Thread, key: str) -> str:

@@ -29,14 +29,18 @@ def refuse_foreign_pages(request: web.Request) -> None:
     A link of another page may be followed: that page cannot read what it opens.
     """
     headers = request.headers
-    own = {f"{scheme}://{request.host}" for scheme in ("http", "https")}
     followed = (request.method, headers.get("Sec-Fetch-Mode"), headers.get("Sec-Fetch-Dest")) == (
         *("GET", "navigate", "document"),
     )
     from_own_page = all(site in OWN_PAGES for site in headers.getall("Sec-Fetch-Site", ()))
-    if not own.issuperset(headers.getall("Origin", ())) or not (from_own_page or followed):
+    if not own_origins(request).issuperset(headers.getall("Origin", ())) or not (from_own_page or followed):
         fix = "Ask from a program, or from a page that this address serves."
         raise HttpProblem(403, "foreign_page", "A page of another address sent this.", fix)
+
+
+def own_origins(request: web.Request) -> set[str]:
+    """Return how a browser names the pages of this address in `Origin`: over TLS where a proxy adds that."""
+    return {f"{scheme}://{request.host}" for scheme in ("http", "https")}
 
 
 def may_connect(config: HttpConfig, address: str) -> bool:

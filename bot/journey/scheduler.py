@@ -65,6 +65,10 @@ class Scheduler:
         """Call `follower` with each turn that begins."""
         self._followers.append(follower)
 
+    def find(self, run: int) -> RunningTurn | None:
+        """Return the turn of a run in progress."""
+        return next((live for live in self._live.values() if live.job.run == run), None)
+
     def at(self, thread: Thread) -> list[RunningTurn]:
         """Return the turns at an address (also of its older conversations)."""
         return [live for live in self._live.values() if live.job.thread == thread]

@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 
 from bot.storage import web_files
 from bot.storage.database import Database
+from bot.storage.migrate import sync_path
 from catalogue import N_, _
 from channels.base import Refused
 from channels.shared.file_limits import CHUNK
@@ -111,11 +112,7 @@ def _adopt(source: Path, path: Path) -> int:
 
 def _put_in_place(part: Path, path: Path) -> int:
     part.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_path(path.parent)
     return path.stat().st_size
 
 

@@ -53,6 +53,11 @@ def of_giver(execute: Execute, channel: str, giver: str, at: float) -> list[Hand
     return read_rows(execute, HandOverRow, sql, channel=channel, giver=giver, at=at)
 
 
+def of_person(execute: Execute, channel: str, person: str, at: float) -> list[HandOverRow]:
+    """Return what is in force and concerns a person: what they gave, then what they were given."""
+    return [*of_giver(execute, channel, person, at), *of_deputy(execute, channel, person, at)]
+
+
 def find_in_force(execute: Execute, id: int, channel: str, at: float) -> HandOverRow | None:
     """Return a hand-over that is in force."""
     sql = f"SELECT * FROM hand_overs WHERE id=:id AND {_IN_FORCE}"

@@ -221,12 +221,9 @@ def describe(row: HandOverRow, reader: str, zone: str) -> str:
 
 def show_all(call: CommandCall, key: str) -> None:
     """Enqueue a line with a button for each hand-over that the author gave, or was given."""
-    execute, channel, author = call.execute, call.thread.channel, call.message.author.id
+    author = call.message.author.id
     zone = _zone_of(call, author)
-    rows = [
-        *hand_overs.of_giver(execute, channel, author, call.now),
-        *hand_overs.of_deputy(execute, channel, author, call.now),
-    ]
+    rows = hand_overs.of_person(call.execute, call.thread.channel, author, call.now)
     for row in rows[:MAX_GIVEN]:
         show(call, row, describe(row, author, zone), f"{key}:handover:{row.id}")
 
@@ -269,14 +266,9 @@ def _tell(call: CommandCall, row: HandOverRow, person: str, words: Callable[[], 
 
 def _end_by_words(call: CommandCall, number: str | None) -> str:
     """End the hand-over with this number, or the only one."""
-    execute, channel, author = call.execute, call.thread.channel, call.message.author.id
-    rows = {
-        row.id: row
-        for row in (
-            *hand_overs.of_giver(execute, channel, author, call.now),
-            *hand_overs.of_deputy(execute, channel, author, call.now),
-        )
-    }
+    author = call.message.author.id
+    found = hand_overs.of_person(call.execute, call.thread.channel, author, call.now)
+    rows = {row.id: row for row in found}
     if not rows:
         return _(NOTHING_GIVEN)
     wanted = parse_row_id(number) if number else next(iter(rows)) if len(rows) == 1 else None

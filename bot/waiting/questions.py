@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from agent.messages import Message, Thread
 from bot.commands.waits import Waiting
@@ -58,11 +59,6 @@ def find_place(
     What others approve waits for whoever may approve it and belongs there: who wrote there, or has a role of their own.
     """
     for place in [home, *([Thread.parse(question.asked_in)] if question.asked_in else [])]:
-        options = [
-            option
-            for option in question.options
-            if may_answer(execute, access, question, place, person, at=now, answer=option)
-        ]
         if not may_answer(execute, access, question, place, person, at=now):
             continue
         if question.approvers:
@@ -70,7 +66,8 @@ def find_place(
         else:
             waits = is_meant_for(execute, question, person)
         if waits or _is_handed_over(execute, access, question, place, person, now):
-            return place, tuple(options)
+            allowed = partial(may_answer, execute, access, question, place, person, at=now)
+            return place, tuple(option for option in question.options if allowed(answer=option))
     return None
 
 

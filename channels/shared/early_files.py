@@ -11,11 +11,11 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import BinaryIO
 
 from agent.messages import Attachment
 from channels.base import ChannelError
 from channels.shared import file_limits
+from channels.shared.http_client import opened_file
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +33,15 @@ class EarlyFiles:
     def __init__(self, download: Callable[[Attachment], AsyncGenerator[bytes, None]], limit: int) -> None:
         self._download = download
         self._limit = limit
-        self._folder: Path | None = None
+        self._folder: asyncio.Future[str] | None = None  # its path, once it is made
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._kept: dict[str, tuple[float, int]] = {}  # name → time.monotonic() of its end, bytes
 
     async def fetch_early(self, attachment: Attachment) -> None:
         """Fetch a file now, while the platform has it. A failure is left to the turn, which tries again."""
-        self._drop_old()
-        if len(self._kept) + len(self._fetching) >= MAX_KEPT_FILES or self._bytes > MAX_KEPT_BYTES:
+        await self._drop_old()
+        size = sum(size for _end, size in self._kept.values())
+        if len(self._kept) + len(self._fetching) >= MAX_KEPT_FILES or size > MAX_KEPT_BYTES:
             log.warning("file.not_fetched_early reason=%s", "too many files wait")
             return
         name = _name_of(attachment)
@@ -54,8 +55,9 @@ class EarlyFiles:
         name = _name_of(attachment)
         if task := self._fetching.get(name):
             await asyncio.wait({task})
-        self._drop_old()
-        return self._read(name) if name in self._kept else self._download(attachment)
+        await self._drop_old()
+        kept = self._kept.get(name)
+        return _read(await self._path(name)) if kept else self._download(attachment)
 
     async def close(self) -> None:
         """Stop fetching, and delete what is kept: the platform has it for some minutes still."""
@@ -67,51 +69,46 @@ class EarlyFiles:
         folder, self._folder = self._folder, None
         self._kept.clear()
         if folder:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, await folder, ignore_errors=True)
 
-    @property
-    def _bytes(self) -> int:
-        return sum(size for _end, size in self._kept.values())
-
-    def _path(self, name: str) -> Path:
+    async def _path(self, name: str) -> Path:
+        """Return where a file is kept. The first one makes the folder."""
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="fawn-wecom-"))
-        return self._folder / name
+            self._folder = asyncio.ensure_future(asyncio.to_thread(tempfile.mkdtemp, prefix="fawn-files-"))
+        return Path(await self._folder) / name
 
-    def _drop_old(self) -> None:
-        for name in [name for name, (end, _size) in self._kept.items() if end < time.monotonic()]:
+    async def _drop_old(self) -> None:
+        now = time.monotonic()
+        for name in [name for name, (end, _size) in self._kept.items() if end < now]:
             del self._kept[name]
-            self._path(name).unlink(missing_ok=True)
+            await asyncio.to_thread((await self._path(name)).unlink, missing_ok=True)
 
     async def _keep(self, attachment: Attachment, name: str) -> None:
-        path, size = self._path(name), 0
+        path = await self._path(name)
         try:
-            file: BinaryIO = await asyncio.to_thread(path.open, "wb")
-            try:
-                async with aclosing(self._download(attachment)) as chunks:
-                    async for chunk in chunks:
-                        size += len(chunk)
-                        if size > self._limit:
-                            raise file_limits.too_large(self._limit)
-                        await asyncio.to_thread(file.write, chunk)
-            finally:
-                await asyncio.to_thread(file.close)
+            size = await self._fetch(attachment, path)
         except (ChannelError, OSError) as error:
             log.warning("file.not_fetched_early reason=%s", error)
-            path.unlink(missing_ok=True)
-        except asyncio.CancelledError:
-            path.unlink(missing_ok=True)
-            raise
+            await asyncio.to_thread(path.unlink, missing_ok=True)
         else:
             self._kept[name] = time.monotonic() + KEPT_SECONDS, size
 
-    async def _read(self, name: str) -> AsyncGenerator[bytes, None]:
-        file: BinaryIO = await asyncio.to_thread(self._path(name).open, "rb")
-        try:
-            while chunk := await asyncio.to_thread(file.read, file_limits.CHUNK):
-                yield chunk
-        finally:
-            await asyncio.to_thread(file.close)
+    async def _fetch(self, attachment: Attachment, path: Path) -> int:
+        """Write a file and return its size. Raises ChannelError and OSError."""
+        size = 0
+        async with opened_file(path, "wb") as file, aclosing(self._download(attachment)) as chunks:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > self._limit:
+                    raise file_limits.too_large(self._limit)
+                await asyncio.to_thread(file.write, chunk)
+        return size
+
+
+async def _read(path: Path) -> AsyncGenerator[bytes, None]:
+    async with opened_file(path) as file:
+        while chunk := await asyncio.to_thread(file.read, file_limits.CHUNK):
+            yield chunk
 
 
 def _name_of(attachment: Attachment) -> str:

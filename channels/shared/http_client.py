@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import aiohttp
 
@@ -144,9 +144,9 @@ def mapped_network_errors(platform: str, *, repeatable: bool = False) -> Iterato
 
 
 @asynccontextmanager
-async def opened_file(path: Path) -> AsyncIterator[BinaryIO]:
-    """Open a file to send, off the event loop."""
-    handle: BinaryIO = await asyncio.to_thread(path.open, "rb")
+async def opened_file(path: Path, mode: Literal["rb", "wb"] = "rb") -> AsyncIterator[BinaryIO]:
+    """Open a file to send, or one that comes, off the event loop."""
+    handle: BinaryIO = await asyncio.to_thread(path.open, mode)
     try:
         yield handle
     finally:

@@ -26,7 +26,7 @@ from bot.api.langgraph import shapes
 from bot.api.langgraph.shapes import GRAPH, assistant, parse_run_id, run_id
 from bot.api.langgraph.streams import MODES, LangGraphStream
 from bot.api.paths import THREAD_ID, path_thread
-from bot.api.posting import event_key, make_message, take
+from bot.api.posting import event_key, make_message, make_stop, take
 from bot.api.read_models import not_found, own_conversation
 from bot.config.team import Right
 from bot.feature import Door
@@ -256,8 +256,7 @@ class LangGraphEndpoints:
         """Stop the run of a message as the command `stop` does."""
         known = await self.door.store.run(partial(inbox.find_row, row=row.id), durable=False)
         target = f"r{known.run}" if known and known.run else ""
-        stop = make_message(caller, thread, "stop", f"web:stop:{uuid4().hex}", Kind.COMMAND, target)
-        await self.door.receive([stop])
+        await self.door.receive([make_stop(caller, thread, target)])
 
     async def _post(self, request: web.Request) -> tuple[Caller, Thread, InboxRow, Json]:
         """Take the input of a run as a message, or its command as an answer. Raises HttpProblem."""
@@ -271,7 +270,6 @@ class LangGraphEndpoints:
         if strategy == "rollback":
             raise NO_ROLLBACK
         command = body.get("command")
-        key = event_key(thread, uuid4().hex)
         if isinstance(command, dict) and command.get("resume") is not None:
             if not asked:
                 raise not_found("open question")
@@ -283,9 +281,8 @@ class LangGraphEndpoints:
             if busy and strategy == "reject":
                 raise BUSY
             if busy and strategy == "interrupt":
-                stop = make_message(caller, thread, "stop", f"web:stop:{uuid4().hex}", Kind.COMMAND)
-                await self.door.receive([stop])
-            row = await take(self.door, make_message(caller, thread, text, key))
+                await self.door.receive([make_stop(caller, thread)])
+            row = await take(self.door, make_message(caller, thread, text, event_key(thread, uuid4().hex)))
         await self.door.store.run(partial(_note_graph, thread=thread), durable=False)
         return caller, thread, row, body
 

@@ -150,7 +150,7 @@ def thread_json(execute: Execute, thread: Thread) -> Json | None:
     note = {**web_threads.read_note(execute, thread), **({"title": row.title} if row.title else {})}
     facts = {"thread_id": thread.topic, **times, "metadata": note, "status": status, "config": {}}
     found = {"messages": thread_messages(execute, thread)}
-    return {**facts, "values": found, "interrupts": {"fawn": asked} if asked else {}}
+    return {**facts, "values": found, "interrupts": {GRAPH: asked} if asked else {}}
 
 
 def state_json(execute: Execute, thread: Thread) -> Json | None:
@@ -158,7 +158,7 @@ def state_json(execute: Execute, thread: Thread) -> Json | None:
     found = thread_json(execute, thread)
     if found is None:
         return None
-    asked = interrupts(execute, thread)
+    asked = found["interrupts"].get(GRAPH, [])
     messages = found["values"]["messages"]
     checkpoint = {"thread_id": thread.topic, "checkpoint_ns": "", "checkpoint_map": None}
     checkpoint["checkpoint_id"] = f"{thread.topic}-{len(messages)}"

@@ -8,14 +8,13 @@ from typing import Any
 
 from agent.messages import Thread
 from bot.api.event_json import Json
-from bot.api.langgraph.shapes import ai, interrupts, run_id, values
+from bot.api.langgraph.shapes import STATUSES, ai, run_id, values
 from bot.feature import Door
 from bot.http.event_stream import EventStream
 
 NODE = "fawn"
 MESSAGES = ("messages-tuple", "messages")  # asked for under the first name, sent under the second
 MODES = (*MESSAGES, "values", "updates", "custom", "events", "debug", "tasks", "checkpoints", "tools", "lifecycle")
-STATUS = {"done": "success", "waiting": "interrupted", "stopped": "interrupted", "failed": "error"}
 
 
 class LangGraphStream:
@@ -79,16 +78,17 @@ class LangGraphStream:
             await self._stream.send("values", found, id)
 
     async def _send_end(self, run: Json, id: str) -> None:
-        asked = await self._read(partial(interrupts, thread=self._thread))
-        if "updates" in self._modes:
-            found = await self._read(partial(values, thread=self._thread))
-            await self._stream.send("updates", {NODE: {"messages": found["messages"][-1:]}})
-            if asked:
-                await self._stream.send("updates", {"__interrupt__": asked})
-        await self._send_values()
+        if not self._modes.isdisjoint(("updates", "values")):
+            found: dict[str, Any] = await self._read(partial(values, thread=self._thread))
+            if "updates" in self._modes:
+                await self._stream.send("updates", {NODE: {"messages": found["messages"][-1:]}})
+                if asked := found.get("__interrupt__"):
+                    await self._stream.send("updates", {"__interrupt__": asked})
+            if "values" in self._modes:
+                await self._stream.send("values", found)
         if run["state"] == "failed":
             await self._stream.send("error", {"error": "RunFailed", "message": run["failure"] or "The run failed."})
-        status = STATUS.get(run["state"], "interrupted")
+        status = STATUSES.get(run["state"], "interrupted")
         await self._stream.send("end", {"run_id": run_id(self._message), "status": status}, id)
 
     async def _read(self, work: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bot.api.keys import find_good_key, find_known_person, hash_key
 from bot.http.route import HttpProblem, Route
-from bot.http.visitors import OWN_PAGES
+from bot.http.visitors import OWN_PAGES, own_origins
 from bot.storage import audit, page_sessions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
@@ -123,8 +123,7 @@ def refuse_other_pages(request: web.Request) -> None:
     """
     sites = request.headers.getall("Sec-Fetch-Site", ())
     origins = request.headers.getall("Origin", ())
-    own = [f"{scheme}://{request.host}" for scheme in ("http", "https")]
-    written_here = request.method in READING or (len(origins) == 1 and origins[0] in own)
+    written_here = request.method in READING or (len(origins) == 1 and origins[0] in own_origins(request))
     if not written_here or not all(site in OWN_PAGES for site in sites):
         fix = "Open the page at this address, and do it there."
         raise HttpProblem(403, "foreign_page", "A page of another address sent this.", fix)

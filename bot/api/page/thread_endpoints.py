@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from agent.messages import Kind, Message, Origin, Thread
+from agent.messages import Kind, Message, Thread
 from bot.api import read_models
 from bot.api.caller import NO_ACCESS, Caller, find_caller
 from bot.api.keys import READ, THREADS
 from bot.api.page.sessions import for_page
 from bot.api.page.thread_view import LATEST, look_at, read_view
 from bot.api.paths import path_number, path_thread
+from bot.api.posting import make_message
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.storage import sent_messages, transcripts
@@ -71,7 +71,7 @@ class ThreadEndpoints:
                 find = partial(_has_button, caller=caller, thread=thread, ask=ask, option=option)
                 if not await self.door.store.run(find, durable=False):
                     raise read_models.not_found("open question")
-                await self._receive(_event(caller, thread, option, Kind.CLICK, target=ask))
+                await self._receive(_event(caller, thread, option, Kind.CLICK, ask))
                 return json_response(202, {})
         raise HttpProblem(422, "bad_body", "This is no press of a button.", 'Send {"ask": "…", "option": "…"}.')
 
@@ -91,8 +91,8 @@ class ThreadEndpoints:
         number = path_number(request, "run")
         found = await self.door.store.run(partial(_posted, caller=caller, run=number), durable=False)
         thread, post = found
-        event = _event(caller, thread, value.removeprefix("no "), THUMBS[value], reply_to=post, to_bot=True)
-        await self._receive(event)
+        event = _event(caller, thread, value.removeprefix("no "), THUMBS[value])
+        await self._receive(replace(event, reply_to=post, to_bot=True))
         return json_response(202, {})
 
     async def _receive(self, event: Message) -> None:
@@ -107,10 +107,8 @@ class ThreadEndpoints:
         return json_response(200, {"found": await self.door.store.run(search, durable=False) if words else []})
 
 
-def _event(caller: Caller, thread: Thread, text: str, kind: Kind, **more: Any) -> Message:
-    key = f"web:page:{uuid4().hex}"
-    values: dict[str, Any] = {"kind": kind, "private": True, "origin": Origin.PERSON, **more}
-    return Message(thread, key, key, caller.author, text, time.time(), **values)
+def _event(caller: Caller, thread: Thread, text: str, kind: Kind, target: str = "") -> Message:
+    return make_message(caller, thread, text, f"web:page:{uuid4().hex}", kind, target)
 
 
 def _has_button(execute: Execute, caller: Caller, thread: Thread, ask: str, option: str) -> bool:

@@ -1,4 +1,4 @@
-"""The body of a message on Discord: a `content`, or a text component where that is too short.
+"""Write the body of a message on Discord: a `content`, or a text component for a longer text.
 
 A `content` takes 2,000 characters. The text components of a message together take 4,000, but then it has neither
 `content` nor embeds, for good (discord.com/developers/docs/components/reference#component-object). So only a long text

@@ -1,4 +1,4 @@
-"""The forms of a platform's ids: what the configuration and `/access` can tell from a name that is none."""
+"""Tell the ids of a platform from names, for the configuration and `/access`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WeCom channel: events, readiness, replies, files."""
+"""Connect one robot of WeCom: events, readiness, replies, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line: one WebSocket over which events come and calls go, each call with an answer by its `req_id`.
+"""Hold the line: one WebSocket for events and calls, each call with an answer by its `req_id`.
 
 Frames and commands: developer.work.weixin.qq.com/document/path/101463, and @wecom/aibot-node-sdk 1.0.7. An answer has
 no command: `{headers: {req_id}, errcode, errmsg, body?}`. Events are not acknowledged.

@@ -10,10 +10,10 @@ import hashlib
 import re
 import time
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -26,7 +26,7 @@ from channels.shared.http_client import RateLimited
 from channels.shared.markdown_split import split_markdown
 from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, Priority, RateLimits, RateLimitScope
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
-from channels.wecom.connection import RESPOND, SEND, AnswerEnded
+from channels.wecom.connection import RESPOND, SEND, AnswerEnded, WeComConnection
 from channels.wecom.events import is_group
 
 POST = "post"
@@ -42,16 +42,13 @@ STREAM_SECONDS = 600.0  # the life of a stream from its first frame on, however 
 SEAL_SECONDS = 540.0  # after which it is ended in time, and the answer goes on in another one
 FREE_FRAMES = 20  # of a stream at any speed; WeCom takes about 85 of one (operators' measurement)…
 FRAME_SECONDS = 9.0  # …so that the others are spread over its life
+Keep = Callable[[Coroutine[Any, Any, None], str], object]
+"""Runs what nobody waits for, under a name."""
+
 LOADING = "<think></think>"  # shown as “thinking”; an empty text is no frame
 CONTINUES = N_("_Continues below._")
 CHOOSE = N_("Choose here")
 _THINK = re.compile(r"<(?=/?think\b)", re.IGNORECASE)
-
-
-class Line(Protocol):
-    """What the renderer needs of `WeComConnection`."""
-
-    async def call(self, command: str, body: Mapping[str, Any] | None, req_id: str = "") -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +125,7 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
 
     def __init__(
         self,
-        line: Line,
+        line: WeComConnection,
         thread: Thread,
         posts: SentMessages,
         scope: PacedScope,
@@ -251,17 +248,19 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
 
     async def _write_frame(self, id: str, part: WeComMessage, *, first: bool = False) -> None:
         """Write a frame, which replaces the text of its stream. The last one ends it."""
-        stream: dict[str, Any] = {"id": id, "finish": part.final, "content": part.content}
-        stream |= {"feedback": {"id": id}} if first else {}
         self._scope.count_frame(first=first)
         if first:
             self._begun.add(id)
-        await self._line.call(RESPOND, {"msgtype": "stream", "stream": stream}, self._req_id)
+        await self._send_frame(id, part, {"feedback": {"id": id}} if first else {})
         if part.final:
             self._end(id)
         else:
             self._live[id] = part
             self._seal_in_time(id)
+
+    async def _send_frame(self, id: str, part: WeComMessage, more: Mapping[str, Any]) -> None:
+        stream = {"id": id, "finish": part.final, "content": part.content, **more}
+        await self._line.call(RESPOND, {"msgtype": "stream", "stream": stream}, self._req_id)
 
     def _seal_in_time(self, id: str) -> None:
         if id not in self._seals:
@@ -275,9 +274,7 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         self._end(id)
         if part:
             text = "\n\n".join(filter(None, (part.text, _(CONTINUES))))
-            sealed = replace(part, text=text, final=True)
-            stream = {"id": id, "finish": True, "content": sealed.content}
-            await self._line.call(RESPOND, {"msgtype": "stream", "stream": stream}, self._req_id)
+            await self._send_frame(id, replace(part, text=text, final=True), {})
 
     def _end(self, id: str) -> None:
         self._live.pop(id, None)
@@ -307,12 +304,6 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
 
     async def _send(self, body: Mapping[str, Any]) -> None:
         await self._line.call(SEND, {**address_of(self._thread), **body})
-
-
-class Keep(Protocol):
-    """Runs what nobody waits for."""
-
-    def __call__(self, work: Coroutine[Any, Any, None], name: str, /) -> object: ...
 
 
 def address_of(thread: Thread) -> dict[str, Any]:
@@ -359,7 +350,7 @@ def _bytes(text: str) -> int:
 
 
 def _digest(part: WeComMessage) -> str:
-    shown = orjson.dumps([part.content, part.ask_id, part.options], option=orjson.OPT_PASSTHROUGH_DATACLASS)
+    shown = orjson.dumps([part.content, part.ask_id, part.options])
     return hashlib.blake2b(shown, digest_size=6).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The steps of `fawn setup wecom`."""
+"""Guide through `fawn setup wecom`."""
 
 from __future__ import annotations
 

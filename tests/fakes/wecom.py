@@ -31,6 +31,7 @@ GROUP = "wrGROUP{}"
 STREAM_SECONDS = 600.0  # from the first frame on, however many follow (measured: 600 taken, 630 refused)
 CLICK_SECONDS = 5.0
 MAX_CONTENT_BYTES = 20_480  # of a text, in UTF-8
+MAX_FEEDBACK_BYTES = 256  # …/101031, feedback.id
 MAX_FRAMES = 85  # of a stream (measured)
 MAX_PIECE_BYTES, MAX_PIECES = 512 << 10, 100
 MAX_BYTES = {"file": 20 << 20, "image": 10 << 20, "video": 10 << 20, "voice": 2 << 20}
@@ -153,6 +154,9 @@ class FakeWeCom(LocalServer):
         except Refusal as refusal:
             call.code = refusal.code
             return await self._answer(line, req_id, refusal.code, refusal.words)
+        except (KeyError, TypeError, ValueError) as error:  # a field is missing, or is none of its kind
+            call.code = BAD_ARGUMENT
+            return await self._answer(line, req_id, BAD_ARGUMENT, f"invalid parameter: {error!r}")
         if fault and fault.after and (code := await self._suffer(fault, request)) is not None:
             return await self._answer(line, req_id, code) if code and fault.code < 500 else False
         return await self._answer(line, req_id, 0, "ok", answer)
@@ -248,7 +252,7 @@ class FakeWeCom(LocalServer):
         if known is None:
             self._count(event.chat)
             known = Shown(event.chat, "stream", id=stream["id"], frames=0)
-            known.feedback = str((stream.get("feedback") or {}).get("id", ""))
+            known.feedback = _feedback_id(stream)
             self.shown.append(known)
         elif known.finished or time.monotonic() - known.began > self.stream_seconds or known.frames >= MAX_FRAMES:
             raise Refusal(EXPIRED, "stream message update expired (>10 minutes), cannot update")
@@ -273,8 +277,7 @@ class FakeWeCom(LocalServer):
             if not text or len(text.encode()) > MAX_CONTENT_BYTES:
                 raise Refusal(BAD_ARGUMENT, "content is empty or exceeds 20480 bytes")
             self._count(chat)
-            feedback = str((body["markdown"].get("feedback") or {}).get("id", ""))
-            self.shown.append(Shown(chat, kind, text, feedback=feedback))
+            self.shown.append(Shown(chat, kind, text, feedback=_feedback_id(body["markdown"])))
             return
         card = _checked_card(body["template_card"])
         if any(one.id == card["task_id"] for one in self.shown):
@@ -311,7 +314,7 @@ class FakeWeCom(LocalServer):
 
     def _begin_upload(self, body: Json) -> Json:
         size, pieces, kind = body["total_size"], body["total_chunks"], body["type"]
-        if not 5 <= size <= MAX_BYTES[kind] or not 1 <= pieces <= MAX_PIECES:
+        if kind not in MAX_BYTES or not 5 <= size <= MAX_BYTES[kind] or not 1 <= pieces <= MAX_PIECES:
             raise Refusal(40006, "invalid media size")
         upload = secrets.token_hex(6)
         self.uploads[upload] = {**body, "pieces": {}}
@@ -443,6 +446,14 @@ class FakeWeCom(LocalServer):
 def group(number: int) -> str:
     """Return the id of a group."""
     return GROUP.format(number)
+
+
+def _feedback_id(content: Json) -> str:
+    """Return the id under which people rate a message, "" without one. Raises Refusal."""
+    id = str((content.get("feedback") or {}).get("id", ""))
+    if len(id.encode()) > MAX_FEEDBACK_BYTES:
+        raise Refusal(BAD_ARGUMENT, "feedback.id exceeds 256 bytes")
+    return id
 
 
 def _method(command: str, body: Json) -> str:

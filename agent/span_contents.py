@@ -1,4 +1,4 @@
-"""What models and tools are given and answer, as JSON of the GenAI conventions, where spans may have it.
+"""Write what models and tools are given and answer as JSON of the GenAI conventions.
 
 The shapes are those of `gen_ai.input.messages` and `gen_ai.output.messages`
 (github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-input-messages.json).

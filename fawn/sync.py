@@ -1,4 +1,4 @@
-"""The same for programs without an event loop: its own runs in a thread."""
+"""Offer `Fawn` to programs without an event loop, by one of its own in a thread."""
 
 from __future__ import annotations
 

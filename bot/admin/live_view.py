@@ -1,4 +1,4 @@
-"""What an operator sees of the running service: its turns at this moment, and the lines of its log."""
+"""Show an operator the turns of this moment, and the lines of the log."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The HTTP API: what people do in chats, for programs. No rule lives here; it calls what the chats' commands call."""
+"""Let programs do over HTTP what people do in chats, by calling what the chats' commands call."""

@@ -1,4 +1,4 @@
-"""The routes under `/v1`: threads, messages, runs and questions of the key's person."""
+"""Serve threads, messages, runs and questions of the key's person under `/v1`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes of the events: of a run, of a thread, and of all that the key's person may see."""
+"""Serve the events of a run, of a thread, and of all that the key's person may see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP API: keys that act for people, the routes under `/v1`, and the page, whose cookie opens the same ones."""
+"""Add the HTTP API as a feature: keys, the routes under `/v1`, and the page with its cookie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The route of files: what came with messages, and what runs delivered. A browser never shows them as a page."""
+"""Serve the files of messages and runs, never as a page of a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `hooks:` of config.yaml: what other systems post, and in whose name the agent works on it."""
+"""Read the section `hooks:`: what other systems post, and in whose name the agent works on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `traces:` of config.yaml."""
+"""Read the section `traces:` of config.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `uploads:` of config.yaml: which files are taken from chats, and what kind a file is."""
+"""Read the section `uploads:`: which files are taken from chats, and what kind a file is."""
 
 from __future__ import annotations
 

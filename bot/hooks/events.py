@@ -1,4 +1,4 @@
-"""What a delivery says, whoever sent it: items with a title, a state, a severity, links. It is data, never authority.
+"""Read what a delivery says, whoever sent it: data, never authority.
 
 A body is JSON of at most MAX_BODY_BYTES; orjson refuses one that is nested more than 1,024 deep. Only known fields are
 read, each bounded, so that the work does not grow with what a sender makes up.

@@ -1,4 +1,4 @@
-"""The senders: where each has its title, state, severity and links, and what it counts as one group."""
+"""Find title, state, severity, links and group in the payloads of each sender."""
 
 from __future__ import annotations
 

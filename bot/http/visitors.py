@@ -1,4 +1,4 @@
-"""Who may ask: the other end of the connection, the name it uses, and the page that sent a browser here."""
+"""Refuse who may not ask: by the connection's other end, the name it uses, and a browser's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latest lines of the log, kept in memory for `fawn logs`, wherever the log itself goes."""
+"""Keep the latest lines of the log in memory for `fawn logs`, wherever the log itself goes."""
 
 from __future__ import annotations
 

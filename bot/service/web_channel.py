@@ -1,4 +1,4 @@
-"""The channel `web`: people who act over HTTP, with keys. Its messages come through the routes of `bot/api`.
+"""Run the channel `web`: people who act over HTTP, whose messages come through `bot/api`.
 
 A thread is `(web, "", PERSON, ID)`, and always private. What a run shows and how it ends is read from its feed and its
 transcript, so there is nothing to post. A notice of the bot itself is posted as an entry of the transcript.

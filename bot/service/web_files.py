@@ -1,4 +1,4 @@
-"""The bytes of files on the channel `web`: `data_dir/web/ID`, complete or not there. The rows say whose they are."""
+"""Keep the bytes of files on the channel `web`: `data_dir/web/ID`, complete or not there."""
 
 from __future__ import annotations
 

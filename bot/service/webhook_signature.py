@@ -1,4 +1,4 @@
-"""The signature of Standard Webhooks, for what is sent and what comes in.
+"""Sign as Standard Webhooks has it, for what is sent and what comes in.
 
 Source: github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """

@@ -1,4 +1,4 @@
-"""The keys of the HTTP API: each acts as one person. Only their hashes are stored."""
+"""Store the keys of the HTTP API, each of one person; only their hashes are kept."""
 
 from __future__ import annotations
 

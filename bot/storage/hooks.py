@@ -1,4 +1,4 @@
-"""What other systems posted to hooks, where each group of it goes on, and what was refused."""
+"""Store what came to hooks, where each group of it goes on, and what was refused."""
 
 from __future__ import annotations
 

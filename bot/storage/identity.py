@@ -1,4 +1,4 @@
-"""The identity of a database: a random text, by which the ids of its traces differ from those of another service."""
+"""Give a database a random identity, by which its traces differ from those of another service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who uses the page in a browser: links to be opened once, and the sessions that they began. Only hashes are stored."""
+"""Store who uses the page: links to be opened once, and sessions; only hashes are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the database knows of one run: messages, model calls, steps, questions, deliveries, and what is visible."""
+"""Read what the database knows of one run: messages, calls, steps, questions, deliveries, posts."""
 
 from __future__ import annotations
 

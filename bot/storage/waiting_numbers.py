@@ -1,4 +1,4 @@
-"""The numbers by which people answer what waits for them. A number is never given again."""
+"""Give numbers by which people answer what waits for them, and none again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs note at their threads over HTTP: small JSON, by the address of the thread."""
+"""Store what programs note at their threads over HTTP: small JSON, by the thread's address."""
 
 from __future__ import annotations
 

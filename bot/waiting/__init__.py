@@ -1,1 +1,1 @@
-"""One list of everything that waits for a person, and the way to answer it there."""
+"""List everything that waits for a person, take the answers there, and hand it over."""

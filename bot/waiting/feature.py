@@ -1,4 +1,4 @@
-"""What waits for a person as a feature: the list, and the buttons of what is closed."""
+"""Add the list of what waits for a person as a feature, with the buttons of what is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which questions of the agent wait for a person, in all chats of their account."""
+"""Find the questions of the agent that wait for a person, in all chats of their account."""
 
 from __future__ import annotations
 

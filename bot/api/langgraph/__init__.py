@@ -1,1 +1,1 @@
-"""The wire of LangGraph's own clients: their threads, runs and streams are those of `/v1`, seen otherwise."""
+"""Speak the wire of LangGraph's own clients about the threads, runs and streams of `/v1`."""

@@ -1,4 +1,4 @@
-"""The routes that the clients of LangGraph use: assistants, threads, runs and their streams.
+"""Serve what the clients of LangGraph ask for: assistants, threads, runs and their streams.
 
 https://langchain-ai.github.io/langgraph/cloud/reference/api/api_ref.html
 """

@@ -1,4 +1,4 @@
-"""The events of a run as the clients of LangGraph read them: messages, values, updates and custom events."""
+"""Turn the events of a run into those that the clients of LangGraph read."""
 
 from __future__ import annotations
 

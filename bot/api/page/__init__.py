@@ -1,1 +1,1 @@
-"""The page: a chat in the browser, and the first screen of operators. Its cookie opens what is below `/page`."""
+"""Show a chat in the browser, whose cookie opens what is below `/page`."""

@@ -1,4 +1,4 @@
-"""The files of the page: own ES modules, one stylesheet, and what `static/vendor/vendored.json` lists."""
+"""Serve the files of the page: own ES modules, one stylesheet, and the vendored libraries."""
 
 from __future__ import annotations
 

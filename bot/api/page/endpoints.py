@@ -1,4 +1,4 @@
-"""The routes of the page beside those of the API: files, login, who one is, and the words of the page."""
+"""Serve the page's files, its login, who one is, and its words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes of the page for threads: how one looks, commands, titles, thumbs and the search."""
+"""Serve the page's view of threads, and take commands, titles, thumbs and searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread as the page shows it: its turns with blocks in the order of their appearance, and what waits for a turn.
+"""Show a thread as turns with blocks in the order of their appearance, and what waits for a turn.
 
 A turn that ended comes from its transcript, with what only its final reply says; one in progress from its feed.
 """

@@ -1,4 +1,4 @@
-"""The sentences of the page, which its modules know by name. `page_words` returns them in the current language."""
+"""Keep the sentences of the page, which its modules know by name."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from bot.storage.web_files import sent_id
 from sandbox.disk.safe_files import safe_name
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from aiohttp import BodyPartReader, web
 
 MAX_FILES = 20  # of a message
 CHUNK_BYTES = 1 << 18
@@ -97,7 +97,7 @@ async def _read_parts(request: web.Request, files: WebFiles, upload: Upload, tex
         raise BROKEN from error
 
 
-async def _read_text(part: object, most: int) -> bytes:
+async def _read_text(part: BodyPartReader, most: int) -> bytes:
     found = bytearray()
     async for chunk in _chunks(part):
         found += chunk
@@ -106,10 +106,10 @@ async def _read_text(part: object, most: int) -> bytes:
     return bytes(found)
 
 
-async def _read_file(part: object, files: WebFiles, upload: Upload, most: int) -> None:
+async def _read_file(part: BodyPartReader, files: WebFiles, upload: Upload, most: int) -> None:
     if len(upload.files) == MAX_FILES:
         raise TOO_MANY
-    name = safe_name(getattr(part, "filename", "") or "")
+    name = safe_name(part.filename or "")
     draft = await files.draft()
     upload.files.append((Attachment("", name), draft))
     async for chunk in _chunks(part):
@@ -117,16 +117,16 @@ async def _read_file(part: object, files: WebFiles, upload: Upload, most: int) -
         if draft.size > most:
             what = f"The file {name} has more than {most >> 20} MB."
             raise HttpProblem(413, "too_large", what, "Send a smaller one; the operator sets uploads.max_mb.")
-    mime = _mime(getattr(part, "headers", {}).get("Content-Type", ""), name)
+    mime = _mime(part.headers.get("Content-Type", ""), name)
     kind = mime.partition("/")[0]
     kinds = {"image": "image", "audio": "audio", "video": "video"}
     upload.files[-1] = Attachment("", name, mime, draft.size, kinds.get(kind, "file")), draft  # type: ignore[arg-type]  # one of four
 
 
-async def _chunks(part: object) -> AsyncIterator[bytes]:
+async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
     while True:
         async with asyncio.timeout(CHUNK_SECONDS):
-            chunk: bytes = await part.read_chunk(CHUNK_BYTES)  # type: ignore[attr-defined]  # a BodyPartReader
+            chunk = await part.read_chunk(CHUNK_BYTES)
         if not chunk:
             return
         yield chunk

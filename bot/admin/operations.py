@@ -29,13 +29,13 @@ from bot.api import keys
 from bot.api.page import sessions
 from bot.privacy.command import enqueue_forgetting
 from bot.service.backup import back_up
+from bot.service.dead_letters import drop, requeue
 from bot.storage import api_keys, audit, conversations, dead_letters, people, person_roles, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
-from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
+from bot.storage.dead_letters import DeadLetter
 from bot.storage.forgetting import PersonKey
 from bot.storage.people import PersonRow
-from bot.storage.rows import parse_row_id
 from bot.storage.states import OutboxKind
 from bot.team import pairing
 from bot.team.offboarding import offboard_by_command
@@ -115,23 +115,14 @@ class Operations:
 
     async def dead_requeue(self, id: str) -> Answer:
         """Deliver a dead reply again."""
-        return await self._change_dead(id, dead_letters.requeue_dead, AuditKind.DEAD_REQUEUED)
+        return await self._change_dead(id, requeue)
 
     async def dead_drop(self, id: str) -> Answer:
         """Forget a dead letter."""
-        drop = dead_letters.drop_event if id.startswith(EVENT_PREFIX) else dead_letters.drop_delivery
-        return await self._change_dead(id, drop, AuditKind.DEAD_DROPPED)
+        return await self._change_dead(id, drop)
 
-    async def _change_dead(self, id: str, change: Callable[[Execute, int], bool], kind: AuditKind) -> Answer:
-        number = parse_row_id(id.removeprefix(EVENT_PREFIX) if kind is AuditKind.DEAD_DROPPED else id)
-
-        def work(execute: Execute) -> bool:
-            changed = number is not None and change(execute, number)
-            if changed:
-                audit.record(execute, AuditEvent(kind, what=audit.COMMAND_LINE | {"id": id}))
-            return changed
-
-        if not await self._store.run(work):
+    async def _change_dead(self, id: str, change: Callable[..., bool]) -> Answer:
+        if not await self._store.run(partial(change, id=id, what=audit.COMMAND_LINE)):
             raise NotFound(_("there is no dead letter {id}: see `fawn dead list`", id=id))
         return {"id": id}
 

@@ -149,7 +149,7 @@ class ServiceStatus:
         return [*self._since.date(found), *self._channel_troubles()]
 
     def _channel_troubles(self) -> list[Trouble]:
-        states = {name: self._channel_state(name) for name in self._configured}
+        states = self.channel_states()
         return [
             Trouble(name, state["since"] or self._begun, state["detail"] or _("It is connecting."))
             for name, state in states.items()
@@ -198,7 +198,7 @@ class ServiceStatus:
         disk = await asyncio.to_thread(_describe_disk, self._current.config.data_dir)
         crash = await asyncio.to_thread(latest_crash, self._current.config.data_dir, time.time())
         troubles = self._judge(counts["oldest"], disk)
-        channels = {name: self._channel_state(name) for name in self._configured}
+        channels = self.channel_states()
         return {
             "version": VERSION,
             "healthy": not troubles,
@@ -242,6 +242,10 @@ class ServiceStatus:
                 form = (CHANNEL_READY_AS if detail else CHANNEL_READY) if is_ready else CHANNEL_DOWN
                 lines[name] = _(form, name=name.capitalize(), detail=detail), is_ready
         return lines
+
+    def channel_states(self) -> dict[str, dict[str, Any]]:
+        """Return the state of each configured channel: `health`, `since` (unix time) and `detail`."""
+        return {name: self._channel_state(name) for name in self._configured}
 
     def _channel_state(self, name: str) -> dict[str, Any]:
         channel = self._channels.get(name)

@@ -13,12 +13,15 @@ from bot.api.keys import allows, find_good_key
 from bot.api.page.sessions import cookie_var, find_session
 from bot.config.team import Right
 from bot.feature import Door
-from bot.http.route import HttpProblem
-from bot.storage import page_sessions, people
+from bot.http.route import HttpProblem, route_var
+from bot.rights.access import LOCAL_CHANNEL, LOCAL_WORKSPACE
+from bot.rights.deeds import Deed
+from bot.storage import audit, page_sessions, people
 from bot.storage.api_keys import ApiKeyRow, find_key
+from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.page_sessions import PageSessionRow
-from bot.storage.web_people import WEB, web_id
+from bot.storage.web_people import WEB, true_person, web_id
 from catalogue import preferred_language
 
 if TYPE_CHECKING:
@@ -57,9 +60,24 @@ class Caller:
         """Return the address of one of their threads."""
         return Thread(WEB, "", self.author.id, id)
 
+    def is_person(self, channel: str, person: str) -> bool:
+        """Return whether they are this person, on their platform or over HTTP."""
+        return true_person(channel, person) == true_person(WEB, self.author.id)
 
-async def find_caller(door: Door, request: web.Request, scope: str, right: Right | None = None) -> Caller:
-    """Return who calls. Raises HttpProblem without a good key of this scope, or where the person lacks the right."""
+    def home(self, execute: Execute) -> tuple[Thread, str]:
+        """Return their direct chat with the bot on their own platform, and their id there. A chat that is not known has
+        no name."""
+        channel, id = true_person(WEB, self.author.id)
+        known = people.find_person(execute, channel, id)
+        chat = Thread(LOCAL_CHANNEL, LOCAL_WORKSPACE, id) if channel == LOCAL_CHANNEL else Thread(channel, "", "")
+        return (known.private_chat if known else None) or chat, id
+
+
+async def find_caller(
+    door: Door, request: web.Request, scope: str, right: Right | None = None, deed: Deed | None = None
+) -> Caller:
+    """Return who calls. Raises HttpProblem without a good key of this scope, or where the person lacks the right or
+    may not do the deed, which the audit then has."""
     languages = request.headers.get("Accept-Language", "")
     if (cookie := cookie_var.get()) is not None:
         look = partial(_find, door=door, shown=cookie, scope=scope, right=right, find=find_session)
@@ -68,7 +86,19 @@ async def find_caller(door: Door, request: web.Request, scope: str, right: Right
         if kind.lower() != "bearer" or len(request.headers.getall("Authorization", ())) != 1:
             raise NO_KEY
         look = partial(_find, door=door, shown=key.strip(), scope=scope, right=right, find=_find_key)
-    return await door.store.run(partial(look, language=preferred_language(languages)), durable=False)
+    caller = await door.store.run(partial(look, language=preferred_language(languages)), durable=False)
+    if deed and not await door.store.run(partial(_allows, door=door, caller=caller, deed=deed), durable=False):
+        raise NO_ACCESS
+    return caller
+
+
+def _allows(execute: Execute, door: Door, caller: Caller, deed: Deed) -> bool:
+    """Return whether the caller may do this now, and note in the audit who tried it."""
+    if door.current.access.may_do(execute, caller.chat, caller.author.id, deed):
+        return True
+    what: dict[str, int | str] = {"via": "http", "path": route_var.get().path}
+    audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, caller.chat, caller.author.id, what=what))
+    return False
 
 
 def _find_key(execute: Execute, key: str) -> ApiKeyRow:

@@ -18,6 +18,7 @@ from aiohttp import web
 from agent.blocks import Ask
 from agent.messages import Kind, Message, Thread
 from bot.api import read_models
+from bot.api.bodies import checked_text, text_field
 from bot.api.caller import NO_ACCESS, Caller, find_caller
 from bot.api.keys import READ, THREADS
 from bot.api.paths import path_number, path_thread
@@ -90,11 +91,11 @@ class Endpoints:
         thread = caller.thread(path_thread(request))
         key = _idempotency_key(request)
         if request.content_type != FORM:
-            text = _text_field(await read_json(request), "text")
+            text = text_field(await read_json(request), "text")
             return await self._take(make_message(caller, thread, text, event_key(thread, key)))
         limit = self.door.current.config.uploads.max_mb << 20
         async with read_form(request, self.files, MESSAGE_BYTES, limit) as upload:
-            text = _checked_text(upload.text, "text") if upload.text or not upload.files else ""
+            text = checked_text(upload.text, "text") if upload.text or not upload.files else ""
             message = make_message(caller, thread, text, event_key(thread, key))
             message = replace(message, attachments=upload.attachments(message.key))
             async with self._taking.setdefault(message.key, asyncio.Lock()):  # not two with the same key at once
@@ -111,7 +112,7 @@ class Endpoints:
         caller = await find_caller(self.door, request, THREADS)
         thread = caller.thread(path_thread(request))
         key = _idempotency_key(request)
-        text = _text_field(await read_json(request), "command")
+        text = text_field(await read_json(request), "command")
         command = parse_command_text(text)
         if not command:
             fix = "Send one as a chat takes it; the command help lists them."
@@ -146,7 +147,7 @@ class Endpoints:
     async def _answer(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, THREADS)
         id = request.match_info["question"]
-        given = _text_field(await read_json(request), "answer")
+        given = text_field(await read_json(request), "answer")
         asked, thread, run = await self.door.store.run(
             partial(_find_question, door=self.door, caller=caller, id=id), durable=False
         )
@@ -201,18 +202,3 @@ def _idempotency_key(request: web.Request) -> str:
         fix = f"Send up to {MAX_KEY_CHARS} printable ASCII characters, such as a UUID."
         raise HttpProblem(400, "bad_idempotency_key", "The Idempotency-Key cannot be used.", fix)
     return found
-
-
-def _text_field(body: Any, name: str) -> str:
-    """Return the only field of a body. Raises HttpProblem."""
-    fix = f'Send {{"{name}": "…"}} and nothing else.'
-    if not isinstance(body, dict) or {*body} != {name} or not isinstance(body[name], str):
-        raise HttpProblem(422, "bad_body", f"The body is not an object with the text `{name}`.", fix)
-    return _checked_text(body[name], name)
-
-
-def _checked_text(text: str, name: str) -> str:
-    """Return a text that a person may have written. Raises HttpProblem."""
-    if not text.strip() or "\0" in text:
-        raise HttpProblem(422, "empty_text", f"`{name}` is empty, or has a NUL character.", "Write something.")
-    return text

@@ -20,6 +20,7 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.event_hub import EventHub
     from bot.api.file_endpoints import FileEndpoints
     from bot.api.langgraph.endpoints import LangGraphEndpoints
+    from bot.api.operate.endpoints import OperateEndpoints
     from bot.api.page.endpoints import PageEndpoints
     from bot.api.page.sessions import for_page
     from bot.api.page.thread_endpoints import ThreadEndpoints
@@ -30,6 +31,7 @@ def _routes(door: Door) -> Sequence[Route]:
         EventEndpoints(door, hub),
         FileEndpoints(door, files),
         LangGraphEndpoints(door, hub),
+        OperateEndpoints(door),
     )
     routes = [route for part in parts for route in part.routes()]
     mine = [for_page(route) for route in routes if route.path.startswith("/v1/")]

@@ -20,8 +20,9 @@ from bot.storage.database import Execute
 from catalogue import N_, _, list_items
 
 PREFIX, KEY_BYTES = "fawn_", 32
-READ, THREADS = "read", "threads"
-SCOPES = (THREADS, READ)  # the first includes the second
+READ, THREADS, OPERATE = "read", "threads", "operate"
+SCOPES = (THREADS, READ, OPERATE)
+DEFAULT_SCOPES = (THREADS, READ)
 MAX_NAME_CHARS = 60
 DAY_SECONDS = 86400.0
 MAX_DAYS = 3650
@@ -61,8 +62,9 @@ def find_good_key(execute: Execute, key: str, now: float) -> ApiKeyRow | None:
 
 
 def allows(scopes: str, scope: str) -> bool:
-    """Return whether the scopes of a key have this one: `threads` includes `read`."""
-    return not {scope, THREADS}.isdisjoint(scopes.split())
+    """Return whether the scopes of a key have this one: `threads` includes `read`, and nothing else `operate`."""
+    given = scopes.split()
+    return scope in given or (scope == READ and THREADS in given)
 
 
 def make_key(execute: Execute, name: str, person: str, scopes: str, expires: str) -> tuple[str, ApiKeyRow]:

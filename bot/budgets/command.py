@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -25,6 +24,7 @@ from bot.rights.deeds import SEE_TEAM_USAGE
 from bot.service.jobs import Effect
 from bot.service.plain_text import without_formatting
 from bot.service.spool import command_folder
+from bot.service.usage_days import by_day
 from bot.storage import outbox, people, usage
 from bot.storage.budgets import read_counter
 from bot.storage.database import Database
@@ -179,19 +179,15 @@ def _chart_of(spent: Sequence[tuple[float, Spending]], now: float, zone: ZoneInf
     """Return the chart of the last days; None if there is nothing to show."""
     today = datetime.fromtimestamp(now, zone).date()
     days = [today - timedelta(days=back) for back in range(CHART_DAYS - 1, -1, -1)]
-    cost: Counter[date] = Counter()
-    tokens: Counter[date] = Counter()
-    for at, row in spent:
-        day = datetime.fromtimestamp(at, zone).date()
-        cost[day] += row.cost
-        tokens[day] += row.tokens
-    if not any(tokens[day] for day in days):
+    found = by_day(spent, zone)
+    rows = [found.get(day, Spending()) for day in days]
+    if not any(row.tokens for row in rows):
         return None
     labels = [f"{day:%m-%d}" for day in days]
-    if any(cost[day] for day in days):
-        values = [cost[day] / 1e6 for day in days]
+    if any(row.cost for row in rows):
+        values = [row.cost / 1e6 for row in rows]
         return BarChart(values, labels, format_money(round(1e6 * max(values))))
-    counts = [tokens[day] for day in days]
+    counts = [row.tokens for row in rows]
     return BarChart(counts, labels, f"{max(counts):,} tokens")  # the picture's font has no Chinese
 
 

@@ -17,10 +17,10 @@ import orjson
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, OK, fail
 from bot.config.schema import AuditConfig, Config
-from bot.service.audit_upkeep import sign_anchor, sign_text
+from bot.service.audit_upkeep import pruning_rules, sign_anchor
 from bot.storage import audit
 from bot.storage.audit import AuditKind
-from bot.storage.audit_check import PruningRules, read_only, read_rows, verify_chain
+from bot.storage.audit_check import read_only, read_rows, verify_chain
 from bot.storage.database import Execute
 from catalogue import N_, _, list_items
 
@@ -66,8 +66,7 @@ def _audit(arguments: argparse.Namespace, config: Config) -> int:
 
 def _verify(execute: Execute, arguments: argparse.Namespace, settings: AuditConfig) -> int:
     anchors = dict(_parse_anchor(text, settings) for text in arguments.anchor)
-    rules = PruningRules(settings.days, partial(sign_text, settings=settings))
-    report = verify_chain(execute, anchors, rules)
+    report = verify_chain(execute, anchors, pruning_rules(settings))
     if report.fault:
         print(_("TAMPERED: {fault}. The {rows} rows before are valid.", fault=report.fault, rows=report.rows))
         return FAULT

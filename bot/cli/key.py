@@ -7,7 +7,7 @@ import asyncio
 import time
 
 from bot.admin.operations import Answer
-from bot.api.keys import SCOPES
+from bot.api.keys import DEFAULT_SCOPES, SCOPES
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
@@ -21,8 +21,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS)
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help=_("the name of the key"))
     parser.add_argument("--person", metavar="CHANNEL/PERSON", default="", help=_("as whom it acts, by id or name"))
-    scopes = _("what it may do: {scopes}; default: everything", scopes=list_items(SCOPES))
-    parser.add_argument("--scopes", metavar="A,B", default=",".join(SCOPES), help=scopes)
+    default = ",".join(DEFAULT_SCOPES)
+    scopes = _("what it may do, of {scopes}; default: {default}", scopes=list_items(SCOPES), default=default)
+    parser.add_argument("--scopes", metavar="A,B", default=default, help=scopes)
     parser.add_argument("--expires", metavar="90d", default="", help=_("after how many days it ends; default: never"))
 
 

@@ -35,6 +35,7 @@ The listener opens before the agent is built: `door.running()` raises a 503 unti
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -42,12 +43,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from bot.http.spec import Spec
+
 if TYPE_CHECKING:
     from aiohttp import web
 
 BODY_BYTES = 64 * 1024
 BODY_SECONDS = 20.0
 JSON_TYPE = "application/json"
+TAG_BYTES = 12
 
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
@@ -57,7 +61,7 @@ class Route:
     """One method of one path, such as `/v1/threads/{thread}`, with its bounds. GET also answers HEAD.
 
     `body_bytes` and `body_seconds` bound what `read_body` and `read_json` return; a handler that reads
-    `request.content` bounds itself. `quiet`: good answers are not in the log.
+    `request.content` bounds itself. `quiet`: good answers are not in the log. `spec` describes it for programs.
     """
 
     method: str
@@ -66,6 +70,7 @@ class Route:
     body_bytes: int = BODY_BYTES
     body_seconds: float = BODY_SECONDS
     quiet: bool = False
+    spec: Spec | None = None
 
 
 route_var: ContextVar[Route] = ContextVar("route")
@@ -136,3 +141,15 @@ def json_response(status: int, content: object, headers: Mapping[str, str] | Non
     return web.Response(
         status=status, body=orjson.dumps(content) + b"\n", content_type=JSON_TYPE, charset="utf-8", headers=headers
     )
+
+
+def read_response(request: web.Request, content: object) -> web.Response:
+    """Return an answer in JSON with an ETag; 304 without a body where the client has the same one."""
+    from aiohttp import web
+
+    body = orjson.dumps(content) + b"\n"
+    tag = hashlib.blake2b(body, digest_size=TAG_BYTES).hexdigest()
+    headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache"}
+    if any(each.value in (tag, "*") for each in request.if_none_match or ()):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=body, content_type=JSON_TYPE, charset="utf-8", headers=headers)

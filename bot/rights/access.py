@@ -24,7 +24,7 @@ from bot.storage.watermarks import is_chat, is_workspace
 from bot.storage.web_people import WEB, true_person
 from catalogue import N_
 
-LOCAL_CHANNEL = "console"  # its person started the service
+LOCAL_CHANNEL, LOCAL_WORKSPACE = "console", "local"  # its person started the service
 
 CONFIGURED = N_("It comes from the configuration (`{setting}`).")
 GIVEN = N_("{by} gave it with `{command}`.")
@@ -115,8 +115,10 @@ class AccessPolicy:
         if not id or channel == WEB or place.chat not in ("", person):
             return STRANGER
         known = people.find_person(execute, channel, id)
-        chat = known.private_chat if known else None
-        return self.standing_of(execute, chat or Thread(channel, "", ""), id)
+        chat = (known.private_chat if known else None) or Thread(channel, "", "")
+        if not place.chat:  # what reaches beyond a chat, there as here
+            chat = replace(chat, chat="", topic="")
+        return self.standing_of(execute, chat, id)
 
     def holds_role(self, execute: Execute, place: Thread, person: str) -> bool:
         """Return whether a person has a role in this place that is theirs, and not everybody's there."""

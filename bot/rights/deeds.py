@@ -118,7 +118,10 @@ CHANGE_WORKSPACE_NOTE = Deed(
 )
 READ_AUDIT = Deed("read the audit", ("/audit",), Right.OPERATE, Extent.WORKSPACE)
 SEE_TEAM_USAGE = Deed("see the usage of everybody", ("/usage team",), Right.USAGE, Extent.SERVICE)
-SEE_SERVICE = Deed("see the state of the service", ("/status", "/hooks"), Right.OPERATE, Extent.SERVICE)
+SEE_SERVICE = Deed("see the state of the service", ("/status", "/hooks", "HTTP operate"), Right.OPERATE, Extent.SERVICE)
+END_ANYWHERE = Deed(
+    "stop any turn, send again or drop what was not delivered", ("HTTP operate",), Right.OPERATE, Extent.SERVICE
+)
 RELOAD = Deed("read the configuration again", ("/reload",), Right.OPERATE, Extent.SERVICE)
 CHANGE_SKILLS = Deed("install and change skills", ("/skills install", "button skill:"), Right.SKILLS, Extent.SERVICE)
 DECIDE_PAIRING = Deed("let a stranger in, or decline", ("button pair:",), Right.OPERATE, Extent.CHANNEL)

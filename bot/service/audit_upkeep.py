@@ -14,6 +14,7 @@ from bot.current import Current
 from bot.service.version import VERSION
 from bot.storage import audit
 from bot.storage.audit import AuditEvent
+from bot.storage.audit_check import PruningRules
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob
 
@@ -55,6 +56,11 @@ async def keep_audit(store: Database, current: Current, job: BackgroundJob) -> N
             await asyncio.sleep(0.05)  # others write in between
     if rows:
         log.info("audit.pruned rows=%d", rows)
+
+
+def pruning_rules(settings: AuditConfig) -> PruningRules:
+    """Return what retention may have deleted."""
+    return PruningRules(settings.days, partial(sign_text, settings=settings))
 
 
 def sign_anchor(anchor: str, settings: AuditConfig) -> str:

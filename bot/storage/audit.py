@@ -32,6 +32,7 @@ _USE_NAMES = (  # the number of the next row is that after the last one, or afte
     f" WHERE name IN ({{wanted}})"
     f" RETURNING name, alias, {_LAST} AS seq, (SELECT {HASH_BYTES} FROM audit WHERE seq={_LAST}) AS hash"
 )
+NEWEST = 1 << 62  # greater than the number of each row
 COMMAND_LINE = {"via": "command line"}  # in place of a person
 
 
@@ -172,10 +173,13 @@ def read_page(execute: Execute, after: int, limit: int) -> Sequence[AuditRow]:
     return [*map(AuditRow._make, execute(sql, {"after": after, "limit": limit}))]
 
 
-def read_newest(execute: Execute, limit: int) -> Sequence[AuditRow]:
-    """Return the newest rows, the newest first."""
-    sql = f"SELECT seq, {BODY_BYTES} AS body, {HASH_BYTES} AS hash FROM audit ORDER BY seq DESC LIMIT :limit"
-    return [*map(AuditRow._make, execute(sql, {"limit": limit}))]
+def read_newest(execute: Execute, limit: int, before: int = NEWEST) -> Sequence[AuditRow]:
+    """Return the newest rows before a number, the newest first."""
+    sql = (
+        f"SELECT seq, {BODY_BYTES} AS body, {HASH_BYTES} AS hash FROM audit WHERE seq<:before"
+        " ORDER BY seq DESC LIMIT :limit"
+    )
+    return [*map(AuditRow._make, execute(sql, {"limit": limit, "before": before}))]
 
 
 def prune_rows(execute: Execute, days: int, limit: int, sign: Callable[[str], str] = lambda _text: "") -> int:

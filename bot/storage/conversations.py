@@ -65,6 +65,18 @@ class ConversationRow:
     pending: int = 0  # messages that a turn must still answer
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """A conversation whose messages wait for a turn from the unix time `ready` on. `person` is `CHANNEL:ID`."""
+
+    key: str
+    thread: str
+    title: str
+    person: str
+    pending: int
+    ready: float
+
+
 def find_current(execute: Execute, thread: Thread) -> str:
     """Return the key of the conversation that this address is in; "" if there is none."""
     rows = execute("SELECT conversation FROM addresses WHERE thread=:thread", {"thread": str(thread)})
@@ -183,6 +195,15 @@ def earliest_ready(execute: Execute) -> float | None:
     rows = execute("SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {})
     ready: float | None = rows[0]["ready"]
     return ready
+
+
+def list_unclaimed(execute: Execute, after: tuple[float, str], limit: int) -> list[WaitingRow]:
+    """Return the conversations that wait for a turn, the first ready one first, behind `after` (ready, key)."""
+    sql = (
+        "SELECT key, thread, title, person, pending, ready FROM conversations WHERE pending>0 AND owner IS NULL"
+        " AND (ready>:ready OR (ready=:ready AND key>:key)) ORDER BY ready, key LIMIT :limit"
+    )
+    return read_rows(execute, WaitingRow, sql, ready=after[0], key=after[1], limit=limit)
 
 
 def count_unclaimed(execute: Execute) -> int:

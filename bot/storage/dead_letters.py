@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from bot.storage.database import Execute
 from bot.storage.dialect import PAYLOAD_BYTES
 from bot.storage.outbox import OutboxItem
-from bot.storage.rows import read_rows
+from bot.storage.rows import parse_row_id, read_rows
 from bot.storage.sent_messages import reset_posts
 from bot.storage.states import InboxState, OutboxState
 
 EVENT_PREFIX = "in"  # of the id of an event
+EVERY = 1 << 31  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +27,22 @@ class DeadLetter:
     raw: bytes
 
 
-def list_dead(execute: Execute) -> list[DeadLetter]:
-    """Return every dead letter, deliveries first."""
+def list_dead(execute: Execute, after: str = "", limit: int = EVERY) -> list[DeadLetter]:
+    """Return dead letters, deliveries first: up to `limit` behind this id, "" for the first ones."""
     deliveries = (
         f"SELECT CAST(id AS TEXT) AS id, kind, thread, created, error, {PAYLOAD_BYTES} AS raw"
-        f" FROM outbox WHERE state={OutboxState.DEAD} ORDER BY outbox.id"
+        f" FROM outbox WHERE state={OutboxState.DEAD} AND outbox.id>:after ORDER BY outbox.id LIMIT :limit"
     )
     events = (
         f"SELECT '{EVENT_PREFIX}' || id AS id, '' AS kind, '' AS thread, received AS created, error,"
-        f" {PAYLOAD_BYTES} AS raw FROM inbox WHERE state={InboxState.DEAD} ORDER BY inbox.id"
+        f" {PAYLOAD_BYTES} AS raw FROM inbox WHERE state={InboxState.DEAD} AND inbox.id>:after"
+        " ORDER BY inbox.id LIMIT :limit"
     )
-    return read_rows(execute, DeadLetter, deliveries) + read_rows(execute, DeadLetter, events)
+    found, number = [], parse_row_id(after.removeprefix(EVENT_PREFIX)) or 0
+    if not after.startswith(EVENT_PREFIX):
+        found = read_rows(execute, DeadLetter, deliveries, after=number, limit=limit)
+        number = 0
+    return found + read_rows(execute, DeadLetter, events, after=number, limit=limit - len(found))
 
 
 def requeue_dead(execute: Execute, row: int) -> bool:

@@ -26,6 +26,14 @@ class FeedbackRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedFeedback(FeedbackRow):
+    """Feedback with the thread of its run and its title, "" where they are not kept any more."""
+
+    thread: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class FeedbackCounts:
     """How often people found an answer good and bad."""
 
@@ -73,6 +81,18 @@ def _count_change(execute: Execute, run: int, before: int, after: int) -> None:
 def feedback_of_run(execute: Execute, run: int) -> list[FeedbackRow]:
     """Return the feedback on a run that people have not taken back, oldest first."""
     return read_rows(execute, FeedbackRow, "SELECT * FROM feedback WHERE run=:run AND value<>0 ORDER BY at", run=run)
+
+
+def list_feedback(execute: Execute, before: tuple[float, int, str], limit: int) -> list[PlacedFeedback]:
+    """Return the feedback that people have not taken back, the newest first, before `before` (time, run, person)."""
+    sql = (
+        "SELECT f.*, coalesce(c.thread, '') AS thread, coalesce(c.title, '') AS title"
+        " FROM feedback f LEFT JOIN runs r ON r.id=f.run LEFT JOIN conversations c ON c.key=r.conversation"
+        " WHERE f.value<>0 AND (f.at<:at OR (f.at=:at AND (f.run<:run OR (f.run=:run AND f.person<:person))))"
+        " ORDER BY f.at DESC, f.run DESC, f.person DESC LIMIT :limit"
+    )
+    at, run, person = before
+    return read_rows(execute, PlacedFeedback, sql, at=at, run=run, person=person, limit=limit)
 
 
 def count_feedback(execute: Execute, since: float) -> FeedbackCounts:

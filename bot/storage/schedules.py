@@ -122,6 +122,12 @@ def list_owned(execute: Execute, channel: str, owner: str) -> list[ScheduleRow]:
     return read_rows(execute, ScheduleRow, sql, channel=channel, owner=owner)
 
 
+def list_everybodys(execute: Execute, after: int, limit: int) -> list[ScheduleRow]:
+    """Return schedules of everybody that have not ended, behind this number."""
+    sql = f"SELECT * FROM schedules WHERE id>:after AND {_KEPT} AND changes=0 ORDER BY id LIMIT :limit"
+    return read_rows(execute, ScheduleRow, sql, after=after, limit=limit)
+
+
 def list_unended(execute: Execute, channel: str, owner: str) -> list[ScheduleRow]:
     """Return all schedules of a person that have not ended, and proposed changes."""
     sql = f"SELECT * FROM schedules WHERE channel=:channel AND owner=:owner AND {_KEPT} ORDER BY id"

@@ -120,6 +120,13 @@ def list_of_channel(execute: Execute, channel: str) -> list[TaskRow]:
     return read_rows(execute, TaskRow, sql, channel=channel)
 
 
+def list_everybodys(execute: Execute, before: int, limit: int) -> list[TaskRow]:
+    """Return tasks of everybody, the newest first, before this number."""
+    return read_rows(
+        execute, TaskRow, f"{_ROWS} WHERE t.id<:before ORDER BY t.id DESC LIMIT :limit", before=before, limit=limit
+    )
+
+
 def count_open(execute: Execute, thread: Thread, person: str) -> tuple[int, int]:
     """Return how many tasks that were not scheduled have not ended: in a thread, and of a person on its channel."""
     sql = (

@@ -11,16 +11,14 @@ from zoneinfo import ZoneInfo
 from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.commands.call import CommandCall
-from bot.rights.deeds import READ_AUDIT
+from bot.rights.audit_reading import KINDS, MAX_READ_ROWS, aliases_of, newest_events, readable_places
 from bot.service.plain_text import without_formatting
 from bot.storage import audit, people
-from bot.storage.audit import AuditKind
 from bot.team.roles_commands import HERE, find_target
 from catalogue import N_, _
 
 AUDIT_WORDS = "NUMBER | KIND | @PERSON | here"
 SHOWN, MAX_SHOWN = 10, 50
-MAX_READ_ROWS = 5000  # 30 ms
 DIGEST = re.compile(r"[0-9a-f]{64}")
 ONLY_DIRECT = N_("Everybody here would read who did what. Ask me in our direct chat, or show it here with `{command}`.")
 
@@ -70,13 +68,12 @@ def _usage() -> str:
 
 def _read_words(call: CommandCall) -> _Wanted | None:
     wanted = _Wanted()
-    kinds = {*AuditKind, *(kind.partition(".")[0] for kind in AuditKind)}
     for word in call.words.split():
         if word.lower() == HERE:
             wanted.here = True
         elif word.isascii() and word.isdigit() and len(word) <= 3:  # ids of people are longer
             wanted.count = min(MAX_SHOWN, int(word))
-        elif word.lower() in kinds:
+        elif word.lower() in KINDS:
             wanted.kind = word.lower()
         elif (target := find_target(call, word)) and target.person and not wanted.person:
             wanted.person = target.person
@@ -87,33 +84,12 @@ def _read_words(call: CommandCall) -> _Wanted | None:
 
 def _find_rows(call: CommandCall, wanted: _Wanted) -> list[dict[str, Any]]:
     """Return the events that are wanted, the newest first."""
-    alias = ""
-    if wanted.person:
-        alias = audit.find_alias(call.execute, audit.person_name(call.thread.channel, wanted.person))
-        if not alias:
-            return []
-    everywhere = call.thread.channel == "console"
-    places = set() if everywhere else _places(call)
-    found: list[dict[str, Any]] = []
-    for row in audit.read_newest(call.execute, MAX_READ_ROWS):
-        if len(found) == wanted.count:
-            break
-        event = row.event
-        if alias and alias not in (event.get("who"), event.get("subject")):
-            continue
-        if wanted.kind not in ("", event["kind"], str(event["kind"]).partition(".")[0]):
-            continue
-        if everywhere or event.get("where") in places:
-            found.append(event)
-    return found
-
-
-def _places(call: CommandCall) -> set[str]:
-    """Return the pseudonyms of the places of which the author may read the audit."""
-    access, channel = call.current.access, call.thread.channel
-    workspaces = access.workspaces_where(call.execute, call.thread, call.message.author.id, READ_AUDIT)
-    beginnings = [str(Thread(channel, workspace, "")).removesuffix("/") for workspace in workspaces]
-    return set().union(*(audit.find_aliases(call.execute, each) for each in beginnings))
+    aliases = aliases_of(call.execute, call.thread.channel, wanted.person) if wanted.person else set()
+    if wanted.person and not aliases:
+        return []
+    places = readable_places(call.execute, call.current.access, call.thread, call.message.author.id)
+    page = newest_events(call.execute, places, wanted.count, kind=wanted.kind, person=aliases)
+    return [event for _seq, event in page.events]
 
 
 def _describe(call: CommandCall, event: dict[str, Any], names: dict[str, str], zone: ZoneInfo | None) -> str:

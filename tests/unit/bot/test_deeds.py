@@ -158,7 +158,10 @@ PRESSES = {
     pairing.PREFIX: ATTEMPTS[deeds.DECIDE_PAIRING],
     decisions.PREFIX: Attempt(decisions.ACCEPT, Kind.CLICK, f"{decisions.PREFIX}{'a' * 32}"),
 }
-ELSEWHERE = {deeds.CHANGE_WORKSPACE_NOTE: "tests/unit/bot/test_memory.py"}  # a tool does it, or a note is needed first
+ELSEWHERE = {
+    deeds.CHANGE_WORKSPACE_NOTE: "tests/unit/bot/test_memory.py",  # a tool does it, or a note is needed first
+    deeds.END_ANYWHERE: "tests/e2e/test_operate.py",
+}
 
 
 def test_every_deed_beyond_a_chat_is_tried() -> None:

@@ -11,12 +11,12 @@ from agent.messages import Thread
 from bot.api.caller import Caller
 from bot.api.cursors import PAGE, make_cursor
 from bot.api.operate.answers import (
-    AuditList,
     AuditAnswer,
+    AuditList,
     DeadAnswer,
     DeadList,
-    FeedbackList,
     FeedbackAnswer,
+    FeedbackList,
     FireAnswer,
     QueuedAnswer,
     ScheduleAnswer,
@@ -26,8 +26,8 @@ from bot.api.operate.answers import (
     Thumbs,
     TurnAnswer,
     TurnList,
-    UsageList,
     UsageAnswer,
+    UsageList,
 )
 from bot.feature import Door
 from bot.journey.running_turn import RunningTurn

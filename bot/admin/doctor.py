@@ -18,7 +18,8 @@ from agent.foreign_text import printable_text
 from agent.imports import import_in_thread
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
-from bot.admin.local_checks import check_data_dir, check_machine, check_parsers, guarded, is_served
+from bot.admin.local_checks import check_data_dir, check_machine, check_parsers, check_secret_files, guarded, is_served
+from bot.admin.network_checks import check_network
 from bot.admin.service_checks import (
     MCP_SERVER,
     WEB_SEARCH,
@@ -81,7 +82,7 @@ def _list_checks(config: Config) -> list[Check]:
     """Return the checks of the core and of the features, in the order of the report."""
     return [
         Check(_("this machine"), partial(_check_base, config)),
-        *(Check(_(MODEL, name=each.name), partial(_check_model, config, each)) for each in config.models),
+        *(Check(_(MODEL, name=each.name), partial(check_model, config, each)) for each in config.models),
         *(
             Check(_(MCP_SERVER, name=each.name), partial(check_mcp_server, each, config.data_dir))
             for each in config.mcp.servers
@@ -96,6 +97,7 @@ def _list_checks(config: Config) -> list[Check]:
         *gather_checks(config),
         Check(_("agent"), partial(_check_agent, config)),
         Check(_("permissions"), partial(asyncio.to_thread, _check_rules, config)),
+        Check(_("network"), partial(check_network, config)),
         *(Check(_(CHANNEL, name=each.name), partial(check_channel, each)) for each in config.channels),
     ]
 
@@ -111,13 +113,14 @@ async def _check_base(config: Config) -> list[Finding]:
         data_dir,
         *await asyncio.to_thread(lambda: list(check_machine(config, served=served))),
         *await asyncio.to_thread(check_parsers),
+        *await asyncio.to_thread(check_secret_files, config),
         await _check_sandbox(config)
         if data_dir.ok
         else Finding("note", _("sandbox"), _("not tested, because data_dir cannot be used")),
     ]
     if not config.models:
         text = _("not configured: the built-in demo model answers")
-        found.append(Finding("note", _("model"), text, _("set OPENAI_API_KEY or `models:`")))
+        found.append(Finding("note", _("model"), text, _("run `fawn init`, or set OPENAI_API_KEY or `models:`")))
     if not config.channels:
         fix = _("set the token of a platform (see docs/configuration.md) or `channels:`")
         found.append(Finding("note", _("channels"), _("not configured: only the console is available"), fix))
@@ -148,6 +151,7 @@ def _check_rules(config: Config) -> list[Finding]:
     )
     return (
         _check_ways_out(config)
+        + _check_open_access(config)
         + [
             Finding("note", _("permissions"), _(evadable, rule=str(rule)), by_force)
             for rule in rules
@@ -190,6 +194,17 @@ def _check_ways_out(config: Config) -> list[Finding]:
     return [Finding("note", _("permissions"), text, fix)]
 
 
+def _check_open_access(config: Config) -> list[Finding]:
+    """Name channels on which everybody has the agent reach the network."""
+    names = [entry.name for entry in config.channels if entry.access.open and entry.name != LOCAL_CHANNEL]
+    network = config.sandbox.network
+    if not names or not network.enabled:
+        return []
+    values = {"channels": list_items(names), "mode": network.mode}
+    text = _("everybody on {channels} can have commands reach the network (`mode: {mode}`)", **values)
+    return [Finding("note", _("access"), text, _("set `access: {allow: [ID]}`, or `sandbox: {network: {mode: off}}`"))]
+
+
 def _check_clock(config: Config) -> Finding:
     now = datetime.now(ZoneInfo(config.time_zone)) if config.time_zone else datetime.now().astimezone()
     zone, local = config.time_zone or now.tzname(), f"{now:%Y-%m-%d %H:%M}"
@@ -214,7 +229,7 @@ async def _check_sandbox(config: Config) -> Finding:
 # ---------------------------------------------------------------- models
 
 
-async def _check_model(config: Config, settings: ModelSettings) -> Finding:
+async def check_model(config: Config, settings: ModelSettings) -> Finding:
     """Send a real, tiny request through the class that the service uses."""
     subject, roles = _(MODEL, name=settings.name), _roles_of(config, settings.name)
     try:
@@ -235,6 +250,9 @@ async def _check_model(config: Config, settings: ModelSettings) -> Finding:
     if "vision" in roles and not model.sees_pictures:
         fix = _("choose another model for `roles: {vision: NAME}`, or set `vision: true` if it does")
         return Finding("note", subject, _("{said}; its class does not know that it takes pictures", said=said), fix)
+    if "lead" in roles and not config.roles.vision and settings.vision is False:
+        text = _("{said}; it does not see the pictures that people send", said=said)
+        return Finding("note", subject, text, _("name one that does: `roles: {vision: NAME}`"))
     return Finding("ok", subject, said)
 
 

@@ -20,9 +20,15 @@ def set_variables(file: Path, values: Mapping[str, str]) -> None:
         at = first.start() if first else len(text)
         head, rest = text[:at], old.sub("", text[at:])
         text = f"{head}{'' if not head or head.endswith(chr(10)) else chr(10)}{line}\n{rest}"
+    write_whole(file, text, FILE_MODE)
+
+
+def write_whole(file: Path, text: str, mode: int) -> None:
+    """Replace the text of a file in one step; it gets this mode. Raises OSError."""
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="utf-8") as stream:
+        os.fchmod(stream.fileno(), mode)
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

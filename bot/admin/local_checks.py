@@ -12,16 +12,18 @@ import socket
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from agent.brief import read_prompt
 from agent.models.settings import AgentConfigError
 from agent.parsing.child import is_confined
+from bot.config.loader import secret_texts
 from bot.config.schema import Config
 from bot.service.data_dir import open_to_others
 from bot.service.findings import Finding
 from bot.storage.database import DataDirLocked, DataLock
-from bot.storage.migrate import DatabaseFault, check_revisions
+from bot.storage.migrate import DatabaseFault, check_revisions, head_revision, schema_revision
 from catalogue import _, join_sentences, localized
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,22 @@ def check_parsers() -> list[Finding]:
     return [Finding("note", _("parsers"), text, fix)]
 
 
+def check_secret_files(config: Config) -> list[Finding]:
+    """Name files with secrets that every user of this machine can read. Blocks."""
+    texts = secret_texts(config)
+    found = []
+    for path in sorted(config.paths):
+        if path.is_relative_to("/run/secrets") or path.is_relative_to("/var/run/secrets"):
+            continue  # Docker's and Kubernetes' own, in a container without other users
+        try:
+            if path.stat().st_mode & 0o004 and any(text in path.read_text("utf-8", "replace") for text in texts):
+                text = _("every user of this machine can read the secrets in {file}", file=path)
+                found.append(Finding("note", _("secrets"), text, f"chmod 600 {path}", partial(path.chmod, 0o600)))
+        except OSError:
+            continue  # it is gone since
+    return found
+
+
 def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
     """Write a file, which also finds quotas and read-only mounts; compare the databases with this version."""
     fix = _("make it writable for the user that runs Fawn, or set `data_dir`")
@@ -99,7 +117,10 @@ def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
     if open_to_others(data_dir):
         fix = _("chmod 700 {data_dir} (the service does this at start if it owns the folder)", data_dir=data_dir)
         text = _("Other users of this machine can read {data_dir}.", data_dir=data_dir)
-        return Finding("note", "data_dir", join_sentences(text, running), fix)
+        return Finding("note", "data_dir", join_sentences(text, running), fix, partial(data_dir.chmod, 0o700))
+    if (current := schema_revision(data_dir / "fawn.db")) and current != head_revision():
+        text = _("Its database is of an older version; the next start upgrades it and keeps a copy.")
+        return Finding("note", "data_dir", join_sentences(text, running), _("back up before: `fawn backup FILE`"))
     text = _("{data_dir} is writable, {n:.1f} GB left.", data_dir=data_dir, n=free / 1e9)
     return Finding("ok", "data_dir", join_sentences(text, running))
 

@@ -68,20 +68,24 @@ class SetupOptions:
 
 def set_up_channel(options: SetupOptions, config: Config) -> None:
     """Set one channel up. Raises SetupStopped, ConfigError and OSError."""
-    guide = _find_guide(options.channel)
-    entry, account = _connect_account(options, guide)
-    values = _variables_of(entry)
+    entry, account = connect_account(options)
+    values = variables_of(entry)
     set_variables(options.env_file, values)
     print(_("Wrote {names} to {file}.", names=list_items(values), file=options.env_file))
+    welcome_first_person(options, entry, account, config.data_dir)
+
+
+def welcome_first_person(options: SetupOptions, entry: ChannelConfig, account: str, data_dir: Path) -> None:
+    """Let the first person in, whose tokens are saved, and serve them until Ctrl-C. Raises SetupStopped."""
     _check_saved(options, entry)
     if not (options.interactive or options.wait) or entry.access.open or not entry.access.pairing:
         print(_("Start Fawn with `fawn run`. `fawn pair list` shows who waits for access."))
         return
     word = "".join(secrets.choice("ABCDEFGHJKLMNPQRSTUVWXYZ23456789") for _letter in range(8))
-    with _running_service(options, config.data_dir) as process:
-        print(f"\n{guide.contact(entry.settings, account, word)}")
+    with _running_service(options, data_dir) as process:
+        print(f"\n{_find_guide(options.channel).contact(entry.settings, account, word)}")
         print(_("Waiting for you there … (Ctrl-C leaves)"), flush=True)
-        name = _let_first_person_in(options, config.data_dir, word, process)
+        name = _let_first_person_in(options, data_dir, word, process)
         print(
             _("{name} is in, and is an operator: strangers who write to the bot are announced to them.", name=name),
             flush=True,
@@ -102,12 +106,15 @@ def _find_guide(channel: str) -> SetupGuide:
 # ------------------------------------------------------------ the account
 
 
-def _connect_account(options: SetupOptions, guide: SetupGuide) -> tuple[ChannelConfig, str]:
-    """Take the secrets until the platform accepts them; return the configured channel and its account."""
-    module = channel_modules()[options.channel]
+def connect_account(options: SetupOptions, given: Mapping[str, str] | None = None) -> tuple[ChannelConfig, str]:
+    """Take the secrets until the platform accepts them; return the configured channel and its account.
+
+    `given` are variables that are known before. Raises SetupStopped and ConfigError.
+    """
+    guide, module = _find_guide(options.channel), channel_modules()[options.channel]
     variables = environment_names(module)
     order = [*guide.steps, *(name for name in variables if name not in guide.steps)]
-    known = known_variables(options.file)
+    known = known_variables(options.file) | dict(given or {})
     can_link = known.get("TERM", "dumb") != "dumb"
     values = {variables[name]: known.get(variables[name], "") for name in order}
     if options.token_stdin:
@@ -118,7 +125,9 @@ def _connect_account(options: SetupOptions, guide: SetupGuide) -> tuple[ChannelC
             _("{name} is not set → run it in a terminal, set the variable, or use --token-stdin", name=missing[0])
         )
     asked = bool(missing) or (
-        options.interactive and not _confirm(_("Use the {names} you have? [Y/n] ", names=list_items(values)))
+        options.interactive
+        and not given
+        and not _confirm(_("Use the {names} you have? [Y/n] ", names=list_items(values)))
     )
     if asked:
         values = dict.fromkeys(values, "")
@@ -180,7 +189,7 @@ def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[Chan
         if len(own) < len(error.faults):
             raise
         raise AccountRefused("\n".join(map(_describe_typed, own))) from None
-    if _variables_of(entry) != values:
+    if variables_of(entry) != values:
         raise SetupStopped(
             _(
                 "the configuration sets channels.{name} itself → write {values} there",
@@ -211,7 +220,8 @@ def _configured(options: SetupOptions, config: Config) -> ChannelConfig:
     )
 
 
-def _variables_of(entry: ChannelConfig) -> dict[str, str]:
+def variables_of(entry: ChannelConfig) -> dict[str, str]:
+    """Return the variables that give a channel its secrets, with their values."""
     names = environment_names(channel_modules()[entry.name])
     values = {variable: getattr(entry.settings, name) for name, variable in names.items()}
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in values.items()}
@@ -220,7 +230,7 @@ def _variables_of(entry: ChannelConfig) -> dict[str, str]:
 def _check_saved(options: SetupOptions, entry: ChannelConfig) -> None:
     """Raise SetupStopped if the environment has other secrets than those that were tried."""
     known = known_variables(options.file)
-    if names := [name for name, value in _variables_of(entry).items() if known.get(name) != value]:
+    if names := [name for name, value in variables_of(entry).items() if known.get(name) != value]:
         raise SetupStopped(
             _("{name} has another value in the environment, which overrides .env → unset it", name=names[0])
         )
@@ -233,6 +243,12 @@ def _placeholders(names: Iterable[str]) -> str:
 # ------------------------------------------------------------ the first person
 
 
+def bound_command(name: str, file: Path | None, *words: str) -> list[str]:
+    """Return a command line of Fawn that ends with this process."""
+    config = ("--config", str(file)) if file else ()
+    return [sys.executable, "-m", "bot.admin.bound_service", name, *config, *words]
+
+
 @contextmanager
 def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subprocess.Popen[bytes] | None]:
     """Wait until a service has connected the channel: the one that runs (None), or one of our own until the end."""
@@ -242,13 +258,7 @@ def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subproce
         yield None
         return
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "bot.admin.bound_service",
-        "run",
-        *(("--config", str(options.file)) if options.file else ()),
-    ]
+    command = bound_command("run", options.file)
     with (data_dir / LOG_NAME).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -12,6 +12,7 @@ from catalogue import N_, _
 
 FULL_STOP = N_("{text}.")
 COMMANDS: Mapping[str, str] = {  # each is `COMMAND` in the module of its name
+    "init": N_("set Fawn up: ask what cannot be found, try it, write it, and answer one message"),
     "run": N_("run the service: all configured channels, and the console on a terminal"),
     "chat": N_("chat in the terminal: with the running service, or else alone"),
     "ask": N_("ask one thing: answer on stdout, the rest on stderr, exit code 1 on failure"),

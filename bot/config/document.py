@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from bot.config.excerpt import HIDDEN, VARIABLE, Location, Mark, may_be_shown, render_excerpt, split_lines
-from bot.config.outside import NotFetched, fetch, is_outside
+from bot.config.outside import FILE, NotFetched, fetch, is_outside
 from bot.config.syntax import explain_syntax_error
 from catalogue import N_, LazyText, _, list_items, localized
 
@@ -76,6 +76,7 @@ class Document:
         self.digest = ""  # SHA-256 of the text
         self.settings: Collection[str] = ()  # the names of all settings and sections, such as `sandbox.preview`
         self.left_out: Collection[str] = ()  # sections whose values nobody reads
+        self.paths: set[Path] = set()  # files that were read and may hold secrets
         self.fetched: dict[str, str] = {}  # what files and programs gave, by what names them
         self.has_accounts = True  # models and channels were not left out
         self._local: Document | None = None  # whose settings win
@@ -88,6 +89,7 @@ class Document:
     def add(self, local: Document) -> None:
         """Add the document whose settings were merged over those of this one."""
         self._local = local
+        self.paths |= local.paths
         self.faults += local.faults
         self.faulty |= local.faulty
         self.variables = {at: text for at, text in self.variables.items() if not local.owns(at)} | local.variables
@@ -255,6 +257,7 @@ class Document:
         try:
             if text not in self.fetched:
                 self.fetched[text] = fetch(text, self.folder, self.environ)
+                self.paths |= {self.folder / text.removeprefix(FILE)} if text.startswith(FILE) else set()
         except NotFetched as error:
             self.fault(at, error.wrong, error.fix)
             return None

@@ -57,6 +57,7 @@ def read_document(
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
+        document.paths.add(path.absolute())
         if len(raw) > MAX_BYTES:
             wrong = _("is larger than {n} KB, which no configuration is", n=MAX_BYTES // 1000)
             document.fault((), wrong, _("check the path after --config"))

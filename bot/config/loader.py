@@ -161,6 +161,7 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
                 ConfigFault(str(file), 0, "", _("cannot be read: {strerror}", strerror=error.strerror), fix)
             )
             continue
+        document.paths |= {file} if text else set()
         values = {k: v for k, v in dotenv_values(stream=io.StringIO(text), interpolate=False).items() if v}
         known |= values
         shown = file.name if folder == folders[0] else str(file)
@@ -239,6 +240,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
         **values,
         channels=entries,
         source=source,
+        paths=frozenset(document.paths),
         digest=document.digest,
         variables=frozenset(document.variables.values()),
         hints=(

@@ -347,13 +347,14 @@ class FileConfig:
 class Config(FileConfig):
     """The whole configuration.
 
-    `source` is the file, `digest` its SHA-256, `variables` are the texts that came from the environment, `hints` what
-    looks wrong there, and `switches` those that libraries would obey.
+    `source` names the file, `paths` are those that were read and may hold secrets, `digest` is its SHA-256, `variables`
+    are the texts that came from the environment, `hints` what looks wrong there, `switches` those that libraries obey.
     `places` are the settings of models and policies in the file, for faults that only their classes can find.
     """
 
     channels: tuple[ChannelConfig, ...] = ()
     source: str = ""
+    paths: frozenset[Path] = frozenset()
     digest: str = ""
     variables: frozenset[str] = frozenset()
     hints: tuple[str, ...] = ()

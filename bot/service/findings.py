@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from catalogue import _
@@ -11,12 +11,16 @@ from catalogue import _
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. The service works with a note, but not with a fault."""
+    """The result of one check. The service works with a note, but not with a fault.
+
+    `mend` does what the fix says where that is safe, for `fawn check --fix`. It blocks and raises OSError.
+    """
 
     state: Literal["ok", "note", "fault"]
     subject: str
     text: str
     fix: str = ""
+    mend: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 
     @property
     def ok(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -20,9 +20,12 @@ log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 5.0  # seconds: a start waits for it
 
 
-async def offered_models(settings: ModelSettings) -> list[str]:
-    """The ids of `GET {base_url}/models`, in the server's order. Raises OSError, TimeoutError, aiohttp.ClientError or
-    ValueError when the server cannot be asked or does not know the question."""
+async def offered_models(settings: ModelSettings, headers: Mapping[str, str] | None = None) -> list[str]:
+    """Return the ids of `GET {base_url}/models`, in the server's order.
+
+    `headers` replace those that carry the key. Raises OSError, TimeoutError, aiohttp.ClientError or ValueError when the
+    server cannot be asked or does not know the question.
+    """
     verify = await asyncio.to_thread(ssl.create_default_context, cafile=settings.ca_file or None)
     key = settings.api_key.reveal() if settings.api_key else "none"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
@@ -30,7 +33,7 @@ async def offered_models(settings: ModelSettings) -> list[str]:
         aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=verify)) as session,
         session.get(
             f"{settings.base_url.rstrip('/')}/models",
-            headers={"Authorization": f"Bearer {key}"},
+            headers=headers or {"Authorization": f"Bearer {key}"},
             proxy=settings.proxy or None,
         ) as answer,
     ):

@@ -3,78 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pty
 import re
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.fakes.model import FakeModel
 from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, FakeSlack
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
-from tests.support.service_process import PROGRAM, Service, ask
-
-PATIENCE_SECONDS = 60.0
-
-
-class Wizard:
-    """`fawn setup …` on a pseudo-terminal."""
-
-    def __init__(self, screen: int, process: asyncio.subprocess.Process) -> None:
-        self.screen, self.process = screen, process
-        self.text = ""
-
-    async def shows(self, pattern: str) -> re.Match[str]:
-        """Wait for a text that matches, after what was found before."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not (found := re.search(pattern, self.text)):
-                self.text += (await asyncio.to_thread(os.read, self.screen, 4096)).decode()
-        self.text = self.text[found.end() :]
-        return found
-
-    async def types(self, line: str) -> None:
-        os.write(self.screen, f"{line}\n".encode())
-
-    async def leaves(self) -> int:
-        self.process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            return await self.process.wait()
-
-
-class NewService(Service):
-    """A folder with a configuration, but without secrets of platforms."""
-
-    def environment(self) -> dict[str, str]:
-        kept = super().environment() | {"TERM": "xterm-256color"}
-        del kept["TELEGRAM_BOT_TOKEN"]
-        return kept
-
-    @asynccontextmanager
-    async def wizard(self, *arguments: str) -> AsyncIterator[Wizard]:
-        screen, terminal = pty.openpty()
-        process = await asyncio.create_subprocess_exec(
-            *PROGRAM,
-            *arguments,
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            start_new_session=True,
-        )
-        os.close(terminal)
-        try:
-            yield Wizard(screen, process)
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                await process.wait()
-            os.close(screen)
+from tests.support.service_process import PROGRAM, ask
+from tests.support.wizard import PATIENCE_SECONDS, NewService
 
 
 class NewSlackService(NewService):

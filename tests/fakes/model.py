@@ -95,6 +95,9 @@ class FakeModel(LocalServer):
     # ------------------------------------------------------------ calls
 
     async def _models(self, request: web.Request) -> web.Response:
+        if self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":
+            error = {"message": "Incorrect API key provided", "code": "invalid_api_key"}
+            return web.json_response({"error": error}, status=401)
         model = {"id": "scripted", "object": "model", "created": 1, "owned_by": "tests"}
         return web.json_response({"object": "list", "data": [model]})
 

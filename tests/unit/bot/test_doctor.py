@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
+import time
+from dataclasses import replace
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -18,8 +23,10 @@ from agent.permissions.rules import RuleText
 from agent.sections import PermissionConfig, PromptConfig
 from agent.setting import Secret
 from bot.admin.doctor import render_finding, run_checks
-from bot.admin.local_checks import check_machine
+from bot.admin.local_checks import check_machine, check_secret_files
+from bot.admin.network_checks import check_clock_skew, check_network
 from bot.config.http import HttpConfig
+from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, RoleConfig, TeamConfig
 from bot.service.findings import Finding
@@ -28,9 +35,11 @@ from bot.storage.database import DataLock
 from bot.storage.migrate import prepare_databases
 from channels import telegram
 from sandbox.network.preview import PreviewSettings
+from sandbox.network.rules import NetworkRules
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.support.engines import bubblewrap_problem
+from tests.support.forked_services import run_forked
 
 KEY = "sk-for-tests-0123456789abcdef"
 FILES_ONLY = SandboxConfig(provider="none")
@@ -349,3 +358,95 @@ async def test_rules_that_never_match_are_faults(tmp_path: Path) -> None:
     ]
     assert (rule.state, "the rule 'bsh(rm *)' never matches: no tool has that name" in rule.text) == ("fault", True)
     assert (rule.fix, shell.fix) == ("did you mean 'bash'?", "did you mean 'bash'?")
+
+
+async def test_a_wrong_clock_is_found_by_the_servers(tmp_path: Path) -> None:
+    ahead = {"seconds": 0.0}
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        date = formatdate(time.time() - ahead["seconds"], usegmt=True)
+        writer.write(
+            f"HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+        )
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        for seconds, state, words in (
+            (0, "ok", "it agrees with 1 servers"),
+            (90, "note", "seconds ahead"),
+            (-7200, "fault", "seconds behind"),
+        ):
+            ahead["seconds"] = seconds
+            [found] = await check_clock_skew([url])
+            assert (found.state, words in found.text) == (state, True), found
+            assert bool(found.fix) == (state != "ok")
+        assert await check_clock_skew(["http://127.0.0.1:9/"]) == [], "nobody knows"
+
+
+async def test_a_name_without_an_address_and_a_dead_proxy_are_named(tmp_path: Path) -> None:
+    lost = model("https://no-such-host.invalid/v1")
+    proxied = replace(model("https://also-not-there.invalid/v1"), name="second", proxy="http://127.0.0.1:9")
+    found = await check_network(Config(tmp_path, (lost, proxied), sandbox=FILES_ONLY))
+    assert [(each.state, each.subject) for each in found] == [("fault", "DNS"), ("fault", "proxy")]
+    assert found[0].text == "no address for no-such-host.invalid (models[main].base_url)", (
+        "the proxy looks up the other"
+    )
+    assert found[1].text.startswith("127.0.0.1:9 does not answer: ")
+
+
+async def test_secrets_that_everybody_can_read_are_named_and_closed(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("config_version: 1\nmodels: [{name: main, model: m, api_key: $THE_KEY}]\n")
+    (tmp_path / "config.local.yaml").write_text("audit: {key: $file:audit.key}\n")
+    for name, text in ((".env", f"THE_KEY={KEY}\n"), ("audit.key", "a-secret-of-the-audit")):
+        (tmp_path / name).write_text(text)
+    for file in tmp_path.iterdir():
+        file.chmod(0o644)
+    config = load_config(tmp_path / "config.yaml", {})
+    found = check_secret_files(config)
+    assert [Path(each.text.rpartition(" in ")[2]).name for each in found] == [".env", "audit.key"]
+    assert KEY not in str(found)
+    for each in found:
+        assert each.mend
+        each.mend()
+    assert check_secret_files(config) == []
+    assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
+
+
+async def test_open_access_with_network_and_pictures_without_eyes_are_notes(tmp_path: Path) -> None:
+    async with FakeTelegram() as chat, FakeModel(api_key=KEY) as server:
+        blind = replace(model(f"{server.base_url}/v1"), vision=False)
+        network = SandboxConfig(provider="none", network=NetworkRules("on"))
+        config = Config(
+            tmp_path, (blind,), channels=(bot(chat.base_url, access=AccessConfig(open=True)),), sandbox=network
+        )
+        found = {each.subject: each for each in await run_checks(config)}
+        assert found["access"].text == "everybody on telegram can have commands reach the network (`mode: on`)"
+        assert "does not see the pictures" in found["model main"].text
+        assert (found["model main"].state, found["model main"].fix[:4]) == ("note", "name")
+        closed = await run_checks(replace(config, sandbox=FILES_ONLY))
+        assert "access" not in {each.subject for each in closed}
+
+
+async def test_an_older_database_is_a_note(tmp_path: Path) -> None:
+    source = Path(__file__).with_name("schema-0025.sql").read_text()
+    with contextlib.closing(sqlite3.connect(tmp_path / "fawn.db")) as database, database:
+        database.executescript(source)
+    tmp_path.chmod(0o700)
+    found = await finding(Config(tmp_path, sandbox=FILES_ONLY), "data_dir")
+    assert (found.state, "the next start upgrades it" in found.text) == ("note", True), found
+
+
+async def test_the_command_prints_json_mends_and_ends_with_a_code(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("config_version: 1\nsandbox: {provider: none}\naudit: {key: $THE_KEY}\n")
+    (tmp_path / ".env").write_text(f"THE_KEY={KEY}\n")
+    (tmp_path / ".env").chmod(0o644)
+    words = ["check", "--fix", "--json", "--config", "config.yaml"]
+    code, text, _errors = await run_forked(words, tmp_path, {"PATH": os.environ["PATH"]}, b"")
+    found = json.loads(text)
+    assert code == 0
+    assert [each["done"] for each in found if "done" in each] == [f"done: chmod 600 {tmp_path / '.env'}"]
+    assert {each["state"] for each in found} <= {"ok", "note"}
+    assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600

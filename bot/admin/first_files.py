@@ -1,0 +1,104 @@
+"""Write what `fawn init` was told: a commented configuration and .env, shown as a difference, or nothing at all."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bot.admin.env_file import FILE_MODE, set_variables, write_whole
+from bot.config.files import CONFIG_VERSION, local_file
+from catalogue import _
+
+_VALUE = re.compile(r"(?m)^([+-][^=\n]+=).+$")
+CONFIG_MODE = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of the configuration with the comment above it."""
+
+    name: str
+    value: Any
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFiles:
+    """The files beside the configuration `file`, which may not exist yet: what differs goes into the local one."""
+
+    file: Path
+
+    @property
+    def target(self) -> Path:
+        """The file that gets the sections: an upgrade replaces config.yaml, so its neighbour."""
+        return local_file(self.file) if self.file.exists() else self.file
+
+    @property
+    def env(self) -> Path:
+        """The file of the secrets."""
+        return self.file.parent / ".env"
+
+    def present(self) -> set[str]:
+        """Return the sections that the target has, which are the operator's own."""
+        found = yaml.safe_load(_text(self.target)) if self.target.exists() else None
+        return set(found) if isinstance(found, dict) else set()
+
+    def difference(self, sections: Sequence[Section], variables: Mapping[str, str]) -> str:
+        """Return what would change, as a unified diff without the values of secrets."""
+        env = _text(self.env) + "".join(f"{name}=…\n" for name in variables)
+        return _difference(self.target, self._config_text(sections)) + _VALUE.sub(
+            r"\1…", _difference(self.env, env) if variables else ""
+        )
+
+    def write(self, sections: Sequence[Section], variables: Mapping[str, str]) -> None:
+        """Write both files. Raises OSError."""
+        if variables:
+            set_variables(self.env, variables)
+        if sections:
+            mode = self.target.stat().st_mode & 0o777 if self.target.exists() else CONFIG_MODE
+            write_whole(self.target, self._config_text(sections), mode)
+
+    def snapshot(self) -> dict[Path, str | None]:
+        """Return the texts of the files, for `put_back`."""
+        return {file: _text(file) if file.exists() else None for file in (self.target, self.env)}
+
+    @staticmethod
+    def put_back(before: Mapping[Path, str | None]) -> None:
+        """Restore the files as they were. Raises OSError."""
+        for file, text in before.items():
+            if text is None:
+                file.unlink(missing_ok=True)
+            else:
+                write_whole(file, text, FILE_MODE if file.name == ".env" else file.stat().st_mode & 0o777)
+
+    def _config_text(self, sections: Sequence[Section]) -> str:
+        if not sections:
+            return _text(self.target)
+        begin = _text(self.target)
+        if not begin:
+            page = _("`fawn init` wrote this; docs/configuration.md has every setting, `fawn check` tests it.")
+            version = "" if self.target != self.file else f"config_version: {CONFIG_VERSION}\n"
+            begin = f"# {page}\n{version}"
+        parts = [f"# {each.comment}\n{_as_yaml({each.name: each.value})}" for each in sections]
+        return "\n".join([begin if begin.endswith("\n") else f"{begin}\n", *parts])
+
+
+def _as_yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000)
+
+
+def _text(file: Path) -> str:
+    return file.read_text("utf-8") if file.exists() else ""
+
+
+def _difference(file: Path, after: str) -> str:
+    lines = difflib.unified_diff(
+        _text(file).splitlines(keepends=True), after.splitlines(keepends=True), f"{file.name}", f"{file.name}", n=1
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)

@@ -1,0 +1,242 @@
+"""`fawn init`: ask what cannot be found, try it at once, write it, and have the bot answer once."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.models.prices import NO_CALL, price_call
+from agent.models.settings import ModelSettings
+from bot.admin.doctor import check_channel, check_model, render_finding
+from bot.admin.first_answers import Answers, Question
+from bot.admin.first_files import FirstFiles, Section
+from bot.admin.local_checks import is_served
+from bot.admin.model_trial import choose_model
+from bot.admin.operations import call_service
+from bot.admin.setup import (
+    SetupOptions,
+    SetupStopped,
+    bound_command,
+    connect_account,
+    variables_of,
+    welcome_first_person,
+)
+from bot.config.files import DEFAULT_NAME
+from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
+from bot.config.schema import ChannelConfig, Config
+from bot.config.spending import Money, TokenCount
+from bot.service.findings import Finding
+from bot.service.model_discovery import name_models
+from bot.service.sandbox_setup import folders, sandbox_settings
+from catalogue import N_, _, join_sentences, list_items, localized
+from sandbox.base import SandboxUnavailable
+from sandbox.select import select_provider
+
+CONSOLE = "console"
+PAIRING, OPEN = "pairing", "open"
+FIRST_QUESTION = N_("Say in one sentence that you are ready to work here.")
+MODELS_COMMENT = N_("the first model answers; docs/models.md")
+BUDGETS_COMMENT = N_("how much the models may be used; docs/team.md")
+SANDBOX_COMMENT = N_("where commands run; docs/sandbox.md")
+CHANNELS_COMMENT = N_("who may talk to it; docs/configuration.md")
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is to be written, and what was found or chosen on the way."""
+
+    sections: list[Section] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
+    model: ModelSettings | None = None
+    channel: tuple[ChannelConfig, str] | None = None  # a new one, with its account
+
+
+def first_run(file: Path | None, answers: Answers, *, wait: bool) -> None:
+    """Set Fawn up. Raises SetupStopped, ConfigError and OSError; a run that stops is gone on with by the next one."""
+    files = FirstFiles(Path.cwd() / (file or DEFAULT_NAME))
+    if answers.resumed:
+        print(_("Going on with the answers in {file}.", file=answers.progress), flush=True)
+    plan, known, present = _Plan(), known_variables(file), files.present()
+    config, options = _open(plan, answers, file, wait=wait)
+    options = options or _choose_place(plan, config, answers, file, wait=wait)
+    _take_model(plan, config, answers, known)
+    if "sandbox" not in present:
+        _choose_sandbox(plan, config, answers)
+    if plan.model and not config.budgets:
+        _choose_budget(plan, answers)
+    if twice := present & {each.name for each in plan.sections}:
+        text = _("{file} has {names} already → change them there by hand", file=files.target, names=list_items(twice))
+        raise SetupStopped(text)
+    _write(plan, files, answers, file)
+    _answer_once(load_config(file), file)
+    if plan.channel and options:
+        entry, account = plan.channel
+        welcome_first_person(options, _entry_of(load_config(file), entry.name), account, config.data_dir)
+    else:
+        print(_("Start Fawn with `fawn run`, or talk to it here with `fawn chat`."), flush=True)
+
+
+def _open(plan: _Plan, answers: Answers, file: Path | None, *, wait: bool) -> tuple[Config, SetupOptions | None]:
+    """Return the configuration. Where it lacks only tokens of a channel, they are taken now, with these options."""
+    try:
+        return load_config(file), None
+    except ConfigError as error:
+        named = {tuple(fault.place.split(".")[:2]) for fault in error.faults}
+        section, name = next(iter(named)) if len(named) == 1 else ("", "")
+        if section != "channels" or name not in channel_modules():
+            raise
+    options = SetupOptions(name, file, token_stdin=False, wait=wait)
+    _connect(plan, answers, options)
+    return load_config(file, overrides=plan.variables), options
+
+
+# ------------------------------------------------------------ the questions
+
+
+def _connect(plan: _Plan, answers: Answers, options: SetupOptions) -> None:
+    """Take the tokens of a platform, which are tried at once."""
+    entry, _account = plan.channel = connect_account(options, answers.tokens)
+    plan.variables |= variables_of(entry)
+    if answers.terminal:
+        answers.keep("tokens", variables_of(entry))
+
+
+def _choose_place(
+    plan: _Plan, config: Config, answers: Answers, file: Path | None, *, wait: bool
+) -> SetupOptions | None:
+    """Ask where people first talk to it, and connect it. Returns the options of a platform."""
+    if configured := [entry for entry in config.channels if entry.name != CONSOLE]:
+        for entry in configured:
+            _say(asyncio.run(check_channel(entry)))
+        return None
+    platforms = sorted(name for name, module in channel_modules().items() if environment_names(module))
+    choices = [(CONSOLE, _("here, on this terminal")), *((name, name.capitalize()) for name in platforms)]
+    place = answers.ask(Question("where", _("Where do you want to talk to it first?"), choices, default=CONSOLE))
+    if place == CONSOLE:
+        return None
+    options = SetupOptions(place, file, token_stdin=False, wait=wait)
+    _connect(plan, answers, options)
+    _choose_access(plan, answers)
+    return options
+
+
+def _take_model(plan: _Plan, config: Config, answers: Answers, known: Mapping[str, str]) -> None:
+    """Try the model that is configured or that the environment names; ask for one where there is none."""
+    if config.models:
+        [plan.model] = asyncio.run(name_models(config.models[:1]))
+        finding = asyncio.run(check_model(config, plan.model))
+        if not finding.ok:
+            raise SetupStopped(render_finding(finding))
+        _say(finding)
+        return
+    if not (chosen := choose_model(answers, known)):
+        return
+    plan.model = chosen.settings
+    plan.variables |= chosen.variables
+    plan.sections.append(Section("models", [dict(chosen.entry)], _(MODELS_COMMENT)))
+
+
+def _choose_access(plan: _Plan, answers: Answers) -> None:
+    """Ask who may talk on the new platform; pairing, the default, needs no line."""
+    if not plan.channel:
+        return
+    entry, _account = plan.channel
+    choices = [
+        (PAIRING, _("you first; others write to it and get a code, which you accept")),
+        (OPEN, _("every member of the workspace")),
+    ]
+    question = Question("access", _("Who may talk to it?"), choices, default=PAIRING)
+    if answers.ask(question) == OPEN:
+        module = channel_modules()[entry.name]
+        settings = {name: f"${variable}" for name, variable in environment_names(module).items()}
+        section = {entry.name: {**settings, "access": {"open": True}}}
+        plan.sections.append(Section("channels", section, _(CHANNELS_COMMENT)))
+
+
+def _choose_sandbox(plan: _Plan, config: Config, answers: Answers) -> None:
+    """Say where commands would run, and ask whether they may."""
+    found = asyncio.run(_describe_sandbox(config))
+    choices = [("auto", found), ("none", _("no commands: the agent reads and writes files only"))]
+    chosen = answers.ask(Question("sandbox", _("Where may the agent run commands?"), choices, default="auto"))
+    if chosen != "auto":
+        plan.sections.append(Section("sandbox", {"provider": chosen}, _(SANDBOX_COMMENT)))
+
+
+async def _describe_sandbox(config: Config) -> str:
+    try:
+        provider, description, why = await select_provider(
+            config.sandbox.provider, sandbox_settings(config), folders(config)
+        )
+    except (SandboxUnavailable, OSError) as error:
+        return localized(error)
+    await provider.close()
+    return join_sentences(description, localized(why))
+
+
+def _choose_budget(plan: _Plan, answers: Answers) -> None:
+    """Ask how much may be used a day: in dollars where the model's price is known, else in tokens."""
+    priced = price_call(plan.model, NO_CALL)[0] is not None
+    if priced:
+        text = _("Dollars a day for everybody together, such as 5 (empty: no limit)")
+    else:
+        text = _("No price is known. Tokens a day for everybody together, such as 5M (empty: no limit)")
+    parse = Money.parse if priced else TokenCount.parse
+    amount = answers.ask(Question("budget", text, optional=True, check=lambda value: value and parse(value)))
+    if amount:
+        limit = {"money": f"{Money.parse(amount) / 1e6:g} USD"} if priced else {"tokens": amount}
+        entry = {"scope": "everything", "period": "day", **limit}
+        plan.sections.append(Section("budgets", [entry], _(BUDGETS_COMMENT)))
+
+
+# ------------------------------------------------------------ the end
+
+
+def _write(plan: _Plan, files: FirstFiles, answers: Answers, file: Path | None) -> None:
+    """Show what changes, write it, and read it back; what cannot be read is taken back."""
+    if not (plan.sections or plan.variables):
+        print(_("Nothing is missing in the configuration."), flush=True)
+        answers.forget()
+        return
+    print(files.difference(plan.sections, plan.variables), flush=True)
+    if not answers.confirm(_("Write this?")):
+        raise SetupStopped(_("Nothing was written. `fawn init` goes on with these answers."))
+    before = files.snapshot()
+    files.write(plan.sections, plan.variables)
+    try:
+        load_config(file)
+    except ConfigError:
+        files.put_back(before)
+        raise
+    answers.forget()
+    print(_("Wrote {names}.", names=list_items(_written(plan, files))), flush=True)
+
+
+def _written(plan: _Plan, files: FirstFiles) -> Sequence[str]:
+    return [str(files.target)] * bool(plan.sections) + [str(files.env)] * bool(plan.variables)
+
+
+def _answer_once(config: Config, file: Path | None) -> None:
+    """Have the bot answer one message through the whole service. Raises SetupStopped."""
+    if is_served(config.data_dir):
+        answer = asyncio.run(call_service(config.data_dir, "reload", {}))
+        if restart := answer.get("not_applied"):
+            print(_("A restart is needed for: {sections}.", sections=list_items(restart)), flush=True)
+    question = _(FIRST_QUESTION)
+    print(f"\n> {question}", flush=True)
+    sys.stdout.flush()
+    if subprocess.run(
+        bound_command("ask", file, "--quiet", question), stdin=subprocess.DEVNULL, check=False
+    ).returncode:
+        raise SetupStopped(_("There was no answer → `fawn check` says what is wrong; then run `fawn init` again"))
+
+
+def _entry_of(config: Config, name: str) -> ChannelConfig:
+    return next(entry for entry in config.channels if entry.name == name)
+
+
+def _say(finding: Finding) -> None:
+    print(render_finding(finding), flush=True)

@@ -1,0 +1,80 @@
+"""Commands that ask at a terminal, on a pseudo-terminal, in a folder without secrets of platforms."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.support.service_process import PROGRAM, Service
+
+PATIENCE_SECONDS = 60.0
+
+
+class Wizard:
+    """`fawn setup …` on a pseudo-terminal."""
+
+    def __init__(self, screen: int, process: asyncio.subprocess.Process) -> None:
+        self.screen, self.process = screen, process
+        self.text = self.seen = ""
+
+    async def shows(self, pattern: str) -> re.Match[str]:
+        """Wait for a text that matches, after what was found before."""
+        async with asyncio.timeout(PATIENCE_SECONDS), self._telling():
+            while not (found := re.search(pattern, self.text)):
+                more = (await asyncio.to_thread(os.read, self.screen, 4096)).decode(errors="replace")
+                self.text, self.seen = self.text + more, self.seen + more
+        self.text = self.text[found.end() :]
+        return found
+
+    @asynccontextmanager
+    async def _telling(self) -> AsyncIterator[None]:
+        """Have a test that waits in vain show the screen."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            print(f"the screen had: {self.seen[-2000:]!r}")
+            raise
+
+    async def types(self, line: str) -> None:
+        os.write(self.screen, f"{line}\n".encode())
+
+    async def leaves(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self.process.wait()
+
+
+class NewService(Service):
+    """A folder with a configuration, but without secrets of platforms."""
+
+    def environment(self) -> dict[str, str]:
+        kept = super().environment() | {"TERM": "xterm-256color"}
+        del kept["TELEGRAM_BOT_TOKEN"]
+        return kept
+
+    @asynccontextmanager
+    async def wizard(self, *arguments: str) -> AsyncIterator[Wizard]:
+        screen, terminal = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM,
+            *arguments,
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        try:
+            yield Wizard(screen, process)
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+            os.close(screen)

@@ -83,7 +83,7 @@ class FirstFiles:
         begin = _text(self.target)
         if not begin:
             page = _("`fawn init` wrote this; docs/configuration.md has every setting, `fawn check` tests it.")
-            version = "" if self.target != self.file else f"config_version: {CONFIG_VERSION}\n"
+            version = "" if self.target != self.file else _as_yaml({"config_version": CONFIG_VERSION})
             begin = f"# {page}\n{version}"
         parts = [f"# {each.comment}\n{_as_yaml({each.name: each.value})}" for each in sections]
         return "\n".join([begin if begin.endswith("\n") else f"{begin}\n", *parts])

@@ -45,11 +45,11 @@ async def _check_names(destinations: Sequence[Destination]) -> list[Finding]:
     if not hosts:
         return []
     if not lost:
-        return [Finding("ok", "DNS", _("{n} hosts have an address", n=len(hosts)))]
+        return [Finding("ok", _("names"), _("{n} hosts have an address", n=len(hosts)))]
     named = [f"{host} ({hosts[host].what})" for host in lost]
     fix = _("check the names and the resolver (/etc/resolv.conf); behind a proxy, set `proxy`")
     needed = any(not hosts[host].what.startswith(OPTIONAL) for host in lost)
-    return [Finding("fault" if needed else "note", "DNS", _("no address for {hosts}", hosts=list_items(named)), fix)]
+    return [Finding("fault" if needed else "note", _("names"), _("no address for {hosts}", hosts=list_items(named)), fix)]
 
 
 async def _resolves(host: str) -> bool:

@@ -390,7 +390,7 @@ async def test_a_name_without_an_address_and_a_dead_proxy_are_named(tmp_path: Pa
     lost = model("https://no-such-host.invalid/v1")
     proxied = replace(model("https://also-not-there.invalid/v1"), name="second", proxy="http://127.0.0.1:9")
     found = await check_network(Config(tmp_path, (lost, proxied), sandbox=FILES_ONLY))
-    assert [(each.state, each.subject) for each in found] == [("fault", "DNS"), ("fault", "proxy")]
+    assert [(each.state, each.subject) for each in found] == [("fault", "names"), ("fault", "proxy")]
     assert found[0].text == "no address for no-such-host.invalid (models[main].base_url)", (
         "the proxy looks up the other"
     )

@@ -49,7 +49,9 @@ async def _check_names(destinations: Sequence[Destination]) -> list[Finding]:
     named = [f"{host} ({hosts[host].what})" for host in lost]
     fix = _("check the names and the resolver (/etc/resolv.conf); behind a proxy, set `proxy`")
     needed = any(not hosts[host].what.startswith(OPTIONAL) for host in lost)
-    return [Finding("fault" if needed else "note", _("names"), _("no address for {hosts}", hosts=list_items(named)), fix)]
+    return [
+        Finding("fault" if needed else "note", _("names"), _("no address for {hosts}", hosts=list_items(named)), fix)
+    ]
 
 
 async def _resolves(host: str) -> bool:

@@ -16,6 +16,7 @@ from bench import (
     load,
     metrics,
     old,
+    page,
     prefix,
     redteam,
     rush,
@@ -40,6 +41,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "judgement": judgement.run,
     "prefix": prefix.run,
     "metrics": metrics.run,
+    "page": page.run,
 }
 
 

@@ -162,6 +162,7 @@ async function begin() {
   onSignedOut(() => location.reload());
   const app = new App(me);
   app.start();
+  performance.mark("ready"); // one can write now
 }
 
 begin();

@@ -1,0 +1,121 @@
+"""Measure the page in a real Chromium: its size, when one can write, and its longest frame while a long answer streams.
+
+Frames are tasks of the page's main thread, in CPU time, which other work on the machine does not change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Row, World, median, p99, show
+from bench.service import Service
+from bot.api.page.assets import read_assets
+from tests.support.browser import Browser, Tab, chromium
+
+WORDS, PACE_MS = 3000, 2  # 500 words a second
+HTTP = {"listen": "127.0.0.1:0"}
+DONE = "!document.querySelector('.turn.running') && document.querySelector('.turn .foot button') !== null"
+TRACED = ["disabled-by-default-devtools.timeline", "devtools.timeline", "toplevel", "__metadata"]
+
+
+async def link_of(service: Service) -> str:
+    """Return a link that signs in once."""
+    command = [sys.executable, "-m", "bot", "web", "link", "--person", "telegram/7"]
+    config = ["--config", str(service.data.parent / "config.yaml")]
+    async with asyncio.timeout(60):
+        while True:
+            process = await asyncio.create_subprocess_exec(*command, *config, stdout=asyncio.subprocess.PIPE)
+            out, _errors = await process.communicate()
+            if found := re.search(rb"http://\S+", out):
+                return found[0].decode()
+            await asyncio.sleep(0.5)
+
+
+@asynccontextmanager
+async def traced(browser: Browser) -> AsyncIterator[list[dict[str, Any]]]:
+    """Yield the list that has the events of the browser's trace when the context has ended."""
+    events: list[dict[str, Any]] = []
+    complete = asyncio.Event()
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        if method == "Tracing.dataCollected":
+            events.extend(params["value"])
+        elif method == "Tracing.tracingComplete":
+            complete.set()
+
+    browser.listeners[""] = hear
+    config = {"includedCategories": TRACED, "recordMode": "recordUntilFull", "traceBufferSizeInKb": 400_000}
+    await browser.call("Tracing.start", transferMode="ReportEvents", traceConfig=config)
+    try:
+        yield events
+    finally:
+        await browser.call("Tracing.end")
+        await asyncio.wait_for(complete.wait(), 60)
+
+
+def main_thread_tasks(events: list[dict[str, Any]]) -> list[float]:
+    """Return the CPU milliseconds of each task of the busiest page's main thread."""
+    threads: dict[tuple[int, int], list[float]] = {}
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name" and e["args"]["name"] == "CrRendererMain"}
+    for event in events:
+        if event.get("tdur") and event["name"] in ("RunTask", "ThreadControllerImpl::RunTask"):
+            threads.setdefault((event["pid"], event["tid"]), []).append(event["tdur"] / 1000)
+    return max((tasks for place, tasks in threads.items() if place in named), key=sum, default=[])
+
+
+async def stream(tab: Tab, browser: Browser, text: str) -> tuple[list[float], float]:
+    """Return the tasks while an answer streams, and the longest time between two frames (the wall's)."""
+    watch = (
+        "window.gaps = []; window.watch = true; (() => { let last = performance.now();"
+        " const look = (now) => { window.gaps.push(now - last); last = now; if (window.watch) requestAnimationFrame(look); };"
+        " requestAnimationFrame(look); })(); 0"
+    )
+    async with traced(browser) as events:
+        await tab.eval(watch)
+        await tab.send(text)
+        await tab.until(f"{DONE} && document.body.innerText.includes('w{WORDS - 1}')", 120)
+        gaps = await tab.eval("(window.watch = false, window.gaps)")
+    return main_thread_tasks(events), max(gaps)
+
+
+async def open_page(browser: Browser, service: Service) -> tuple[Tab, float]:
+    """Return a tab that is signed in, and after how many milliseconds of CPU its field took text."""
+    tab = await browser.tab(await link_of(service))
+    await tab.until("document.querySelector('#text')")
+    await tab.call("Performance.enable", timeDomain="threadTicks")
+    await tab.eval("location.reload()")
+    await tab.until("performance.getEntriesByType('navigation')[0].type === 'reload' && document.querySelector('#text')")
+    ready = await tab.eval("performance.getEntriesByName('ready')[0]?.startTime ?? -1")
+    return tab, float(ready)
+
+
+async def run(world: World, full: bool = False) -> list[Row]:
+    """Run the part and compare it with the goals."""
+    sizes = sum(len(asset.packed) for asset in read_assets().values())
+    longest, gaps, ready, late = [], [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        async with chromium(Path(folder)) as browser, world.service("fawn", more={"http": HTTP}) as service:
+            for _round in range(5 if full else 2):
+                tab, at = await open_page(browser, service)
+                directive = f'go ::{{"id": "p{_round}", "tokens": {WORDS}, "tok_ms": {PACE_MS}}}'
+                tasks, gap = await stream(tab, browser, directive)
+                longest.append(max(tasks))
+                late.append(p99(tasks))
+                gaps.append(gap)
+                ready.append(at)
+                await tab.close()
+    rows = [
+        Row("the whole page, as it is sent", sizes / 1000, "KB", goal=150),
+        Row("from the request to a field that takes text", median(ready), goal=500, note=f"{min(ready):.0f} at best, wall"),
+        Row(f"longest task of {WORDS} words at 500/s", median(longest), goal=50, note=f"CPU; {max(longest):.0f} at worst"),
+        Row("longest time between two frames then", median(gaps), note="wall, on this machine"),
+    ]
+    show("Page", rows)
+    return rows

@@ -6,9 +6,22 @@ import { copy, h, iconButton, t } from "/page/static/dom.js";
 
 const purify = globalThis.DOMPurify;
 const escaped = (text) => text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+
+/** Formulas, which Markdown would take apart: they are shown as they are written, as code. */
+const formula = (name, level, begin, found) => ({
+  name,
+  level,
+  start: (text) => { const at = text.search(begin); return at < 0 ? undefined : at; },
+  tokenizer: (text) => { const match = found.exec(text); return match ? { type: name, raw: match[0], text: match.slice(1).find((each) => each !== undefined).trim() } : undefined; },
+  renderer: ({ text }) => (level === "block" ? `<pre><code class="language-latex">${escaped(text)}</code></pre>` : `<code class="formula">${escaped(text)}</code>`),
+});
 const marked = new Marked({
   gfm: true,
   breaks: true,
+  extensions: [
+    formula("formulas", "block", /^(?:\$\$[^$]{1,5000}\$\$|\\\[(?:[^\\]|\\(?!\])){1,5000}\\\])[ \t]*$/m, /^(?:\$\$([^$]{1,5000})\$\$|\\\[((?:[^\\]|\\(?!\])){1,5000})\\\])[ \t]*(?:\n|$)/),
+    formula("formula", "inline", /\$|\\\(/, /^(?:\$\$([^$\n]{1,1000})\$\$|\$(?![\s$])([^$\n]{1,1000})(?<!\s)\$(?![\d$])|\\\(((?:[^\\\n]|\\(?!\))){1,1000})\\\))/),
+  ],
   renderer: {
     html: ({ text }) => escaped(text),
     image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,

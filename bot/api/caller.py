@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from agent.messages import Author, Thread
 from bot.api.keys import allows, find_good_key
-from bot.api.page.sessions import cookie_var, find_session
+from bot.api.page.identity import SIGN_IN, Person, signed_in_by_proxy
+from bot.api.page.sessions import NO_SESSION, cookie_var, find_session
 from bot.config.team import Right
 from bot.feature import Door
 from bot.http.route import HttpProblem, route_var
@@ -80,7 +81,8 @@ async def find_caller(
     may not do the deed, which the audit then has."""
     languages = request.headers.get("Accept-Language", "")
     if (cookie := cookie_var.get()) is not None:
-        look = partial(_find, door=door, shown=cookie, scope=scope, right=right, find=find_session)
+        find = partial(_find_session, named=signed_in_by_proxy(door.current.config.http.identity, request))
+        look = partial(_find, door=door, shown=cookie, scope=scope, right=right, find=find)
     else:
         kind, _blank, key = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or len(request.headers.getall("Authorization", ())) != 1:
@@ -99,6 +101,17 @@ def _allows(execute: Execute, door: Door, caller: Caller, deed: Deed) -> bool:
     what: dict[str, int | str] = {"via": "http", "path": route_var.get().path}
     audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, caller.chat, caller.author.id, what=what))
     return False
+
+
+def _find_session(execute: Execute, token: str, named: Person | None) -> PageSessionRow:
+    """Return the session of a cookie. Behind a proxy that signs people in, it must be that of whom the proxy names."""
+    try:
+        row = find_session(execute, token)
+    except HttpProblem:
+        raise SIGN_IN if named else NO_SESSION from None
+    if named and (row.channel, row.person) != named:
+        raise SIGN_IN
+    return row
 
 
 def _find_key(execute: Execute, key: str) -> ApiKeyRow:

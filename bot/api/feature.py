@@ -21,6 +21,7 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.file_endpoints import FileEndpoints
     from bot.api.langgraph.endpoints import LangGraphEndpoints
     from bot.api.operate.endpoints import OperateEndpoints
+    from bot.api.page.download import DownloadEndpoints
     from bot.api.page.endpoints import PageEndpoints
     from bot.api.page.sessions import for_page
     from bot.api.page.thread_endpoints import ThreadEndpoints
@@ -35,7 +36,8 @@ def _routes(door: Door) -> Sequence[Route]:
     )
     routes = [route for part in parts for route in part.routes()]
     mine = [for_page(route) for route in routes if route.path.startswith("/v1/")]
-    return [*routes, *mine, *PageEndpoints(door).routes(), *ThreadEndpoints(door).routes()]
+    page = (PageEndpoints(door), ThreadEndpoints(door), DownloadEndpoints(door, files))
+    return [*routes, *mine, *(route for part in page for route in part.routes())]
 
 
 def _start(service: Service) -> Parts:

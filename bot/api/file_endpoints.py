@@ -31,6 +31,24 @@ PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # with `?inli
 ACTIVE = re.compile(r"html|xml|svg|script|xsl")  # types that a browser might run
 SLOWEST_BYTES, LEAST_SECONDS = 20_000, 60.0  # a second, that a client must take; and how long it has at least
 CLOSED = "default-src 'none'; sandbox"
+# Of a page that the agent made, in a frame of the chat page: its own scripts run in an origin of their own, without
+# cookies, storage and network (https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Content-Security-Policy/sandbox).
+FRAMED = "; ".join(
+    (
+        "sandbox allow-scripts",
+        "default-src 'none'",
+        "script-src 'unsafe-inline'",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        "font-src data:",
+        "media-src data: blob:",
+        "form-action 'none'",
+        "base-uri 'none'",
+        "frame-ancestors 'self'",
+        "webrtc 'block'",
+    )
+)
+PAGE = "text/html"  # with `?page`, and only in a frame
 
 
 class BoundedFile(web.FileResponse):
@@ -65,7 +83,8 @@ class FileEndpoints:
     async def _send(self, request: web.Request) -> web.StreamResponse:
         caller = await find_caller(self.door, request, READ)
         row, path = await self._find(caller, request.match_info["file"])
-        return BoundedFile(path, row.size, _headers(row, inline="inline" in request.query))
+        framed = "page" in request.query and request.headers.get("Sec-Fetch-Dest") == "iframe"
+        return BoundedFile(path, row.size, _headers(row, inline="inline" in request.query, framed=framed))
 
     async def _find(self, caller: Caller, id: str) -> tuple[WebFileRow, Path]:
         """Return a file of the caller, also one that is on its way still. Raises HttpProblem."""
@@ -92,14 +111,27 @@ def _find_file(execute: Execute, caller: Caller, id: str, data_dir: Path) -> tup
     return row, file.path
 
 
-def _headers(row: WebFileRow, *, inline: bool) -> dict[str, str]:
+def _headers(row: WebFileRow, *, inline: bool, framed: bool) -> dict[str, str]:
     mime = mimetypes.guess_type(row.name)[0] or "application/octet-stream"
+    if framed and mime == PAGE:
+        return {
+            "Content-Type": f"{PAGE}; charset=utf-8",
+            "Content-Security-Policy": FRAMED,
+            "Cache-Control": "no-store",
+        }
     mime = "application/octet-stream" if ACTIVE.search(mime) else mime
     how = "inline" if inline and mime in PICTURES else "attachment"
-    plain = re.sub(r'[^\x20-\x7e]|["\\]', "_", row.name)
     return {
         "Content-Type": mime,
-        "Content-Disposition": f"{how}; filename=\"{plain}\"; filename*=UTF-8''{quote(row.name)}",
-        "Content-Security-Policy": CLOSED,
+        **attachment(row.name, how),
         "Cache-Control": "private, max-age=31536000, immutable",
+    }
+
+
+def attachment(name: str, how: str = "attachment") -> dict[str, str]:
+    """Return the headers that have a browser store a file under this name, and show it nowhere as a page."""
+    plain = re.sub(r'[^\x20-\x7e]|["\\]', "_", name)
+    return {
+        "Content-Disposition": f"{how}; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}",
+        "Content-Security-Policy": CLOSED,
     }

@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from agent.setting import setting
 from bot.config.document import Document
-from catalogue import _
+from catalogue import N_, _
+
+Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityConfig:
+    """Who is signed in to the page, as a proxy in front of it says (docs/page.md)."""
+
+    header: str = setting(
+        "", "the header in which the proxy names who is signed in, such as X-Forwarded-Email; empty: it names nobody"
+    )
+    peers: tuple[str, ...] = setting(
+        (), "addresses and networks of the proxy; from others the header counts nothing. The proxy must set it itself"
+    )
+    people: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "help": "what the proxy calls people, and who they are: `jane@example.com: slack/U0123ABCD`",
+            "keys": r"[^\x00-\x20\x7f]{1,200}",
+            "key_wrong": N_("cannot be what a header names somebody"),
+            "key_example": "jane@example.com",
+            "values": r"[a-z_]+/[^\x00-\x20\x7f]{1,200}",
+        },
+    )
+
+    @property
+    def networks(self) -> Networks:
+        """The networks of `peers`. Raises ValueError."""
+        return tuple(map(ipaddress.ip_network, self.peers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +51,7 @@ class HttpConfig:
         " an address that is not this machine's own needs them",
     )
     hosts: tuple[str, ...] = setting((), "names that requests may address it by, beside localhost and addresses")
+    identity: IdentityConfig = setting(IdentityConfig(), "a proxy that signs people in to the page")
 
     @property
     def address(self) -> tuple[str, int]:
@@ -34,9 +64,9 @@ class HttpConfig:
         return (self.address,)
 
     @property
-    def networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    def networks(self) -> Networks:
         """The networks of `peers`. Raises ValueError."""
-        return tuple(ipaddress.ip_network(peer) for peer in self.peers)
+        return tuple(map(ipaddress.ip_network, self.peers))
 
 
 DEMO_PORT = 8484
@@ -88,13 +118,13 @@ def is_this_machine(host: str) -> bool:
 def check_http(document: Document, section: object) -> None:
     """The address is one, the peers are networks, and an address that others reach names them."""
     values = section if isinstance(section, dict) else {}
-    listen, peers = values.get("listen"), values.get("peers")
-    for i, peer in enumerate(peers if isinstance(peers, list) else ()):
-        try:
-            ipaddress.ip_network(str(peer))
-        except ValueError:
-            fix = _("write an address such as 10.0.0.7, or a network such as 10.0.0.0/8")
-            document.fault(("http", "peers", i), _("is no address and no network"), fix)
+    listen, peers, identity = values.get("listen"), values.get("peers"), values.get("identity")
+    _check_networks(document, ("http", "peers"), peers)
+    if isinstance(identity, dict):
+        _check_networks(document, ("http", "identity", "peers"), identity.get("peers"))
+        if identity.get("header") and not identity.get("peers"):
+            fix = _("name the address of the proxy that sets it, such as 10.0.0.7")
+            document.fault(("http", "identity", "peers"), _("is missing: everybody could send this header"), fix)
     if not listen or not isinstance(listen, str):
         return
     try:
@@ -106,3 +136,14 @@ def check_http(document: Document, section: object) -> None:
         wrong = _("would let every machine that reaches this one connect")
         fix = _("write 127.0.0.1:PORT, or name in `http.peers` who may connect, such as 10.0.0.0/8")
         document.fault(("http", "listen"), wrong, fix)
+
+
+def _check_networks(document: Document, path: tuple[str, ...], peers: object) -> None:
+    """Each entry is an address or a network."""
+    entries: Iterable[object] = peers if isinstance(peers, list) else ()
+    for i, peer in enumerate(entries):
+        try:
+            ipaddress.ip_network(str(peer))
+        except ValueError:
+            fix = _("write an address such as 10.0.0.7, or a network such as 10.0.0.0/8")
+            document.fault((*path, i), _("is no address and no network"), fix)

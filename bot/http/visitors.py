@@ -45,10 +45,14 @@ def own_origins(request: web.Request) -> set[str]:
 
 def may_connect(config: HttpConfig, address: str) -> bool:
     """Return whether the other end of a connection, by its address, is this machine or a peer."""
-    peer = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
-    if isinstance(peer, ipaddress.IPv6Address) and peer.ipv4_mapped:
-        peer = peer.ipv4_mapped
+    peer = peer_of(address)
     return peer.is_loopback or any(peer in network for network in config.networks)
+
+
+def peer_of(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return the other end of a connection by its address: without the zone of a link-local one, IPv4 as such."""
+    peer = ipaddress.ip_address(address.partition("%")[0])
+    return peer.ipv4_mapped or peer if isinstance(peer, ipaddress.IPv6Address) else peer
 
 
 def is_own_name(config: HttpConfig, name: str) -> bool:

@@ -29,15 +29,15 @@ class WebFiles:
     """The files below `data_dir`."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._folder = data_dir / WEB_FILES
+        self.folder = data_dir / WEB_FILES
 
     def path(self, id: str) -> Path:
         """Return where a file is."""
-        return self._folder / id
+        return self.folder / id
 
     async def draft(self) -> Draft:
         """Begin a file that comes in pieces. Raises OSError."""
-        return Draft(await run_file_work(_open_draft, self._folder), self)
+        return Draft(await run_file_work(open_draft, self.folder), self)
 
     async def adopt(self, id: str, source: Path) -> int:
         """Keep a copy of a finished file; return its size. Raises OSError."""
@@ -57,7 +57,7 @@ class WebFiles:
 
     async def sweep(self, store: Database) -> int:
         """Remove the files that no row names, which is there before its file; return how many."""
-        old = await run_file_work(_kept_files, self._folder, time.time() - YOUNG_SECONDS)
+        old = await run_file_work(_kept_files, self.folder, time.time() - YOUNG_SECONDS)
         gone = await store.run(partial(web_files.unknown_ids, ids=old), durable=False) if old else set[str]()
         await run_file_work(_remove, [self.path(id) for id in gone])
         return len(gone)
@@ -85,7 +85,8 @@ class Draft:
         await asyncio.shield(run_file_work(self._file.close))
 
 
-def _open_draft(folder: Path) -> BinaryIO:
+def open_draft(folder: Path) -> BinaryIO:
+    """Open a new file, which is gone once it is closed. Blocks. Raises OSError."""
     folder.mkdir(mode=0o700, exist_ok=True)
     return cast(BinaryIO, tempfile.NamedTemporaryFile(dir=folder, prefix=".draft-"))
 

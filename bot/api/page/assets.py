@@ -27,6 +27,7 @@ POLICY = "; ".join(
         "img-src 'self' data: blob:",
         "media-src 'self' blob:",
         "connect-src 'self'",
+        "frame-src 'self'",
         "form-action 'self'",
         "base-uri 'none'",
         "frame-ancestors 'none'",

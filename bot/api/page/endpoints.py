@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bot.api.caller import find_caller
 from bot.api.keys import READ
 from bot.api.page.assets import Assets
+from bot.api.page.identity import signed_in_by_proxy
 from bot.api.page.sessions import (
     SESSION_SECONDS,
     cookie_name,
@@ -17,6 +18,7 @@ from bot.api.page.sessions import (
     for_page,
     refuse_other_pages,
     sign_out,
+    use_identity,
     use_key,
     use_link,
 )
@@ -58,6 +60,8 @@ class PageEndpoints:
                 use = partial(use_link, token=token)
             case {"key": str(key)}:
                 use = partial(use_key, key=key)
+            case {"proxy": True} if named := signed_in_by_proxy(self.door.current.config.http.identity, request):
+                use = partial(use_identity, channel=named[0], person=named[1])
             case _:
                 raise BAD_LOGIN
         session, _row = await self.door.store.run(use)

@@ -68,7 +68,7 @@ def use_link(execute: Execute, token: str) -> tuple[str, PageSessionRow]:
     link = page_sessions.take_link(execute, hash_key(token), time.time())
     if link is None:
         raise BAD_LINK
-    return _begin_session(execute, link)
+    return _begin_session(execute, link, "link")
 
 
 def use_key(execute: Execute, key: str) -> tuple[str, PageSessionRow]:
@@ -77,15 +77,20 @@ def use_key(execute: Execute, key: str) -> tuple[str, PageSessionRow]:
     if row is None:
         raise BAD_KEY
     begun = PageSessionRow("", PageLogin.SESSION, row.channel, row.person, row.scopes, row.hash, 0.0, 0.0)
-    return _begin_session(execute, begun)
+    return _begin_session(execute, begun, "key")
 
 
-def _begin_session(execute: Execute, origin: PageSessionRow) -> tuple[str, PageSessionRow]:
+def use_identity(execute: Execute, channel: str, person: str) -> tuple[str, PageSessionRow]:
+    """Begin the session of a person whom the proxy has signed in."""
+    return _begin_session(execute, PageSessionRow("", PageLogin.SESSION, channel, person, "", "", 0.0, 0.0), "proxy")
+
+
+def _begin_session(execute: Execute, origin: PageSessionRow, by: str) -> tuple[str, PageSessionRow]:
     token, now = secrets.token_urlsafe(TOKEN_BYTES), time.time()
     until = now + SESSION_SECONDS
     row = replace(origin, hash=hash_key(token), kind=PageLogin.SESSION, created=now, until=until)
     page_sessions.add_session(execute, row)
-    _record(execute, AuditKind.PAGE_SIGNED_IN, row, {"by": "key" if row.key else "link"})
+    _record(execute, AuditKind.PAGE_SIGNED_IN, row, {"by": by})
     return token, row
 
 

@@ -14,8 +14,6 @@ WORDS: Mapping[str, str] = {
     "key": N_("Key"),
     "sign_in": N_("Sign in"),
     "sign_out": N_("Sign out"),
-    "bad_link": N_("This link was used before, or it is older than 10 minutes. Make a new one."),
-    "bad_key": N_("This key is not known, or it has ended. `fawn key list` shows the keys."),
     # around a thread
     "threads": N_("Threads"),
     "new_chat": N_("New chat"),
@@ -87,6 +85,10 @@ WORDS: Mapping[str, str] = {
     "minutes": N_("{n} min"),
     "hours": N_("{n} h"),
     "tokens": N_("{n} tokens"),
+    "show_page": N_("Look at {name}, closed off from everything"),
+    "save_file": N_("Download"),
+    "close": N_("Close"),
+    "cancel": N_("Cancel"),
     # the message field
     "message": N_("Message"),
     "write": N_("Message Fawn…"),
@@ -101,6 +103,35 @@ WORDS: Mapping[str, str] = {
     "may_err": N_("Enter sends, Shift-Enter begins a line, / lists commands."),
     "not_sent": N_("Not sent: Fawn does not answer. Your text is still there; send it again."),
     "trying_again": N_("Not sent yet, trying again…"),
+    # refusals, by their code
+    "problem_no_session": N_("You are not signed in any more. Open the page again."),
+    "problem_proxy_session": N_("Somebody else has signed in. Open the page again."),
+    "problem_no_identity": N_(
+        "The proxy in front of Fawn does not say who you are, or I don't know you. Sign in there; whoever runs Fawn"
+        " lists in `http.identity.people` who is who."
+    ),
+    "problem_bad_link": N_("This link was used before, or it is older than 10 minutes. Make a new one."),
+    "problem_bad_key": N_("This key is not known, or it has ended. `fawn key list` shows the keys."),
+    "problem_foreign_page": N_("Another page asked for this. Do it on this page, at this address."),
+    "problem_foreign_peer": N_("This machine may not connect. Whoever runs Fawn names it in `http.peers`."),
+    "problem_foreign_host": N_("Fawn is not served under this name. Whoever runs it names it in `http.hosts`."),
+    "problem_no_access": N_("Your role does not let you do this. `/whoami` shows what you may do."),
+    "problem_no_scope": N_("The key with which you signed in does not let you do this."),
+    "problem_not_found": N_("This is not there any more, or it never was. Load the page again."),
+    "problem_answered": N_("Somebody was faster: this is answered already."),
+    "problem_gone": N_("This file is not kept any more. Ask for it again in the thread."),
+    "problem_too_large": N_("This is too large. Send less."),
+    "problem_too_slow": N_("This took too long to arrive. Send it again."),
+    "problem_too_many_files": N_("These are too many files for one message. Send them in several."),
+    "problem_empty_text": N_("There is nothing to send. Write something."),
+    "problem_no_option": N_("This question takes one of its buttons only."),
+    "problem_no_command": N_("This is no command. Write / to see them all."),
+    "problem_key_reused": N_("Another message came under the same key. Send it again."),
+    "problem_rate_limit": N_("You have sent too many messages. Wait a minute, and send it again."),
+    "problem_too_many_streams": N_("You have too many pages and programs open. Close some, and load this page again."),
+    "problem_starting": N_("Fawn is starting. Try it again in a few seconds."),
+    "problem_not_stored": N_("The database did not take this now. Nothing is stored; try it again."),
+    "problem_fault": N_("Fawn made a mistake. It is in the log. Try it again."),
 }
 
 

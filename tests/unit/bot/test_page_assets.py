@@ -84,5 +84,34 @@ def test_each_sentence_of_the_page_is_used_and_there() -> None:
     written = {*used_words()}
     begun = {name for name in written if name.endswith("_")}
     assert not [name for name in WORDS if name not in written and not any(name.startswith(each) for each in begun)]
+    assert not [name for name in begun if not any(each.startswith(name) for each in WORDS)]
     asked = {name for path in OWN for name in re.findall(r"\bt\(\"([a-z_0-9]+)\"", path.read_text())}
     assert asked <= {*WORDS}
+
+
+# What only a program can get wrong: the page does not send it.
+OF_PROGRAMS = {
+    *("bad_body", "bad_cursor", "bad_idempotency_key", "bad_json", "bad_signature", "bad_thread"),
+    *("bad_thumb", "broken_body", "busy"),
+    *("expectation_failed", "method_not_allowed", "no_key", "not_json"),
+}
+ROOT = Path(__file__).parents[3]
+LEFT_OUT = ("langgraph", "hooks")  # of protocols that the page does not speak
+
+
+def raised_codes() -> set[str]:
+    """Return the codes of the refusals that the API and the listener may answer with."""
+    found: set[str] = set()
+    for path in [*(ROOT / "bot/api").rglob("*.py"), *(ROOT / "bot/http").rglob("*.py")]:
+        if not {*LEFT_OUT} & {*path.parts}:
+            text = path.read_text()
+            found |= {*re.findall(r"(?:HttpProblem\(\s*|\*)\(?\d{3}, \"([a-z_]+)\"", text)}
+            found |= {*re.findall(r"^\s+\d{3}: \(\"([a-z_]+)\"", text, re.MULTILINE)}
+    return found
+
+
+def test_each_refusal_that_a_person_may_meet_is_a_sentence_of_the_page() -> None:
+    said = {name.removeprefix("problem_") for name in WORDS if name.startswith("problem_")}
+    codes = raised_codes()
+    assert {"no_access", "not_found", "rate_limit", "foreign_host"} <= codes
+    assert codes - OF_PROGRAMS == said

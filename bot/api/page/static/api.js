@@ -1,5 +1,7 @@
 // Requests of the page. The cookie opens what is below /page only; each refusal says what to do.
 
+import { t } from "/page/static/dom.js";
+
 export class Problem extends Error {
   constructor(status, body) {
     super(body.title ?? String(status));
@@ -7,7 +9,8 @@ export class Problem extends Error {
     this.code = body.code ?? "";
     this.detail = body.detail ?? "";
   }
-  get text() { return this.detail ? `${this.message} ${this.detail}` : this.message; }
+  /** What went wrong and what to do, in the language of the page where it knows this code. */
+  get text() { return t(`problem_${this.code}`, {}, "") || [this.message, this.detail].filter(Boolean).join(" "); }
 }
 
 let signedOut = () => {};
@@ -29,7 +32,7 @@ export async function call(method, path, body, headers = {}) {
   }
   const found = await answer.json().catch(() => ({}));
   if (answer.ok) return found;
-  if (answer.status === 401 && found.code === "no_session") signedOut();
+  if (answer.status === 401 && ["no_session", "proxy_session"].includes(found.code)) signedOut();
   throw new Problem(answer.status, found);
 }
 

@@ -146,13 +146,25 @@ class App {
   }
 }
 
+/** Return who is signed in; first sign in whom a proxy names. */
+async function whoAmI() {
+  try {
+    return await get("/me");
+  } catch (refused) {
+    if (refused.code !== "proxy_session") throw refused;
+    sessionStorage.clear(); // what another person has not sent
+    await post("/login", { proxy: true });
+    return get("/me");
+  }
+}
+
 async function begin() {
   setTheme(localStorage.getItem("theme") ?? "auto");
   setWords(await get("/words").catch(() => ({})));
   const problem = await takeLink();
   let me;
   try {
-    me = await get("/me");
+    me = await whoAmI();
   } catch (refused) {
     document.body.replaceChildren(signIn(problem ?? (refused.code === "no_session" ? null : refused)));
     return;

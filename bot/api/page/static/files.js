@@ -1,8 +1,10 @@
-// Files: chips with a preview of pictures. What a file contains is never shown as a page of this address.
+// Files: chips with a preview of pictures. What a file contains is never shown as a page of this address: a frame for a
+// page that the agent made has an origin of its own, and reaches nothing.
 
-import { h, icon, size } from "/page/static/dom.js";
+import { showDialog } from "/page/static/dialog.js";
+import { h, icon, iconButton, size, t } from "/page/static/dom.js";
 
-const PICTURES = /\.(png|jpe?g|gif|webp)$/i;
+const PICTURES = /\.(png|jpe?g|gif|webp)$/i, PAGES = /\.html?$/i;
 
 /** Return the chip of a file: a name, or {name, url, size, caption} where it can be opened. */
 export function fileChip(file, { mine = false } = {}) {
@@ -12,7 +14,13 @@ export function fileChip(file, { mine = false } = {}) {
   const inside = [icon("file"), h("span", { class: "name", text: name }), facts ? h("span", { class: "dim small", text: facts }) : null];
   if (!url) return h("span", { class: `chip ${mine ? "mine" : ""}`, title: name }, inside);
   const chip = h("a", { class: "chip", href: url, download: name, title: name }, inside);
+  if (PAGES.test(name)) return h("span", { class: "chip-pair" }, chip, iconButton("eye", t("show_page", { name }), () => showPage(name, url)));
   if (!PICTURES.test(name)) return chip;
   const picture = h("img", { src: `${url}?inline`, alt: caption || name, loading: "lazy", on: { error: () => picture.remove() } });
   return h("figure", { class: "preview" }, h("a", { href: url, download: name, title: name }, picture), h("figcaption", {}, chip));
+}
+
+function showPage(name, url) {
+  const frame = h("iframe", { class: "made-page", title: name, sandbox: "allow-scripts", referrerpolicy: "no-referrer", src: `${url}?page` });
+  showDialog(name, frame, { wide: true, tools: [h("a", { class: "icon-button", href: url, download: name, "aria-label": t("save_file"), title: t("save_file") }, icon("save"))] });
 }

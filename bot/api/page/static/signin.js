@@ -20,7 +20,7 @@ export async function takeLink() {
 /** Return the page of somebody who is not signed in. `problem` says what was wrong with their link. */
 export function signIn(problem) {
   const key = h("input", { type: "password", name: "key", autocomplete: "current-password", placeholder: "fawn_…", "aria-label": t("key") });
-  const wrong = h("p", { class: "failure", role: "alert", hidden: !problem, text: problem?.code === "bad_link" ? t("bad_link") : problem?.text ?? "" });
+  const wrong = h("p", { class: "failure", role: "alert", hidden: !problem, text: problem?.text ?? "" });
   const form = h("form", { on: { submit: async (event) => {
     event.preventDefault();
     try {
@@ -28,7 +28,7 @@ export function signIn(problem) {
       location.reload();
     } catch (refused) {
       wrong.hidden = false;
-      wrong.textContent = refused.code === "bad_key" ? t("bad_key") : refused.status === 0 ? t("no_connection") : refused.text;
+      wrong.textContent = refused.status === 0 ? t("no_connection") : refused.text;
     }
   } } }, key, h("button", { class: "primary", text: t("sign_in") }));
   return h("main", { class: "signin", id: "main" }, h("img", { src: "/page/static/icon.svg", alt: "", width: "64", height: "64" }), h("h1", { text: t("not_signed_in") }), wrong,

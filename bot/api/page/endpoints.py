@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.models.presets import effort_names
 from bot.api.caller import find_caller
 from bot.api.keys import READ
 from bot.api.page.assets import Assets
@@ -23,6 +24,8 @@ from bot.api.page.sessions import (
     use_link,
 )
 from bot.api.page.words import page_words
+from bot.config.team import DEFAULT_AGENT, RoleConfig
+from bot.current import Current
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.service.version import VERSION
@@ -99,9 +102,22 @@ class PageEndpoints:
         found = {"name": author.name or author.id.partition(":")[2], "role": role.name, "rights": sorted(role.rights)}
         more = {
             "version": VERSION,
+            **choices(self.door.current, role),
             "language": language,
             "upload_bytes": self.door.current.config.uploads.max_mb << 20,
             "commands": commands,
             "words": words,
         }
         return json_response(200, {**found, **more})
+
+
+def choices(current: Current, role: RoleConfig) -> dict[str, object]:
+    """Return the models and the agents that a person of this role may choose, each with what it is."""
+    efforts = {entry.name: effort_names(entry.preset, entry.use) for entry in current.config.models}
+    models = [
+        {"name": name, "label": label, "efforts": efforts.get(name, ())}
+        for name, label in current.models.items()
+        if role.may_use_model(name)
+    ]
+    agents = [{"name": name, "label": text} for name, text in current.agents.items() if role.may_use_agent(name)]
+    return {"models": models, "agents": agents, "may_use_default_agent": role.may_use_agent(DEFAULT_AGENT)}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FOUND = 50
 MAX_TITLE_CHARS = 120
+BY_BUTTON = "page"  # the target of a command that nobody wrote
 THUMBS = {"up": Kind.FEEDBACK, "down": Kind.FEEDBACK, "no up": Kind.FEEDBACK_REMOVED, "no down": Kind.FEEDBACK_REMOVED}
 BAD_CURSOR = HttpProblem(400, "bad_cursor", "`before` is no number.", "Send the `before` of the page after it.")
 
@@ -46,6 +47,7 @@ class ThreadEndpoints:
             Route("GET", "/threads/{thread}", self._view),
             Route("POST", "/threads/{thread}/press", self._press),
             Route("POST", "/threads/{thread}/title", self._title),
+            Route("POST", "/threads/{thread}/choose", self._choose),
             Route("POST", "/runs/{run}/thumb", self._thumb),
             Route("GET", "/search", self._search),
         )
@@ -80,6 +82,20 @@ class ThreadEndpoints:
         caller = await find_caller(self.door, request, THREADS)
         title = " ".join(_text(await read_json(request), "title").split())[:MAX_TITLE_CHARS]
         await self._receive(_event(caller, caller.thread(path_thread(request)), title, Kind.TITLE))
+        return json_response(202, {})
+
+    async def _choose(self, request: web.Request) -> web.Response:
+        """Choose the model, `{"model": "NAME EFFORT"}`, or the agent of a thread, as the commands do."""
+        caller = await find_caller(self.door, request, THREADS)
+        match await read_json(request):
+            case {"model": str(name), **rest} if not rest:
+                words = f"model {name}"
+            case {"agent": str(name), **rest} if not rest:
+                words = f"agents {name}"
+            case _:
+                raise HttpProblem(422, "bad_body", "This is no choice.", 'Send {"model": "…"} or {"agent": "…"}.')
+        event = _event(caller, caller.thread(path_thread(request)), words.replace("\0", ""), Kind.COMMAND, BY_BUTTON)
+        await self._receive(event)
         return json_response(202, {})
 
     async def _thumb(self, request: web.Request) -> web.Response:

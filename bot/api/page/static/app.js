@@ -3,6 +3,7 @@
 import { get, onSignedOut, post } from "/page/static/api.js";
 import { Chat } from "/page/static/chat.js";
 import { h, icon, iconButton, randomId, setWords, t } from "/page/static/dom.js";
+import { menuButton } from "/page/static/menu.js";
 import { Sidebar } from "/page/static/sidebar.js";
 import { signIn, takeLink } from "/page/static/signin.js";
 import { Stream } from "/page/static/stream.js";
@@ -25,7 +26,11 @@ class App {
     this.menu = iconButton("menu", t("threads"), () => this.toggleDrawer(), { "aria-expanded": "false", "aria-controls": "sidebar", class: "icon-button menu" });
     this.state = h("span", { class: "state", role: "status" });
     this.rename = iconButton("edit", t("rename"), () => this.editTitle(), { class: "icon-button rename" });
-    this.header = h("header", {}, this.menu, this.chat.title, this.rename, h("span", { class: "space" }), this.state);
+    this.modelName = h("span", { class: "name" });
+    this.model = menuButton([this.modelName, icon("chevron")], t("model"), () => this.modelChoices(), "pick");
+    this.tools = menuButton(icon("more"), t("this_thread"), () => this.threadChoices());
+    this.chat.onView = () => { this.modelName.textContent = this.modelHere(); };
+    this.header = h("header", {}, this.menu, this.chat.title, this.rename, h("span", { class: "space" }), this.state, this.model, this.tools);
     this.shade = h("div", { class: "shade", on: { click: () => this.closeDrawer() } });
     document.body.replaceChildren(h("a", { class: "skip", href: "#text", text: t("skip"), on: { click: (event) => { event.preventDefault(); this.chat.composer.text.focus(); } } }),
       this.sidebar.element, this.shade, h("div", { class: "content" }, this.header, this.chat.element), h("div", { id: "toast", role: "status", "aria-live": "polite" }));
@@ -99,6 +104,32 @@ class App {
   closeDrawer() {
     document.body.classList.remove("drawer");
     this.menu.setAttribute("aria-expanded", "false");
+  }
+
+  modelHere() {
+    const chosen = this.chat.chosen?.model?.split(" ")[0] ?? this.chat.model, found = this.me.models.find((each) => each.name === chosen);
+    const agent = this.chat.chosen?.agent ?? this.chat.agent;
+    return [agent && agent !== "default" ? agent : "", (found ?? this.me.models[0])?.name ?? ""].filter(Boolean).join(" · ");
+  }
+
+  /** The models with their efforts, and the agents. The one that the configuration says comes first. */
+  modelChoices() {
+    const model = this.chat.chosen?.model?.split(" ")[0] ?? this.chat.model, agent = this.chat.chosen?.agent ?? this.chat.agent;
+    const models = this.me.models.flatMap(({ name, label, efforts }) => [
+      { text: name, note: label, current: name === model || (!model && name === this.me.models[0].name), act: () => this.chat.choose({ model: name }) },
+      ...efforts.map((effort) => ({ text: `${name} · ${effort}`, act: () => this.chat.choose({ model: `${name} ${effort}` }) })),
+    ]);
+    const usual = this.me.may_use_default_agent ? [{ text: t("usual_agent"), current: !agent || agent === "default", act: () => this.chat.choose({ agent: "default" }) }] : [];
+    const agents = this.me.agents.map(({ name, label }) => ({ text: name, note: label, current: name === agent, act: () => this.chat.choose({ agent: name }) }));
+    return [t("model"), ...models, ...(agents.length ? [t("agent"), ...usual, ...agents] : [])];
+  }
+
+  threadChoices() {
+    const stored = !this.chat.isNew, path = `/page/threads/${encodeURIComponent(this.chat.id)}/download`;
+    return [
+      { text: t("new_chat"), icon: "plus", act: () => this.begin() },
+      ...(stored ? [{ text: t("rename"), icon: "edit", act: () => this.editTitle() }, { text: t("download_thread"), icon: "save", href: path, name: "" }] : []),
+    ];
   }
 
   nextTheme() {

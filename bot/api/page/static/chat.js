@@ -41,7 +41,8 @@ export class Chat {
   async open(id, isNew = false) {
     this.reset(id);
     this.isNew = isNew;
-    this.name = "";
+    this.name = this.model = this.agent = "";
+    this.chosen = {};
     this.composer.value = sessionStorage.getItem(`draft:${id}`) ?? "";
     this.draw();
     if (!isNew) await this.read();
@@ -94,6 +95,7 @@ export class Chat {
     this.before ??= view.before;
     this.name = view.title;
     this.model = view.model;
+    this.agent = view.agent;
     this.conversation = view.conversation;
   }
 
@@ -174,6 +176,7 @@ export class Chat {
     this.title.textContent = this.name || t("new_chat");
     document.title = this.name ? `${this.name} · Fawn` : "Fawn";
     this.composer.setBusy(this.isBusy);
+    this.onView?.();
     this.follow();
   }
 
@@ -234,6 +237,7 @@ export class Chat {
     if (!files.length) this.keep();
     this.isNew = false;
     this.draw();
+    if (Object.keys(this.chosen).length && !(await this.try(() => this.applyChoice()))) return this.takeBack(sending);
     return this.deliver(sending);
   }
 
@@ -246,9 +250,7 @@ export class Chat {
       } catch (problem) {
         const passing = problem.status === 0 || problem.status === 503;
         if (!(problem instanceof Problem) || !passing || tried >= RETRIES.length) {
-          this.sending = this.sending.filter((each) => each !== sending);
-          this.keep();
-          this.draw();
+          this.takeBack(sending);
           say(problem.status === 0 ? t("not_sent") : problem.text ?? String(problem), "bad");
           return false;
         }
@@ -262,6 +264,13 @@ export class Chat {
     this.changed();
     if (sending.thread === this.id) await this.read();
     return true;
+  }
+
+  takeBack(sending) {
+    this.sending = this.sending.filter((each) => each !== sending);
+    this.keep();
+    this.draw();
+    return false;
   }
 
   /** Keep what is not stored yet over a reload of this tab. */
@@ -321,6 +330,22 @@ export class Chat {
       await post(`/runs/${turn.run}/thumb`, { thumb });
       await this.read();
     });
+  }
+
+  /** Choose what answers here; an empty thread keeps the choice for its first message. */
+  async choose(choice) {
+    this.chosen = { ...this.chosen, ...choice };
+    if (this.isNew) return this.onView?.();
+    return this.try(async () => {
+      await this.applyChoice();
+      await this.read();
+    });
+  }
+
+  async applyChoice() {
+    const chosen = this.chosen;
+    this.chosen = {};
+    for (const [name, value] of Object.entries(chosen)) await post(`/threads/${encodeURIComponent(this.id)}/choose`, { [name]: value });
   }
 
   async rename(title) {

@@ -1,0 +1,150 @@
+"""The chat of the page in a real Chromium: what people do with an answer, and what it may contain."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+from tests.e2e.test_page import DONE, OpenPage, browser, page, shows
+from tests.support.browser import Browser
+from tests.support.service_process import ask, bash
+
+__all__ = ["browser", "page"]
+BUBBLES = "[...document.querySelectorAll('.bubble-text')].map((each) => each.textContent)"
+
+
+async def test_an_answer_is_tried_again_and_a_message_is_edited_and_sent_again(page: OpenPage) -> None:
+    service, tab = await page()
+    await tab.send(ask(text="the first try"))
+    await tab.until(DONE)
+    await tab.click(".foot button[aria-label='Try again']")
+    await tab.until("document.querySelectorAll('.agent .markdown').length >= 2")
+    await service.quiet()
+    texts = [text for (text,) in service.rows("SELECT text FROM transcript WHERE kind='text' ORDER BY id")]
+    assert texts == ["the first try", "the first try"]
+    assert await tab.count(".foot button[aria-label='Try again']") == 1, "only the latest answer is tried again"
+    await tab.click(".bubble-tools button[aria-label='Edit and send again']")
+    written = await tab.eval("document.querySelector('#text').value")
+    assert "the first try" in written
+    await tab.eval("document.querySelector('#text').value = ''")
+    await tab.write(written.replace("the first try", "the second wording"))
+    await tab.press("Enter")
+    await shows(tab, "the second wording")
+    await tab.until(DONE)
+
+
+async def test_one_click_copies_code_and_answers_and_wide_tables_scroll_inside(
+    page: OpenPage, browser: Browser
+) -> None:
+    _service, tab = await page()
+    await browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    wide = "| " + " | ".join(f"column{number}" for number in range(40)) + " |"
+    table = f"{wide}\n|{' --- |' * 40}\n{wide}"
+    await tab.resize(390, 780, mobile=True)
+    await tab.send(ask(text=f"```sh\necho 'one & two'\n```\n\n{table}\n\nThe end."))
+    await tab.until(DONE)
+    await tab.click(".code-head button")
+    await tab.until("navigator.clipboard.readText().then((text) => text.trim() === \"echo 'one & two'\")")
+    await tab.click(".foot button[aria-label='Copy the answer']")
+    await tab.until("navigator.clipboard.readText().then((text) => text.includes('The end.'))")
+    sizes = (
+        "(() => { const place = document.querySelector('.table'); return [place.scrollWidth, place.clientWidth]; })()"
+    )
+    inner, outer = await tab.eval(sizes)
+    assert inner > outer > 0
+    assert await tab.eval("document.documentElement.scrollWidth") == 390
+    assert await tab.eval("document.querySelector('.log').scrollWidth <= document.querySelector('.log').clientWidth")
+
+
+async def test_diagrams_and_formulas_are_shown_as_they_are_written(page: OpenPage) -> None:
+    _service, tab = await page()
+    formulas = "Energy $E_a*b*c$ and \\(x_1 < y_2\\) cost $5 or $6.\n\n$$\n\\frac{a_b}{c_d}\n$$"
+    words = f"{formulas}\n\n```mermaid\ngraph TD; A-->B;\n```"
+    await tab.send(ask(text=words))
+    await tab.until(DONE)
+    codes = "[...document.querySelectorAll('.markdown code')].map((each) => each.textContent.trim())"
+    assert await tab.eval(codes) == ["E_a*b*c", "x_1 < y_2", "\\frac{a_b}{c_d}", "graph TD; A-->B;"]
+    assert "cost $5 or $6." in await tab.text(".markdown")
+    heads = await tab.eval("[...document.querySelectorAll('.code-head span')].map((each) => each.textContent)")
+    assert heads == ["latex", "mermaid"]
+
+
+# Everything that a page may try from its frame; it says what it could do.
+MADE_PAGE = """<!doctype html><title>made</title><body style="background: rgb(1, 2, 3)"><script>
+const tried = {ran: true};
+const attempt = (name, work) => { try { tried[name] = String(work()); } catch (error) { tried[name] = 'refused'; } };
+attempt('parent', () => parent.document.title);
+attempt('cookie', () => document.cookie);
+attempt('storage', () => localStorage.length);
+attempt('opened', () => String(window.open('/')));
+attempt('origin', () => window.origin);
+Promise.all([
+  fetch('/page/me').then(() => 'sent', () => 'refused'),
+  new Promise((done) => { const image = new Image(); image.onload = image.onerror = (event) => done(event.type);
+    image.src = '/page/static/icon.svg'; }),
+]).then(([fetched, image]) => { parent.postMessage(JSON.stringify({...tried, fetched, image}), '*'); });
+</script>"""
+
+
+async def test_a_page_that_the_agent_made_runs_in_a_closed_frame_or_is_stored(page: OpenPage, bubblewrap: None) -> None:
+    _service, tab = await page()
+    await tab.send(
+        ask(steps=[bash(f"cat >/mnt/user-data/outputs/made.html <<'END'\n{MADE_PAGE}\nEND")], text="made it")
+    )
+    await tab.until("document.querySelector('.chip-pair button')", what="the button that shows it")
+    await tab.eval(
+        "window.told = ''; addEventListener('message', (event) => { window.told = [event.data, event.origin]; }); 0"
+    )
+    await tab.click(".chip-pair button")
+    said, origin = await tab.until("window.told")
+    assert origin == "null", "it has an origin of its own"
+    told = json.loads(said)
+    assert told["ran"] is True
+    assert {told[name] for name in ("parent", "cookie", "storage", "fetched")} == {"refused"}
+    assert (told["opened"], told["origin"], told["image"]) == ("null", "null", "error")
+    await tab.press("Escape")
+    await tab.until("!document.querySelector('dialog')")
+    address = await tab.eval("document.querySelector('.chip-pair a').href")
+    ask_for = (
+        "fetch({}).then((answer) => [answer.headers.get('Content-Disposition'), answer.headers.get('Content-Type')])"
+    )
+    for query in ("", "?page", "?inline"):
+        how, kind = await tab.eval(ask_for.format(repr(address + query)))
+        assert (how.partition(";")[0], kind) == ("attachment", "application/octet-stream"), query
+
+
+async def test_a_thread_is_stored_as_markdown_with_its_files(page: OpenPage, bubblewrap: None) -> None:
+    _service, tab = await page()
+    await tab.send(ask(steps=[bash("echo inside >/mnt/user-data/outputs/'a b.txt'")], text="here is *the* file"))
+    await shows(tab, "here is the file")
+    await tab.until("document.querySelector('a.chip')")
+    await tab.click("button[aria-label='This thread']")
+    await tab.until("document.querySelector('.menu-list a[download]')")
+    get = (
+        "fetch(document.querySelector('.menu-list a[download]').href).then((answer) => answer.arrayBuffer())"
+        ".then((bytes) => [...new Uint8Array(bytes)])"
+    )
+    archive = zipfile.ZipFile(io.BytesIO(bytes(await tab.eval(get))))
+    [words, file] = [archive.read(name) for name in sorted(archive.namelist(), reverse=True)]
+    assert file == b"inside\n"
+    assert "here is *the* file" in words.decode()
+    assert "a b.txt](<files/" in words.decode()
+
+
+async def test_refusals_are_in_the_language_of_the_reader(page: OpenPage) -> None:
+    _service, tab = await page()
+    await tab.send(ask(text="one"))
+    await tab.until(DONE)
+    await tab.eval(
+        "fetch('/page/v1/threads/x/commands', {method: 'POST', headers: {'Content-Type': 'application/json',"
+        " 'Idempotency-Key': 'language'}, body: JSON.stringify({command: '/language zh'})})"
+    )
+    await tab.until("fetch('/page/me').then((answer) => answer.json()).then((me) => me.language === 'zh')")
+    await tab.eval("location.reload()")
+    await tab.until("document.documentElement.lang === 'zh' && document.querySelector('#text')")
+    refused = (
+        "import('/page/static/api.js').then(({get}) => get('/threads/none-such').catch((problem) => problem.text))"
+    )
+    assert await tab.eval(refused) == "它已不存在，或从未存在。请重新加载页面。"
+    assert await tab.eval("document.querySelector('#text').placeholder") != "Message Fawn…"

@@ -155,7 +155,8 @@ class Message:
     the author is the person for whom the agent works. `root` is the key of the person's message (or of the time of a
     schedule) that led to this one, "" for itself, and `generation` how many steps lie between them. `resent_by` is the
     id of the person who had it repeated. `worker` is the kind of sub-agent that works on a background task.
-    `bound_by` are the ids of people without whose rights the agent may not work on it.
+    `bound_by` are the ids of people without whose rights the agent may not work on it. `named` are people whom its text
+    mentions by the platform's own mentions, where the text has only their names.
     """
 
     thread: Thread
@@ -184,6 +185,7 @@ class Message:
     generation: int = 0
     worker: str = ""
     bound_by: tuple[str, ...] = ()
+    named: tuple[Author, ...] = ()
     origin: Origin = field(kw_only=True)
 
     @property
@@ -225,6 +227,7 @@ class Message:
                 attachments=tuple(build_dataclass(Attachment, each) for each in raw["attachments"]),
                 quotes=tuple(build_dataclass(Quote, each) for each in raw["quotes"]),
                 bound_by=tuple(map(str, raw.get("bound_by", ()))),
+                named=tuple(build_dataclass(Author, each) for each in raw.get("named", ())),
             )
 
 
@@ -242,9 +245,10 @@ def _origin_before(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An event that could not be parsed; it becomes a dead letter."""
+    """An event that could not be parsed; it becomes a dead letter. `said` tells its author, if it was for the bot."""
 
     channel: str
     key: str
     raw: bytes
     error: str
+    said: Message | None = None

@@ -191,7 +191,10 @@ class Inbox:
 
     def _store_event(self, execute: Execute, event: Message | Unreadable, now: float) -> Outcome:
         if isinstance(event, Unreadable):
-            return _store_unreadable(execute, event, now)
+            receipt = _store_unreadable(execute, event, now)
+            if event.said is None or receipt is Receipt.DUPLICATE:
+                return receipt
+            event = event.said
         if event.kind is Kind.HOME:
             self._reception.open_home(execute, event)
             return Receipt.ACCEPTED

@@ -12,6 +12,7 @@ from bot.config.push import PushEvent
 from bot.current import Current
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.turn_part import EndedTurn, OutboxRow
+from bot.notifications.called_people import call_people
 from bot.rights import access
 from bot.rights.approvals import find_hand_over
 from bot.service.pings import Ping, route_ping
@@ -52,7 +53,8 @@ class RunPings:
         if ended.state is RunState.WAITING:
             tell_deputies(execute, self._current, ended)
         ping = make_ping(execute, self._current, ended) if ended.answers else None
-        return [(OutboxKind.PING, f"run:{ended.job.run}:ping", ping.dump())] if ping else ()
+        own = [(OutboxKind.PING, f"run:{ended.job.run}:ping", ping.dump())] if ping else []
+        return [*own, *(call_people(execute, self._current.config, ended) if ended.answers else ())]
 
 
 def make_ping(execute: Execute, current: Current, ended: EndedTurn) -> Final | None:

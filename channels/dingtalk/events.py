@@ -18,6 +18,8 @@ from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thr
 from channels.base import parse_command_text
 from channels.dingtalk.api import MESSAGE_TOPIC
 from channels.shared.buttons import as_command
+from channels.shared.unread import make_unread, with_author
+from channels.shared.visible_text import dicts_in
 
 NAME = "dingtalk"
 MAX_QUOTE_CHARS = 4_000
@@ -61,7 +63,16 @@ def parse_event(topic: str, raw: bytes, me: DingTalkAccount) -> Message | Unread
     except Exception as error:  # noqa: BLE001 — the boundary of one event: an unknown shape must not stop the others
         id = event.get("msgId") if isinstance(event, dict) else None
         key = me.key(f"event:{id or hashlib.blake2b(raw, digest_size=16).hexdigest()}")
-        return Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
+        lost = Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
+        return with_author(lost, lambda: _unread(event, me) if topic == MESSAGE_TOPIC else None)
+
+
+def _unread(event: Json, me: DingTalkAccount) -> Message:
+    """Return the message that an unreadable event was: DingTalk sends only those for the robot."""
+    id, private = event["msgId"], event["conversationType"] == "1"
+    person = event.get("senderStaffId") or event["senderId"]
+    thread = me.thread(f"@{person}" if private else str(event["conversationId"]))
+    return make_unread(thread, me.key(str(id)), id, person, private=private)
 
 
 def _parse_message(event: Json, me: DingTalkAccount) -> Message:
@@ -78,10 +89,11 @@ def _parse_message(event: Json, me: DingTalkAccount) -> Message:
     replied = content.get("repliedMsg") or {}
     if replied and replied.get("senderId") != event.get("chatbotUserId"):  # the conversation has the bot's own
         said, quoted_files = _parse_content(
-            str(replied["msgType"]), replied.get("content") or {}, str(replied["msgId"])
+            str(replied.get("msgType")), replied.get("content") or {}, str(replied.get("msgId"))
         )
         author = str(replied.get("senderStaffId") or replied.get("senderId") or "")
         quotes += [Quote("somebody", said[:MAX_QUOTE_CHARS], author_id=author)] if said else []
+        quotes += [] if said or quoted_files else [Quote("", "", "unread")]  # DingTalk shows a robot no cards
         files += quoted_files
     quoted = str(event.get("originalProcessQueryKey") or "")  # of a message of the bot: the key that its post returned
     command = None if files else parse_command_text(text)
@@ -112,7 +124,7 @@ def _parse_content(kind: str, content: Json, message_id: str) -> tuple[str, list
         text = content.get("content") or content.get("text") or content.get("recognition") or content.get("summary")
         return str(text or "").strip(), _file(kind, content, message_id, 0)
     text, files = "", list[Attachment]()
-    for part in content["richText"]:
+    for part in dicts_in(content.get("richText")):
         text += str(part.get("text") or part.get("content") or "")
         files += _file("picture", part, message_id, len(files))
     return text.strip(), files

@@ -9,7 +9,9 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Literal
 
-from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, Quote, Thread
+import orjson
+
+from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from catalogue import N_
 from channels.base import parse_command_text
 from channels.discord.body import components_in, text_in
@@ -17,11 +19,13 @@ from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
 from channels.discord.visible_text import card_lines, embed_lines, poll_lines
 from channels.shared.buttons import as_command
 from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
-from channels.shared.visible_text import join_visible
+from channels.shared.unread import UNKNOWN_KIND, make_unread, with_author
+from channels.shared.visible_text import dict_of, dicts_in, join_visible
 
 STOP_EMOJI = "❌"
 REACTIONS = {"MESSAGE_REACTION_ADD": Kind.FEEDBACK, "MESSAGE_REACTION_REMOVE": Kind.FEEDBACK_REMOVED}
 USER_MESSAGE_TYPES = (0, 19)  # plain message, reply
+MAX_NAMED = 20  # people whom a message mentions
 GUEST_FLAG = 1 << 4  # flag of a member who was invited to one voice channel only
 
 Event = Mapping[str, Any]  # Discord defines the shape
@@ -62,6 +66,32 @@ def is_user_message(event: Event) -> bool:
     return event.get("type", 0) in USER_MESSAGE_TYPES and not event.get("interaction_metadata")
 
 
+def make_unreadable(kind: str, event: Event, error: Exception) -> Unreadable:
+    """Return what becomes of an event of an unknown shape."""
+    key = f"{NAME}:unreadable:{kind}:{event.get('id')}"
+    return Unreadable(NAME, key, orjson.dumps(event), f"{type(error).__name__}: {error}")
+
+
+def read_message(event: Event, thread: Thread, me: DiscordAccount) -> Message | Unreadable | None:
+    """Parse MESSAGE_CREATE, as `parse_message` does; one of an unknown shape does not stop the others."""
+    try:
+        return parse_message(event, thread, me)
+    except Exception as error:  # noqa: BLE001 — the boundary of one message
+        lost = make_unreadable("MESSAGE_CREATE", event, error)
+        return with_author(lost, lambda: _unread(event, thread, me))
+
+
+def _unread(event: Event, thread: Thread, me: DiscordAccount) -> Message | None:
+    """Return the message that an unreadable one of a direct chat, or with a mention, was."""
+    author, private = event["author"], thread.workspace == DIRECT_WORKSPACE
+    named = f"<@{me.id}>" in str(event.get("content")) or me.id in str(event.get("mentions"))
+    if author.get("bot") or event.get("webhook_id") or not (private or named):
+        return None
+    where = thread if private or thread.topic else replace(thread, topic=str(event["id"]))
+    key = message_key(str(event["channel_id"]), str(event["id"]))
+    return make_unread(where, key, event["id"], author["id"], private=private)
+
+
 def parse_message(event: Event, thread: Thread, me: DiscordAccount) -> Message | None:
     """Parse MESSAGE_CREATE, or a message of the history. `thread` is the address of its channel.
 
@@ -82,6 +112,8 @@ def parse_message(event: Event, thread: Thread, me: DiscordAccount) -> Message |
         quotes = (*quotes, *_looked_at(event))
     unsupported = N_("a sticker") if event.get("sticker_items") else ""
     empty = not (text or files or quotes)
+    if empty and private and not unsupported:
+        unsupported = UNKNOWN_KIND
     if empty and not (unsupported or mentioned):
         return None
     kind, command = Kind.CHAT, parse_command_text(text)
@@ -100,6 +132,7 @@ def parse_message(event: Event, thread: Thread, me: DiscordAccount) -> Message |
         private=private,
         addressed=private or mentioned or to_bot,
         follow_up=bool(thread.topic) and not (others or mentioned),
+        named=_named(event, me),
     )
 
 
@@ -221,6 +254,13 @@ def _text_without_mention(event: Event, me: DiscordAccount) -> tuple[str, bool]:
         name = f"@{_display_name(user, user.get('member') or {})}"
         text = text.replace(f"<@{user['id']}>", name).replace(f"<@!{user['id']}>", name)
     return re.sub(r"<a?(:\w+:)\d+>", r"\1", text).strip(), count > 0
+
+
+def _named(event: Event, me: DiscordAccount) -> tuple[Author, ...]:
+    """Return the people whom it mentions."""
+    users = [user for user in dicts_in(event.get("mentions")) if user.get("id") != me.id and not user.get("bot")]
+    found = [Author(str(user.get("id")), _display_name(user, dict_of(user.get("member")))) for user in users]
+    return tuple(found[:MAX_NAMED])
 
 
 def _with_cards(text: str, event: Event) -> str:

@@ -13,8 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import orjson
-
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import CatchUpSource, Gap, NotStored, Receive
 from channels.discord import events
@@ -100,7 +98,7 @@ class Inbound:
             return await self._parse_frame(kind, data)
         except Exception as error:  # the boundary of one event: a shape that we do not know must not stop the others
             if kind in REQUEST_EVENTS:
-                return [_make_unreadable(kind, data, error)]
+                return [events.make_unreadable(kind, data, error)]
             log.warning("discord.unreadable event=%s", kind, exc_info=error)
             return []
 
@@ -164,13 +162,11 @@ class Inbound:
     def _parse_messages(self, found: Sequence[Frame], thread: Thread) -> list[Event]:
         parsed: list[Event] = []
         for data in found:
-            try:
-                message = events.parse_message(data, thread, self._account_in(thread))
-            except Exception as error:  # noqa: BLE001 — the boundary of one message: others must go on
-                parsed.append(_make_unreadable("MESSAGE_CREATE", data, error))
-            else:
-                if message and (message.addressed or message.follow_up or message.kind is Kind.COMMAND):
-                    parsed.append(message)
+            message = events.read_message(data, thread, self._account_in(thread))
+            if isinstance(message, Unreadable) or (
+                message and (message.addressed or message.follow_up or message.kind is Kind.COMMAND)
+            ):
+                parsed.append(message)
         return parsed
 
     # ------------------------------------------------------------ storing
@@ -225,8 +221,3 @@ class Inbound:
         guild_id = "" if workspace == DIRECT_WORKSPACE else workspace
         async for channel_id, found in missed_messages(self._api, self._cache, self._past, workspace, gap):
             yield self._parse_messages(found, await self._cache.resolve_thread(channel_id, guild_id))
-
-
-def _make_unreadable(kind: str, data: Frame, error: Exception) -> Unreadable:
-    key = f"{NAME}:unreadable:{kind}:{data.get('id')}"
-    return Unreadable(NAME, key, orjson.dumps(data), f"{type(error).__name__}: {error}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from channels.shared.visible_text import dicts_in, labelled, linked, text_of
+from channels.shared.visible_text import dict_of, dicts_in, labelled, linked, text_of
 
 Event = Mapping[str, Any]
 
@@ -27,22 +27,25 @@ def card_lines(event: Event) -> Iterator[str]:
 
 def embed_lines(embed: Event) -> Iterator[str]:
     """Yield the text of an embed."""
-    author = embed.get("author") or {}
+    author = dict_of(embed.get("author"))
     yield linked(author.get("name"), author.get("url"))
     yield linked(embed.get("title"), embed.get("url"))
     yield text_of(embed.get("description"))
     for field in dicts_in(embed.get("fields")):
         yield labelled(field.get("name"), field.get("value"))
-    yield text_of((embed.get("footer") or {}).get("text"))
+    if address := text_of(dict_of(embed.get("image")).get("url")):
+        yield linked("Image", address)
+    yield text_of(dict_of(embed.get("footer")).get("text"))
 
 
 def poll_lines(poll: Event) -> Iterator[str]:
     """Yield the question of a poll and its answers, with the votes that are counted."""
-    yield text_of((poll.get("question") or {}).get("text"))
-    counts = {each.get("id"): each.get("count") for each in dicts_in((poll.get("results") or {}).get("answer_counts"))}
+    yield text_of(dict_of(poll.get("question")).get("text"))
+    results = dicts_in(dict_of(poll.get("results")).get("answer_counts"))
+    counts = {str(each.get("id")): each.get("count") for each in results}
     for answer in dicts_in(poll.get("answers")):
-        votes = counts.get(answer.get("answer_id"))
-        text = text_of((answer.get("poll_media") or {}).get("text"))
+        votes = counts.get(str(answer.get("answer_id")))
+        text = text_of(dict_of(answer.get("poll_media")).get("text"))
         yield f"• {text}" + (f" ({votes})" if isinstance(votes, int) else "")
 
 
@@ -55,8 +58,19 @@ def _component_lines(component: Event, budget: list[int], depth: int) -> Iterato
             yield text_of(component.get("content"))
         case 2 if component.get("url"):
             yield linked(component.get("label"), component.get("url"))
-        case 1 | 9 | 17:  # a row, a section, a container
+        case 12:  # a gallery
+            for item in dicts_in(component.get("items")):
+                yield linked(item.get("description") or "Image", dict_of(item.get("media")).get("url"))
+        case 13:  # a file
+            yield linked(component.get("name") or "File", dict_of(component.get("file")).get("url"))
+        case 11:  # a picture beside a text
+            yield linked(component.get("description") or "Image", dict_of(component.get("media")).get("url"))
+        case 2 | 3 | 4 | 5 | 6 | 7 | 8:  # what only its own bot understands
+            return
+        case _:  # a row, a section, a container, and kinds not known yet
+            yield text_of(component.get("content"))
             for each in dicts_in(component.get("components")):
                 yield from _component_lines(each, budget, depth + 1)
-            if isinstance(accessory := component.get("accessory"), dict):
-                yield from _component_lines(accessory, budget, depth + 1)
+            for name in ("accessory", "component"):
+                if inner := dict_of(component.get(name)):
+                    yield from _component_lines(inner, budget, depth + 1)

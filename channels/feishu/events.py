@@ -11,10 +11,12 @@ from typing import Any
 
 import orjson
 
-from agent.messages import ANYWHERE, Author, Kind, Message, Thread, Unreadable
+from agent.messages import ANYWHERE, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
 from channels.shared.buttons import as_command
+from channels.shared.unread import make_unread, with_author
+from channels.shared.visible_text import dict_of, dicts_in
 
 NAME = "feishu"
 STOP_EMOJI = frozenset({"CrossMark", "No", "Cross"})  # reactions that stop the work
@@ -53,8 +55,21 @@ def parse_event(raw: bytes, me: FeishuAccount) -> Message | Unreadable | None:
         header = envelope.get("header") if isinstance(envelope, dict) else None
         event_id = header.get("event_id") if isinstance(header, dict) else None
         key = f"{NAME}:{me.app_id}:event:{event_id or hash(raw)}"
-        return Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
+        lost = Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
+        return with_author(lost, lambda: _unread(envelope["event"], me))
     return None
+
+
+def _unread(event: Json, me: FeishuAccount) -> Message | None:
+    """Return the message that an unreadable event of a direct chat, or with a mention, was."""
+    raw, sender = event["message"], event["sender"]
+    id, private = raw["message_id"], raw.get("chat_type") == "p2p"
+    named = any(dict_of(each.get("id")).get("open_id") == me.open_id for each in dicts_in(raw.get("mentions")))
+    if sender.get("sender_type") != "user" or not (private or named):
+        return None
+    root = str(raw.get("root_id") or "")
+    thread = Thread(NAME, me.app_id, str(raw["chat_id"]), root or ("" if private else str(id)))
+    return make_unread(thread, message_key(me, str(id)), id, sender["sender_id"]["open_id"], private=private)
 
 
 def parse_message(event: Json, me: FeishuAccount, tenant: str) -> Message | None:
@@ -74,6 +89,9 @@ def parse_message(event: Json, me: FeishuAccount, tenant: str) -> Message | None
     if not (addressed or follow_up):
         return None  # a conversation between people: not even a watermark is stored
     kind, text = _message_kind(content)
+    quotes: tuple[Quote, ...] = ()
+    if raw["message_type"] == "interactive" and not author.bot:  # only programs write cards: a person forwards one
+        quotes, text = ((Quote("somebody", text, "forward"),), "") if text else ((), text)
     return Message(
         thread=Thread(NAME, me.app_id, str(raw["chat_id"]), topic),
         key=message_key(me, id),
@@ -83,11 +101,13 @@ def parse_message(event: Json, me: FeishuAccount, tenant: str) -> Message | None
         time=int(raw["create_time"]) / 1000,
         kind=kind,
         attachments=content.attachments,
+        quotes=quotes,
         reply_to="" if in_topic and parent == root else parent,  # in a topic every message replies to the root
         long=not text and bool(content.attachments),  # the client sends files one by one
         private=private,
         addressed=addressed,
         follow_up=follow_up,
+        named=content.named,
         origin=author.origin,
     )
 

@@ -15,11 +15,13 @@ from channels.base import CatchUpSource, LastEvent, Refused
 from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing
 from channels.feishu.events import FeishuAccount, parse_message
 from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
+from channels.feishu.visible_text import CONTACT
 from channels.shared.caches import LatestDict
 
 log = logging.getLogger(__name__)
 
 PAGE_SIZE = 50
+AS_READ = {"with_sender_name": "true", "card_msg_content_type": "user_card_content"}  # cards whole (visible_text.py)
 MAX_FORWARDED = 50  # messages of a bundle
 MAX_TOPICS = 100  # the latest are read after an absence
 MAX_QUOTE_CHARS = 4_000
@@ -51,11 +53,16 @@ class FeishuHistory:
         message = replace(message, author=replace(message.author, name=name or message.author.name))
         if own.get("updated"):
             message = replace(message, text=parse_content(_as_event(own), me.open_id).text)
+        if message.text.startswith(CONTACT):
+            person = message.text.removeprefix(CONTACT)
+            message = replace(message, text=f"{CONTACT}{await self._person_name({'id': person})}")
         quotes, files = list(message.quotes), list(message.attachments)
         if message.text == FORWARDED_TEXT:
             quotes += [await self._make_quote(item, me, "forward") for item in islice(items[1:], MAX_FORWARDED)]
         if message.reply_to:
-            for item in (await self._get_message(message.reply_to))[:1]:
+            found = (await self._get_message(message.reply_to))[:1]
+            quotes += [] if found else [Quote("", "", "unread")]
+            for item in found:
                 if _author_of(item) != me.app_id:  # the conversation contains the bot's own messages already
                     quotes.append(await self._make_quote(item, me, "reply"))
                     files += parse_content(_as_event(item), me.open_id).attachments
@@ -63,7 +70,11 @@ class FeishuHistory:
             quotes += await self._earlier_messages(_in_thread(str(own["thread_id"])), message, earlier, since, me)
         elif earlier and not joins and not message.private and message.kind is Kind.CHAT:
             quotes += await self._talk_above(message, earlier, since, me)
-        return replace(message, quotes=tuple(quote for quote in quotes if quote.text), attachments=tuple(files))
+        return replace(
+            message,
+            quotes=tuple(each for each in quotes if each.text or each.kind == "unread"),
+            attachments=tuple(files),
+        )
 
     async def _talk_above(self, message: Message, limit: int, since: float, me: FeishuAccount) -> list[Quote]:
         """Return the last messages of the group above one that begins a topic. In a group of topics there are none."""
@@ -177,7 +188,7 @@ class FeishuHistory:
 
     async def _get_message(self, message_id: str) -> list[Json]:
         """Return a message, followed by those of its bundle; nothing when it cannot be read."""
-        query = {"user_id_type": "open_id", "with_sender_name": "true"}
+        query = {"user_id_type": "open_id", **AS_READ}
         try:
             answer = await self._api("GET", f"im/v1/messages/{message_id}", query=query)
         except ScopeMissing:
@@ -188,7 +199,7 @@ class FeishuHistory:
         return list(answer.get("items") or ())
 
     async def _list_messages(self, query: Mapping[str, str | int]) -> AsyncIterator[Json]:
-        query = {**query, "page_size": PAGE_SIZE, "with_sender_name": "true"}
+        query = {**query, "page_size": PAGE_SIZE, **AS_READ}
         while True:
             answer = await self._api("GET", "im/v1/messages", query=query)
             for item in answer.get("items") or ():

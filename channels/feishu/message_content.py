@@ -1,4 +1,4 @@
-"""Parse the content of a Feishu message: text with mentioned names, and files.
+"""Parse the content of a Feishu message: text with mentioned names, cards, entries of other kinds, and files.
 
 Shapes: open.feishu.cn/document/server-docs/im-v1/message-content-description/message_content
 """
@@ -12,26 +12,16 @@ from typing import Any, Literal
 
 import orjson
 
-from agent.messages import Attachment
+from agent.messages import Attachment, Author
 from catalogue import N_
+from channels.feishu.visible_text import ENTRIES, card_lines, entry_lines, is_written_card, unwrapped_card
 from channels.shared.texts import remove_bot_mention
+from channels.shared.visible_text import dict_of, join_visible
 
+MAX_NAMED = 20  # people whom a message mentions
 FORWARDED_TEXT = "(forwarded messages)"  # text of a bundle until `enrich` reads it
 
-_UNSUPPORTED = {
-    "sticker": N_("stickers"),
-    "hongbao": N_("red packets"),
-    "share_calendar_event": N_("calendar entries"),
-    "calendar": N_("calendar entries"),
-    "general_calendar": N_("calendar entries"),
-    "share_chat": N_("shared groups"),
-    "share_user": N_("contact cards"),
-    "location": N_("locations"),
-    "folder": N_("folders"),
-    "video_chat": N_("calls"),
-    "todo": N_("tasks"),
-    "vote": N_("polls"),
-}
+_UNSUPPORTED = {"sticker": N_("stickers"), "hongbao": N_("red packets"), "folder": N_("folders")}
 _MENTION_KEY = re.compile(r"@_user_\d+|@_all")
 
 Json = Mapping[str, Any]
@@ -46,6 +36,7 @@ class MessageContent:
     mentions_bot: bool = False
     mentions_others: bool = False
     unsupported: str = ""
+    named: tuple[Author, ...] = ()  # people whom it mentions
 
 
 def parse_content(message: Json, bot: str) -> MessageContent:
@@ -58,11 +49,17 @@ def parse_content(message: Json, bot: str) -> MessageContent:
         return MessageContent(FORWARDED_TEXT)
     id = str(message["message_id"])
     text, files = "", list[Attachment]()
-    if kind == "text":
+    if kind in ENTRIES:
+        text = join_visible("", entry_lines(kind, dict_of(raw)))
+    elif kind == "text":
         text = str(raw.get("text", ""))
         if message.get("updated"):  # edited messages contain paragraph tags
             text = text.replace("</p><p>", "\n").removeprefix("<p>").removesuffix("</p>")
-    elif kind in ("post", "interactive"):
+    elif kind == "interactive":
+        card = unwrapped_card(dict_of(raw))
+        written = is_written_card(card)
+        text, files = (join_visible("", card_lines(card)), []) if written else _parse_rich_text(card, id)
+    elif kind == "post":
         text, files = _parse_rich_text(raw, id)
     elif attachment := _parse_file(kind, raw, id):
         files = [attachment]
@@ -71,7 +68,11 @@ def parse_content(message: Json, bot: str) -> MessageContent:
     mentions = {str(mention["key"]): mention for mention in message.get("mentions") or ()}
     own = {key for key, mention in mentions.items() if _mentioned_id(mention) == bot}
     names = {key: "\0" if key in own else f"@{each.get('name') or 'somebody'}" for key, each in mentions.items()}
-    return MessageContent(_text_with_names(text, names), tuple(files), bool(own), own != mentions.keys())
+    people = [(_mentioned_id(each), str(each.get("name") or "")) for key, each in mentions.items() if key not in own]
+    named = tuple(Author(id, name or id) for id, name in people if isinstance(id, str) and id.startswith("ou_"))
+    return MessageContent(
+        _text_with_names(text, names), tuple(files), bool(own), own != mentions.keys(), named=named[:MAX_NAMED]
+    )
 
 
 def _text_with_names(text: str, names: Mapping[str, str]) -> str:

@@ -40,6 +40,11 @@ def dicts_in(value: object) -> Iterator[dict[str, Any]]:
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
 
 
+def dict_of(value: object) -> dict[str, Any]:
+    """Return an object; anything else counts as an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
 def labelled(label: object, value: object) -> str:
     """Return "label: value", or the one that is there. Anything but text counts as nothing."""
     parts = [part.strip() for part in (label, value) if isinstance(part, str) and part.strip()]

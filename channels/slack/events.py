@@ -16,9 +16,16 @@ from catalogue import N_
 from channels.base import parse_command_text
 from channels.shared.buttons import as_command
 from channels.shared.texts import remove_bot_mention
-from channels.shared.visible_text import join_visible
+from channels.shared.unread import make_unread, with_author
+from channels.shared.visible_text import dicts_in, join_visible, text_of
 from channels.slack.manifest import MESSAGE_SHORTCUT
-from channels.slack.visible_text import attachment_lines, block_lines, blocks_of_attachment, is_shared_message
+from channels.slack.visible_text import (
+    attachment_lines,
+    block_lines,
+    blocks_of_attachment,
+    is_shared_message,
+    shared_messages,
+)
 
 Json = dict[str, Any]  # a payload: its shape is Slack's
 
@@ -80,10 +87,20 @@ def parse_payload(payload: Json, account: SlackAccount) -> Message | Unreadable 
             return _parse_shortcut(payload, account)
     except Exception as error:  # noqa: BLE001 — the boundary of one payload: others must be processed
         unique = payload.get("event_id") or payload.get("trigger_id")
-        return Unreadable(
-            NAME, f"{NAME}:{account.team_id}:{unique}", orjson.dumps(payload), f"{type(error).__name__}: {error}"
-        )
+        key = f"{NAME}:{account.team_id}:{unique}"
+        lost = Unreadable(NAME, key, orjson.dumps(payload), f"{type(error).__name__}: {error}")
+        return with_author(lost, lambda: _unread(payload["event"], account))
     return None
+
+
+def _unread(raw: Json, account: SlackAccount) -> Message | None:
+    """Return the message that an unreadable event of a direct chat, or with a mention, was."""
+    private = _is_private(raw)
+    if raw.get("bot_id") or not (raw["type"] == "app_mention" or (private and raw["type"] == "message")):
+        return None
+    root = raw.get("thread_ts") or (raw["ts"] if account.direct_threads or not private else "")
+    thread = Thread(NAME, account.team_id, str(raw["channel"]), str(root))
+    return make_unread(thread, message_key(account, raw["channel"], raw["ts"]), raw["ts"], raw["user"], private=private)
 
 
 def parse_event(raw: Json, account: SlackAccount, event_id: str = "") -> Message | None:
@@ -348,7 +365,7 @@ def visible_text(raw: Json) -> str:
 
 def _with_attachments(raw: Json, blocks: Any) -> str:
     """Return the text of a message, or of an attachment that is one, with its blocks and its own attachments."""
-    attachments = (each for each in raw.get("attachments") or () if not is_shared_message(each))
+    attachments = (each for each in dicts_in(raw.get("attachments")) if not is_shared_message(each))
     lines = (line for each in attachments for line in attachment_lines(each))
     return join_visible(str(raw.get("text") or ""), chain(block_lines(blocks), lines))
 
@@ -398,8 +415,7 @@ def _author_of(raw: Json, account: SlackAccount) -> Author | None:
 def _attachments_of(raw: Json, account: SlackAccount) -> tuple[tuple[Attachment, ...], list[str]]:
     """Return the files of a message, and links to external ones. `ref` is "team id/file id"."""
     files, links = [], []
-    shared = (each for each in raw.get("attachments") or () if is_shared_message(each))
-    for file in [*(raw.get("files") or ()), *(file for each in shared for file in each.get("files") or ())]:
+    for file in (file for each in (raw, *shared_messages(raw)) for file in dicts_in(each.get("files"))):
         if file.get("mode") in ("tombstone", "hidden_by_limit"):
             continue
         name, mime = file.get("name") or file.get("title") or file["id"], file.get("mimetype") or ""
@@ -416,12 +432,11 @@ def _attachments_of(raw: Json, account: SlackAccount) -> tuple[tuple[Attachment,
 def _quotes_of(raw: Json, account: SlackAccount) -> tuple[Quote, ...]:
     """Return the messages that it shares or links to, with all that a reader sees of them."""
     quotes = []
-    for shared in raw.get("attachments") or ():
-        if is_shared_message(shared):
-            text, _, _ = readable_text(_with_attachments(shared, blocks_of_attachment(shared)), account)
-            if text:
-                author = str(shared.get("author_id") or "")
-                quotes.append(Quote(shared.get("author_name") or "somebody", text, "forward", author))
+    for shared in shared_messages(raw):
+        text, _, _ = readable_text(_with_attachments(shared, blocks_of_attachment(shared)), account)
+        if text:
+            author = str(shared.get("author_id") or "")
+            quotes.append(Quote(text_of(shared.get("author_name")) or "somebody", text, "forward", author))
     return tuple(quotes)
 
 
@@ -435,7 +450,7 @@ def _views_of(raw: Json, account: SlackAccount) -> Iterator[Quote]:
 
 def _looked_at(raw: Json, account: SlackAccount) -> Iterator[Quote]:
     """Yield what Slack shows of the pages that a person's message links to: others' text."""
-    for each in raw.get("attachments") or ():
+    for each in dicts_in(raw.get("attachments")):
         if not is_shared_message(each) and (address := str(each.get("from_url") or each.get("original_url") or "")):
             text, _, _ = readable_text(join_visible("", attachment_lines(each)), account)
             if text:

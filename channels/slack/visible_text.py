@@ -13,7 +13,11 @@ from channels.shared.visible_text import dicts_in, labelled, linked, text_of
 Json = dict[str, Any]
 
 MAX_DEPTH = 8  # of elements in elements; Slack's own blocks have at most five
+MAX_FORWARDS, MAX_SHARED = 4, 40  # of a message: forwards in forwards, and all of them
 MAX_PIECES = 400  # of one message: 50 blocks of 8 elements
+KNOWN_BLOCKS = frozenset({"rich_text", "section", "header", "markdown", "context", "actions", "image", "video"})
+KNOWN_BLOCKS |= {"table", "data_table"}
+SHOWN_TEXTS = frozenset({"title", "subtitle", "text", "body", "description", "caption", "details", "alt_text"})
 
 
 def block_lines(blocks: Any) -> Iterator[str]:
@@ -35,6 +39,7 @@ def attachment_lines(attachment: Json) -> Iterator[str]:
     for button in dicts_in(attachment.get("actions")):
         if button.get("url"):
             yield linked(_text(button.get("text")), button.get("url"))
+    yield linked("Image", attachment.get("image_url")) if attachment.get("image_url") else ""
     yield _text(attachment.get("footer"))
     if not any(attachment.get(name) for name in ("pretext", "title", "text", "fields", "blocks", "message_blocks")):
         yield _text(attachment.get("fallback"))
@@ -49,6 +54,16 @@ def blocks_of_attachment(attachment: Json) -> list[Json]:
 def is_shared_message(attachment: Json) -> bool:
     """Return whether an attachment is another message, forwarded or linked."""
     return bool(attachment.get("is_share") or attachment.get("is_msg_unfurl"))
+
+
+def shared_messages(raw: Json) -> list[Json]:
+    """Return the messages that one forwards or links to, and those that these forward in turn, the outer ones first."""
+    found: list[Json] = []
+    level = [raw]
+    for _ in range(MAX_FORWARDS):
+        level = [each for outer in level for each in dicts_in(outer.get("attachments")) if is_shared_message(each)]
+        found += level
+    return found[:MAX_SHARED]
 
 
 def _lines_of(block: Json, budget: list[int]) -> Iterator[str]:
@@ -66,16 +81,54 @@ def _lines_of(block: Json, budget: list[int]) -> Iterator[str]:
         case "context" | "actions":
             yield " ".join(line for each in dicts_in(block.get("elements")) for line in _element_lines(each, budget))
         case "image":
-            yield _text(block.get("title")) or _text(block.get("alt_text"))
+            yield linked(_text(block.get("title")) or _text(block.get("alt_text")), block.get("image_url"))
         case "video":
             yield linked(_text(block.get("title")), block.get("title_url") or block.get("video_url"))
-        case "table":
-            for row in block.get("rows") or ():
-                cells = (" ".join(_rich_lines(cell, budget, 0)) for cell in dicts_in(row))
-                yield " | ".join(cells)
-        case "alert" | "card":
-            for name in ("title", "subtitle", "text", "body"):
-                yield _text(block.get(name))
+            yield _text(block.get("description"))
+        case "table" | "data_table":
+            yield _text(block.get("caption"))
+            rows = block.get("rows")
+            for row in rows if isinstance(rows, list) else ():
+                yield " | ".join(" ".join(_cell_lines(cell, budget)) for cell in dicts_in(row))
+        case _:
+            yield from _other_lines(block, budget, 0)
+
+
+def _cell_lines(cell: Json, budget: list[int]) -> Iterator[str]:
+    """Yield the text of a cell: `raw_number` has it beside its value, or its value alone."""
+    if cell.get("type") == "raw_number":
+        yield _text(cell.get("text")) or str(cell.get("value", ""))
+    else:
+        yield from _rich_lines(cell, budget, 0)
+
+
+def _other_lines(part: Json, budget: list[int], depth: int) -> Iterator[str]:
+    """Yield the texts of a block of many parts (a card, a carousel, a container, a task), or of a kind not known yet.
+
+    What has a text is read under any name, in the order in which the block has it; ids and styles have none.
+    """
+    if depth > MAX_DEPTH or not _spend(budget):
+        return
+    for name, value in part.items():
+        if name in SHOWN_TEXTS and isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            yield from _part_lines(value, budget, depth)
+        elif isinstance(value, list):
+            for each in dicts_in(value):
+                yield from _part_lines(each, budget, depth)
+
+
+def _part_lines(part: Json, budget: list[int], depth: int) -> Iterator[str]:
+    match part.get("type"):
+        case "mrkdwn" | "plain_text":
+            yield _text(part)
+        case "button" | "url_source" | "overflow":
+            yield from _element_lines(part, budget)
+        case str() as kind if kind in KNOWN_BLOCKS:
+            yield from _lines_of(part, budget)
+        case _:
+            yield from _other_lines(part, budget, depth + 1)
 
 
 def _element_lines(element: Any, budget: list[int]) -> Iterator[str]:
@@ -85,10 +138,14 @@ def _element_lines(element: Any, budget: list[int]) -> Iterator[str]:
     match element.get("type"):
         case "mrkdwn" | "plain_text":
             yield _text(element)
-        case "button" if element.get("url"):
+        case "button" | "url_source" if element.get("url"):
             yield linked(_text(element.get("text")), element.get("url"))
+        case "overflow":
+            for option in dicts_in(element.get("options")):
+                if option.get("url"):
+                    yield linked(_text(option.get("text")), option.get("url"))
         case "image":
-            yield _text(element.get("alt_text"))
+            yield linked(element.get("alt_text"), element.get("image_url"))
 
 
 def _rich_lines(part: Json, budget: list[int], depth: int) -> Iterator[str]:

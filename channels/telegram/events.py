@@ -18,6 +18,7 @@ from channels.base import parse_command_text
 from channels.shared.buttons import as_command
 from channels.shared.markdown_split import utf16_length
 from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
+from channels.shared.unread import UNKNOWN_KIND, make_unread, with_author
 from channels.shared.visible_text import join_visible
 from channels.telegram.visible_text import card_lines
 
@@ -59,8 +60,19 @@ def parse_update(raw: Mapping[str, Any], account: TelegramAccount) -> Message | 
             return _parse_reaction(update.message_reaction, account, update.update_id)
     except Exception as error:  # noqa: BLE001 — the boundary of one update: others must be processed
         key = f"{NAME}:{account.id}:update:{raw.get('update_id')}"
-        return Unreadable(NAME, key, orjson.dumps(raw), f"{type(error).__name__}: {error}")
+        lost = Unreadable(NAME, key, orjson.dumps(raw), f"{type(error).__name__}: {error}")
+        return with_author(lost, lambda: _unread(raw["message"], account, key))
     return None
+
+
+def _unread(message: Mapping[str, Any], account: TelegramAccount, key: str) -> Message | None:
+    """Return the message that an unreadable update of a private chat was."""
+    chat, user = message["chat"], message["from"]
+    if chat["type"] != "private" or user.get("is_bot"):
+        return None
+    topic = str(message.get("message_thread_id") or "") if message.get("is_topic_message") else ""
+    thread = Thread(NAME, str(account.id), str(chat["id"]), topic)
+    return make_unread(thread, key, message["message_id"], user["id"], private=True)
 
 
 def _parse_stopped_draft(stopped: Mapping[str, Any], account: TelegramAccount, update_id: int) -> Message:
@@ -96,7 +108,8 @@ def _parse_message(message: telegram.Message, account: TelegramAccount) -> Messa
     quotes, to_bot, quoted_files = _reply_context(message, account)
     if not (text or mentioned or files):
         noun = next((noun for field, noun in _UNSUPPORTED.items() if getattr(message, field)), "")
-        addressed = private or to_bot
+        unknown = any(isinstance(value, dict | list) for value in message.api_kwargs.values())
+        noun, addressed = noun or (UNKNOWN_KIND if unknown else ""), private or to_bot
         return (
             _make_event(message, account, author, text=noun, kind=Kind.UNSUPPORTED, addressed=addressed)
             if noun
@@ -104,9 +117,9 @@ def _parse_message(message: telegram.Message, account: TelegramAccount) -> Messa
         )
     kind = Kind.CHAT
     if message.forward_origin:  # another person's text is context, and never a command
-        if text:
+        if said := text or ", ".join(file.name for file in files):
             origin = message.forward_origin
-            quotes = (*quotes, Quote(_origin_name(origin), text, "forward", _origin_id(origin)))
+            quotes = (*quotes, Quote(_origin_name(origin), said, "forward", _origin_id(origin)))
         text, mentioned = "", False
     elif (command := parse_command_text(text, account.username)) is not None:
         if not command:
@@ -125,6 +138,7 @@ def _parse_message(message: telegram.Message, account: TelegramAccount) -> Messa
         to_bot=to_bot,
         group=message.media_group_id or "",
         long=utf16_length(message.text or "") >= LONG_TEXT_UNITS,
+        named=() if message.forward_origin else _named(message, account),
         addressed=private or mentioned or to_bot,
     )
 
@@ -285,6 +299,12 @@ def _text_without_mention(message: telegram.Message, account: TelegramAccount) -
     return remove_bot_mention(text), "\0" in text
 
 
+def _named(message: telegram.Message, account: TelegramAccount) -> tuple[Author, ...]:
+    """Return the people without a user name whom it mentions: Telegram tells the ids of no others."""
+    users = (entity.user for entity in message.entities or message.caption_entities if entity.user)
+    return tuple(_make_author(user) for user in users if user.id != account.id and not user.is_bot)
+
+
 def _mentions_bot(entity: Entity, text: str, account: TelegramAccount) -> bool:
     if entity.type == Entity.TEXT_MENTION:
         return entity.user is not None and entity.user.id == account.id
@@ -305,10 +325,11 @@ def _reply_context(
 ) -> tuple[tuple[Quote, ...], bool, tuple[Attachment, ...]]:
     """Return the quotes of a reply, whether it answers the bot, and the files of another person's message."""
     part = message.quote.text if message.quote else ""
-    if message.external_reply:
-        origin = message.external_reply.origin
-        text = part or "(something not quoted)"
-        return (Quote(_origin_name(origin), text, author_id=_origin_id(origin)),), False, ()
+    if elsewhere := message.external_reply:
+        origin, files = elsewhere.origin, _attachments_of(elsewhere)
+        text = join_visible(part, card_lines(elsewhere)) or ", ".join(file.name for file in files)
+        said = text or "(something not quoted)"
+        return (Quote(_origin_name(origin), said, author_id=_origin_id(origin)),), False, files
     replied = _replied_message(message)
     if replied is None:
         return (), False, ()
@@ -319,7 +340,7 @@ def _reply_context(
         user.full_name if user else (replied.sender_chat.effective_name if replied.sender_chat else None) or "somebody"
     )
     files = _attachments_of(replied)
-    said = join_visible(replied.text or replied.caption or "", card_lines(replied))
+    said = join_visible(_text_without_mention(replied, account)[0], card_lines(replied))
     quoted = part or said or ", ".join(file.name for file in files)
     author = str(user.id) if user else ""
     return ((Quote(name, quoted, author_id=author),) if quoted else ()), False, files
@@ -342,9 +363,9 @@ def _origin_name(origin: telegram.MessageOrigin) -> str:
     return "somebody"
 
 
-def _attachments_of(message: telegram.Message) -> tuple[Attachment, ...]:
+def _attachments_of(message: telegram.Message | telegram.ExternalReplyInfo) -> tuple[Attachment, ...]:
     """Return the file of a message. `ref` is its file id, which does not expire."""
-    number = message.message_id
+    number = message.message_id or 0
     if message.photo:
         largest = max(message.photo, key=lambda size: size.width * size.height)
         return (Attachment(largest.file_id, f"photo_{number}.jpg", "image/jpeg", largest.file_size, "image"),)
@@ -354,6 +375,7 @@ def _attachments_of(message: telegram.Message) -> tuple[Attachment, ...]:
         (message.voice, f"voice_{number}.ogg", "audio/ogg", "audio"),
         (message.audio, f"audio_{number}.mp3", "audio/mpeg", "audio"),
         (message.video, f"video_{number}.mp4", "video/mp4", "video"),
+        (message.live_photo, f"live_photo_{number}.mp4", "video/mp4", "video"),
         (message.video_note, f"video_note_{number}.mp4", "video/mp4", "video"),
     )
     for file, name, mime, kind in kinds:

@@ -16,6 +16,7 @@ import orjson
 
 from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from channels.base import parse_command_text
+from channels.shared.unread import make_unread, with_author
 from channels.wecom import NAME
 from channels.wecom.connection import MESSAGE
 
@@ -67,7 +68,15 @@ def parse_callback(command: str, req_id: str, raw: bytes, me: WeComAccount) -> M
     except Exception as error:  # noqa: BLE001 — the boundary of one event: an unknown shape must not stop the others
         id = event.get("msgid") if isinstance(event, dict) else None
         key = me.key(f"event:{id or hashlib.blake2b(raw, digest_size=16).hexdigest()}")
-        return Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
+        lost = Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
+        return with_author(lost, lambda: _unread(event, req_id, me) if command == MESSAGE else None)
+
+
+def _unread(event: Json, req_id: str, me: WeComAccount) -> Message:
+    """Return the message that an unreadable event was: WeCom sends only those for the robot."""
+    thread, author = _place(event, me)
+    id = str(event["msgid"])
+    return make_unread(thread, me.key(id), f"{id} {req_id}".strip(), author.id, private=not is_group(thread))
 
 
 def _place(event: Json, me: WeComAccount) -> tuple[Thread, Author]:
@@ -90,6 +99,7 @@ def _parse_message(event: Json, req_id: str, me: WeComAccount) -> Message:
         shape = str(quoted.get("msgtype", ""))
         said, quoted_files = _parse_content(shape, quoted.get(shape) or {}, f"{id}q")
         quotes = [Quote("somebody", said[:MAX_QUOTE_CHARS])] if said else []
+        quotes += [] if said or quoted_files else [Quote("", "", "unread")]
         files += quoted_files
     command = None if files else parse_command_text(text)
     message_kind = Kind.CHAT if command is None else Kind.COMMAND

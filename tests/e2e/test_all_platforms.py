@@ -294,6 +294,30 @@ async def model_saw(service: AllPlatforms, id: str) -> str:
     return str(service.model.requests(id)[0].messages[-1]["content"])
 
 
+async def test_an_answer_notifies_whom_the_request_names_and_nobody_else(service: AllPlatforms) -> None:
+    """Another person wrote there before; the second request names nobody, though its answer does."""
+
+    async def visit(name: str) -> None:
+        rig = service.rigs[name]
+        rig.mutter(ask(text=f"hello from {name}", id=f"hi-{name}"), 1, mention=True, by=rig.other)
+        await service.shows(name, f"hello from {name}", 1)
+        sql = "SELECT name FROM transcript WHERE author=:author AND name<>'' ORDER BY id DESC"
+        await until(lambda: service.rows(sql.replace(":author", f"'{rig.other}'")), what=f"the name on {name}")
+        [called, *_] = service.rows(sql.replace(":author", f"'{rig.other}'"))[0]
+        hidden = "".join(f"\\u{ord(letter):04x}" for letter in called)  # in the words of the request it is no name
+        says = ask(text=f"@{called} @everyone <!channel> one of {name}", id=f"no-{name}")
+        rig.mutter(says.replace(called, hidden), 1, mention=True)
+        await service.shows(name, f"one of {name}", 1)
+        await service.quiet()
+        assert rig.other not in rig.pinged(1), name
+        rig.mutter(f"Tell {called}. " + ask(text=f"@{called} two of {name}", id=f"yes-{name}"), 1, mention=True)
+        await service.shows(name, "My answer above is for you, too.", 1)
+        assert rig.other in rig.pinged(1), name
+
+    for name in service.rigs:
+        await visit(name)
+
+
 # Case 82 of docs/cases.md
 async def test_earlier_messages_are_passed_as_context(service: AllPlatforms) -> None:
     for name in ("slack", "discord", "feishu"):

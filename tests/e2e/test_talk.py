@@ -342,6 +342,16 @@ async def test_unsupported_messages_are_answered_with_one_sentence(
 
 
 # Case 88 of docs/cases.md
+async def test_a_message_of_a_form_that_nobody_knows_is_answered_with_one_sentence(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.say({"live_photo": {"file_id": "x", "file_unique_id": "y"}})  # without its size and duration
+    await telegram.wait(JANE, "I can't read messages of this kind yet.")
+    assert service.rows("SELECT count(*) FROM inbox WHERE state=3") == [(1,)], "operators can look at it"
+    assert not model.requests()
+
+
 async def test_too_many_messages_are_delayed_with_one_notice(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

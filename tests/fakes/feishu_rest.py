@@ -191,7 +191,7 @@ class Methods(World):
             "updated": said.edits > 0,
             "chat_id": said.chat,
             "sender": sender,
-            "body": {"content": orjson.dumps(said.content).decode()},
+            "body": {"content": orjson.dumps(self.as_asked(said, query or {})).decode()},
         }
         if said.mentions:
             made["mentions"] = [
@@ -200,6 +200,15 @@ class Methods(World):
             ]
         places = {"root_id": said.root, "parent_id": said.parent, "thread_id": said.thread}
         return {**made, **{key: value for key, value in places.items() if value}}
+
+    def as_asked(self, said: Said, query: Json) -> Json:
+        """The content of a message: a card of JSON 2.0 is whole only for who asks for it (issues/78289 of
+        github.com/openclaw/openclaw, issues/95 of github.com/larksuite/oapi-sdk-python)."""
+        whole = query.get("card_msg_content_type") == "user_card_content"
+        if said.kind != "interactive" or whole or said.content.get("schema") != "2.0":
+            return said.content
+        shown = [{"tag": "img", "image_key": "img_v3_x"}, {"tag": "text", "text": "请升级至最新版本客户端，以查看内容"}]
+        return {"title": None, "elements": [shown]}
 
     def m_chat(self, id: str, **_: Any) -> Json:
         if id not in self.chats:

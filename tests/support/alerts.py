@@ -116,3 +116,92 @@ ALERT_DISCORD_V2: Json = {  # discord.com/developers/docs/components/reference#c
         }
     ],
 }
+ALERT_CARD_FEISHU: Json = {  # open.feishu.cn/document/uAjLw4CM/ukzMukzMukzM/feishu-cards/card-json-v2-structure
+    "schema": "2.0",
+    "header": {
+        "title": {"tag": "plain_text", "content": "DiskFull"},
+        "subtitle": {"tag": "plain_text", "content": "db-3"},
+    },
+    "body": {
+        "elements": [
+            {"tag": "markdown", "content": "**2 %** left"},
+            {"tag": "div", "fields": [{"is_short": True, "text": {"tag": "lark_md", "content": "Severity: critical"}}]},
+            {
+                "tag": "column_set",
+                "columns": [{"tag": "column", "elements": [{"tag": "markdown", "content": "since noon"}]}],
+            },
+            {
+                "tag": "table",
+                "columns": [{"name": "h", "display_name": "Host"}, {"name": "f", "display_name": "Free"}],
+                "rows": [{"h": "db-3", "f": 2}],
+            },
+            {"tag": "hologram", "elements": [{"tag": "plain_text", "content": "of a kind not known yet"}]},
+            {
+                "tag": "button",
+                "text": {"tag": "plain_text", "content": "Runbook"},
+                "behaviors": [{"type": "open_url", "default_url": "https://wiki.example.org/disk"}],
+            },
+            {"tag": "button", "text": {"tag": "plain_text", "content": "Ack"}, "behaviors": [{"type": "callback"}]},
+        ]
+    },
+}
+ALERT_CARD_LINES = (
+    "DiskFull",
+    "db-3",
+    "**2 %** left",
+    "Severity: critical",
+    "since noon",
+    "Host | Free",
+    "db-3 | 2",
+    "of a kind not known yet",
+    "Runbook (https://wiki.example.org/disk)",
+)
+NEW_BLOCKS_SLACK: Json = {  # docs.slack.dev/reference/block-kit/blocks, and one of a kind not known yet
+    "blocks": [
+        {
+            "type": "carousel",
+            "elements": [
+                {
+                    "type": "card",
+                    "title": {"type": "mrkdwn", "text": "Deploy 7"},
+                    "body": {"type": "mrkdwn", "text": "to eu-west-1"},
+                    "actions": [
+                        {
+                            "type": "button",
+                            "text": {"type": "plain_text", "text": "Log"},
+                            "url": "https://ci.example.org/7",
+                        }
+                    ],
+                }
+            ],
+        },
+        {
+            "type": "task_card",
+            "task_id": "t1",
+            "title": "Migrate",
+            "status": "complete",
+            "details": {
+                "type": "rich_text",
+                "elements": [{"type": "rich_text_section", "elements": [{"type": "text", "text": "12 tables"}]}],
+            },
+        },
+        {
+            "type": "table",
+            "rows": [[{"type": "raw_text", "text": "Errors"}, {"type": "raw_number", "value": 7, "text": "7"}]],
+        },
+        {"type": "alert", "level": "error", "text": {"type": "mrkdwn", "text": "Rollback needed"}},
+        {"type": "of_next_year", "headline": {"type": "mrkdwn", "text": "a new kind"}, "color": "red"},
+        {"type": "image", "image_url": "https://img.example.org/cpu.png", "alt_text": "CPU"},
+    ]
+}
+NEW_BLOCKS_LINES = (
+    "Deploy 7",
+    "to eu-west-1",
+    "Log (https://ci.example.org/7)",
+    "Migrate",
+    "12 tables",
+    "Errors | 7",
+    "Rollback needed",
+    "a new kind",
+    "CPU (https://img.example.org/cpu.png)",
+)

@@ -355,6 +355,13 @@ async def test_a_quoted_message_is_context_unless_it_is_the_bots(rig: DingTalkRi
     assert [[quote.text for quote in message.quotes] for message in rig.box.messages] == [["the plan"], []]
 
 
+async def test_a_quoted_card_which_dingtalk_does_not_show_is_known_to_be_missing(rig: DingTalkRig) -> None:
+    for replied in ({"msgType": "interactiveCard", "msgId": "m1", "content": {}}, {"msgType": "unknownMsgType"}):
+        card = {"senderId": "$:LWCP_v1:$kim", **replied}
+        rig.server.message("text", {"content": "what is this?", "isReplyMsg": True, "repliedMsg": card})
+        assert [quote.kind for quote in (await rig.box.next()).quotes] == ["unread"]
+
+
 async def test_other_kinds_are_named_and_strangers_are_guests(rig: DingTalkRig) -> None:
     rig.server.message("interactiveCard", {}, sender=KIM, senderStaffId=None, senderCorpId="dingother")
     message = await rig.box.next()

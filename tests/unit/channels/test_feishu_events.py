@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.messages import ANYWHERE, Kind, Message, Unreadable
+from agent.messages import ANYWHERE, Kind, Message, Quote, Unreadable
 from channels.feishu.events import FeishuAccount, parse_event, parse_menu
 from tests.fakes.feishu import APP, BOT, DIRECT, GROUP, JANE, KIM, FakeFeishu
 from tests.fakes.feishu_people import BOT_MENTION
+from tests.support.alerts import ALERT_CARD_FEISHU, ALERT_CARD_LINES
 
 ME = FeishuAccount(APP, BOT)
 KIM_MENTION = {"key": "@_user_2", "id": {"union_id": "on_k", "user_id": "", "open_id": KIM}, "name": "Kim"}
@@ -160,11 +161,44 @@ def test_only_a_file_waits_for_further_messages() -> None:
 
 # Case 86 of docs/cases.md
 @pytest.mark.parametrize(
-    ("kind", "words"), [("sticker", "stickers"), ("share_user", "contact cards"), ("hologram", "“hologram” messages")]
+    ("kind", "words"), [("sticker", "stickers"), ("folder", "folders"), ("hologram", "“hologram” messages")]
 )
 def test_unsupported_messages_are_named(kind: str, words: str) -> None:
     message = one(lambda fs: fs.message({"file_key": "x"}, kind))
     assert (message.kind, message.text) == (Kind.UNSUPPORTED, words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "text"),
+    [
+        ("location", {"name": "Office", "longitude": "116.1", "latitude": "39.9"}, "Place: Office, (39.9, 116.1)"),
+        ("share_user", {"user_id": KIM}, f"Contact: {KIM}"),
+        ("vote", {"topic": "Lunch?", "options": ["Pizza", "Soup"]}, "Poll: Lunch?\n• Pizza\n• Soup"),
+        (
+            "todo",
+            {"summary": {"title": "", "content": [[{"tag": "text", "text": "Buy milk"}]]}, "due_time": "1764000000000"},
+            "Task: Buy milk\nDue: 2025-11-24 16:00 UTC",
+        ),
+        (
+            "share_calendar_event",
+            {"summary": "Standup", "start_time": "1764000000000", "end_time": "0"},
+            "Calendar: Standup\nBegins: 2025-11-24 16:00 UTC",
+        ),
+        ("video_chat", {"topic": "Sync", "start_time": "x"}, "Call: Sync"),
+    ],
+)
+def test_entries_of_other_kinds_are_text(kind: str, content: dict[str, Any], text: str) -> None:
+    message = one(lambda fs: fs.message(content, kind))
+    assert (message.kind, message.text) == (Kind.CHAT, text)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_card_that_a_person_forwards_is_read_whole_as_anothers_words(wrapped: bool) -> None:
+    content = {"user_dsl": orjson.dumps(ALERT_CARD_FEISHU).decode()} if wrapped else ALERT_CARD_FEISHU
+    message = one(lambda fs: fs.message(content, "interactive"))
+    assert (message.kind, message.text) == (Kind.CHAT, "")
+    [quote] = message.quotes
+    assert quote == Quote("somebody", "\n".join(ALERT_CARD_LINES), "forward")
 
 
 def test_recalls_and_reactions_become_messages() -> None:

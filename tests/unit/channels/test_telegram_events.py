@@ -188,6 +188,54 @@ def test_a_forwarded_message_is_context_and_not_a_command() -> None:
 
 
 # Case 80 of docs/cases.md
+def test_a_reply_to_an_alert_quotes_its_links_and_buttons() -> None:
+    def talk(world: FakeTelegram) -> None:
+        link = {"type": "text_link", "offset": 9, "length": 7, "url": "https://wiki.example.org/disk"}
+        keys = {"inline_keyboard": [[{"text": "Silence", "url": "https://alerts.example.org/s"}]]}
+        keys["inline_keyboard"][0].append({"text": "Ack", "callback_data": "a"})
+        content = {"text": "DiskFull runbook", "entities": [link], "reply_markup": keys}
+        alert = world.post(world.chat(GROUP), {"id": 777, "is_bot": True, "first_name": "Alerts"}, content, 0)
+        world.send("@fawn_bot what is this?", chat=GROUP, reply_to=alert["message_id"])
+
+    [quote] = one(talk).quotes
+    assert quote.text == "DiskFull runbook (https://wiki.example.org/disk)\nSilence (https://alerts.example.org/s)"
+
+
+def test_a_reply_to_a_message_of_another_chat_brings_what_is_in_it() -> None:
+    origin = {"type": "hidden_user", "date": 1, "sender_user_name": "Zed"}
+    photo = {"file_id": "p1", "file_unique_id": "u", "width": 9, "height": 9, "file_size": 3}
+    asked = one(lambda world: world.say({"text": "what?", "external_reply": {"origin": origin, "photo": [photo]}}))
+    assert [(file.ref, file.kind) for file in asked.attachments] == [("p1", "image")]
+    place = {"latitude": 3, "longitude": 4}
+    asked = one(lambda world: world.say({"text": "where?", "external_reply": {"origin": origin, "location": place}}))
+    assert [(quote.author, quote.text) for quote in asked.quotes] == [("Zed", "Place: 3.000000, 4.000000")]
+
+
+def test_a_forwarded_file_says_whose_it_is() -> None:
+    file = {"file_id": "d", "file_unique_id": "q", "file_name": "r.csv", "mime_type": "text/csv", "file_size": 3}
+    message = one(lambda world: world.say({"document": file}, forward_from="Zed"))
+    assert [(quote.author, quote.text, quote.kind) for quote in message.quotes] == [("Zed", "r.csv", "forward")]
+
+
+# Case 86 of docs/cases.md
+def test_a_rich_message_is_read_and_what_is_not_known_is_named() -> None:
+    blocks = [
+        {"type": "heading", "size": 1, "text": ["Disk ", {"type": "bold", "text": "full"}]},
+        {"type": "paragraph", "text": {"type": "url", "text": "runbook", "url": "https://wiki.example.org/disk"}},
+        {"type": "table", "cells": [[{"text": "db-3"}, {"text": {"type": "code", "text": "2 %"}}]]},
+        {"type": "list", "items": [{"label": "1.", "blocks": [{"type": "paragraph", "text": "grow it"}]}]},
+    ]
+    message = one(lambda world: world.say({"rich_message": {"blocks": blocks}}, forward_from="Zed"))
+    said = "Disk full\nrunbook (https://wiki.example.org/disk)\ndb-3 | 2 %\n1.\ngrow it"
+    assert [quote.text for quote in message.quotes] == [said]
+    deep: Json = {"type": "paragraph", "text": "bottom"}
+    for _ in range(500):
+        deep = {"type": "details", "summary": ["x"], "blocks": [deep]}
+    assert "bottom" not in one(lambda world: world.say({"rich_message": {"blocks": [deep]}})).text
+    unknown = one(lambda world: world.say({"hologram": {"of": "next year"}}))
+    assert (unknown.kind, unknown.text, unknown.addressed) == (Kind.UNSUPPORTED, "messages of this kind", True)
+
+
 def test_an_edit_names_its_message() -> None:
     def act(tg: FakeTelegram) -> None:
         said = tg.send("helo")

@@ -12,7 +12,15 @@ from agent.messages import Kind, Message, Quote
 from channels.discord import events as discord_events
 from channels.shared.visible_text import MAX_VISIBLE_CHARS, join_visible
 from channels.slack.events import SlackAccount, parse_payload, visible_text
-from tests.support.alerts import ALERT_DISCORD_V2, ALERTMANAGER_SLACK, GITHUB_DISCORD, GRAFANA_SLACK, PAGERDUTY_SLACK
+from tests.support.alerts import (
+    ALERT_DISCORD_V2,
+    ALERTMANAGER_SLACK,
+    GITHUB_DISCORD,
+    GRAFANA_SLACK,
+    NEW_BLOCKS_LINES,
+    NEW_BLOCKS_SLACK,
+    PAGERDUTY_SLACK,
+)
 from tests.unit.channels.test_discord_events import ME, ROOM, read, said
 
 ACCOUNT = SlackAccount("T1", "UBOT", "BBOT", "fawn", "Acme")
@@ -68,6 +76,7 @@ ANY_JSON = st.recursive(
                 "• service (https://pd.example.org/s)",
             ],
         ),
+        (NEW_BLOCKS_SLACK, list(NEW_BLOCKS_LINES)),
     ],
 )
 def test_an_integration_in_slack_is_read_whole(raw: dict[str, Any], lines: list[str]) -> None:
@@ -102,6 +111,22 @@ def test_a_forwarded_alert_is_quoted_with_its_blocks_and_files() -> None:
     assert (quote.author, quote.kind) == ("Grafana", "forward")
     assert "Dashboard (https://grafana.example.org/d/7)" in quote.text
     assert [file.name for file in message.attachments] == ["graph.png"]
+
+
+def test_a_forward_of_a_forward_is_quoted_with_its_files() -> None:
+    inner = {
+        "is_share": True,
+        "author_name": "Bob",
+        "text": "the port is 5433",
+        "files": [{"id": "F2", "name": "b.txt"}],
+    }
+    outer = {"is_share": True, "author_name": "Ann", "text": "see Bob", "attachments": [inner]}
+    message = slack("which port?", attachments=[outer])
+    assert [(quote.author, quote.text) for quote in message.quotes] == [("Ann", "see Bob"), ("Bob", "the port is 5433")]
+    assert [file.name for file in message.attachments] == ["b.txt"]
+    for _ in range(500):
+        outer = {"is_share": True, "text": "again", "attachments": [outer]}
+    assert len(slack("deep", attachments=[outer]).quotes) == 4
 
 
 def test_what_slack_shows_of_a_link_is_others_text_and_not_the_persons() -> None:
@@ -163,6 +188,25 @@ def test_a_reply_to_a_card_in_discord_quotes_it() -> None:
             said("<@1000>", mentions=[{"id": "1000", "username": "f"}], message_snapshots=[snapshot])
         ).quotes
         assert part in forward.text
+
+
+def test_a_gallery_a_file_and_a_new_kind_of_component_are_read() -> None:
+    parts = [
+        {"type": 12, "items": [{"media": {"url": "https://img.example.org/1.png"}, "description": "CPU"}]},
+        {"type": 13, "name": "report.txt", "file": {"url": "https://cdn.example.org/report.txt"}},
+        {"type": 99, "content": "a new kind"},
+        {"type": 2, "style": 1, "label": "Ack", "custom_id": "a"},
+    ]
+    embed = {"title": "CPU high", "image": {"url": "https://img.example.org/2.png"}, "author": "odd", "footer": ["odd"]}
+    card = said("", author={"id": "9", "username": "Alerts", "bot": True}, components=parts, embeds=[embed])
+    reply = said("<@1000> what?", message_reference={"message_id": "1", "type": 0}, referenced_message=card)
+    assert read(reply).quotes[0].text.splitlines() == [
+        "CPU high",
+        "Image (https://img.example.org/2.png)",
+        "CPU (https://img.example.org/1.png)",
+        "report.txt (https://cdn.example.org/report.txt)",
+        "a new kind",
+    ]
 
 
 def test_the_preview_of_a_link_in_discord_is_others_text() -> None:

@@ -141,7 +141,7 @@ PLATFORMS: dict[str, tuple[Json, Read, set[str]]] = {  # a message, how it is re
         {"msgid", "chattype", "from", "from.userid"},
     ),
 }
-JUNK = (None, 7, "odd", [], [None, 3, "x"], {}, {"type": {}, "text": []}, True)
+JUNK: tuple[Any, ...] = (None, 7, "odd", [], [None, 3, "x"], {}, {"type": {}, "text": []}, True)
 
 
 def broken(message: Json, needed: set[str], path: str = "") -> Iterator[tuple[str, Callable[[Any], None], Json]]:

@@ -45,7 +45,7 @@ class Floor:
         loop = asyncio.get_running_loop()
         shown, message_id, last = "", 0, 0.0
         editing: asyncio.Task[Any] | None = None
-        async for delta in self._stream(text):
+        async for delta in self.stream(text):
             shown += delta
             if not message_id:
                 message_id = (await self._call("sendMessage", chat_id=chat, text=shown))["message_id"]
@@ -63,7 +63,8 @@ class Floor:
         async with self._session.post(f"{self._telegram}/{method}", json=args) as response:
             return orjson.loads(await response.read())["result"]
 
-    async def _stream(self, text: str) -> AsyncIterator[str]:
+    async def stream(self, text: str) -> AsyncIterator[str]:
+        """Yield the words of the model as they come."""
         body = {"model": "any", "messages": [{"role": "user", "content": text}], "stream": True, "tools": [TOOL]}
         async with self._session.post(self._model, data=orjson.dumps(body)) as response:
             async for line in response.content:

@@ -1,15 +1,22 @@
 """Measure many people at once inside the limits of each platform: `python -m bench rush`.
 
 The whole service with its defaults against the fakes, which enforce the documented limits, three times them, or none.
-The figures are of each reply: how long after its model's end it was complete. The ideal is the model's own time.
+The figures are of each reply: how long after its model's end it was complete. The ideal is the model's own time. The
+floor is a bare loop that reads as many streams of the same model right afterwards, without any platform: what the
+machine and the fake model themselves take.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from dataclasses import dataclass
 
+import aiohttp
+
 from bench.channels import Fakes, fakes, jobs
+from bench.floor import Floor
 from bench.harness import Exact, Row, World, median, show
 from bench.load import IDEAL, PACE, TOKENS
 
@@ -43,6 +50,21 @@ CASES = [
 ]
 
 
+async def read_streams(made: Fakes, people: int) -> float:
+    """Return the seconds in which a bare loop reads so many streams of the model at once."""
+    timeout = aiohttp.ClientTimeout(total=PATIENCE)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
+        bare = Floor(session, "", made.model.base_url)
+
+        async def read(text: str) -> None:
+            async for _word in bare.stream(text):
+                pass
+
+        began = time.monotonic()
+        await asyncio.gather(*(read(job.text) for job in jobs(people, TOKENS, PACE)))
+        return time.monotonic() - began
+
+
 async def measure(made: Fakes, rush: Rush) -> list[Row]:
     """Return the seconds from the model's end to the complete reply (longest and median), and the makespan."""
     platform = made.platforms[rush.platform]
@@ -65,6 +87,7 @@ async def measure(made: Fakes, rush: Rush) -> list[Row]:
         if os.environ.get("RUSH_CALLS"):
             print(await platform("count_calls"))
         await platform("enforce", factor=0.0)
+    bare = await read_streams(made, rush.people) / IDEAL
     whole = (max(at.values()) - began) / IDEAL if len(at) == len(crowd) else float("inf")
     counted = f"{refused['total']} refused, {refused['again']} again"
     words = f"{exact}, {counted}, peak {peak:.0f} MB, load {os.getloadavg()[0]:.1f}"
@@ -77,7 +100,7 @@ async def measure(made: Fakes, rush: Rush) -> list[Row]:
             goal=rush.final,
             note=f"median {median(waits):.2f} s",
         ),
-        Row(f"  {name}: makespan", whole, "ideal", goal=rush.span, note=words),
+        Row(f"  {name}: makespan", whole, "ideal", bare, goal=rush.span, note=words),
         Row(f"  {name}: refused twice in a row", refused["again"], "", goal=0),
     ]
 

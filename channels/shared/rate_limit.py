@@ -33,8 +33,8 @@ class Priority(IntEnum):
 SAFETY_FACTOR = 0.95  # of a limit: calls may arrive closer together than they were sent
 LEARN_AGAIN_SECONDS = 60.0  # after a refusal, and twice that after each further one…
 MAX_LEARN_AGAIN_SECONDS = 3600.0  # …up to this
-# Of a sliding burst is kept for the ends of replies, at most: it is never full while calls come. The smallest with which
-# no end waits as long as the limit has room for all of them (python -m bench.owed_share).
+# Of a sliding burst is kept for the ends of replies, at most: it is never full while calls come. The smallest with
+# which no end waits as long as the limit has room for all of them (python -m bench.owed_share).
 OWED_SHARE = 0.8
 REFUSED_SHARE, ACCEPTED_CALLS = 0.7, 20  # of a sliding burst after a refusal; accepted calls that give back one of it
 MAX_PROBES = 8  # calls beyond a minimum that are under way at once, of which a refusal meets all

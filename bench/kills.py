@@ -134,7 +134,7 @@ async def measure(given: argparse.Namespace) -> Figures:
             fulls=given.kills // given.fulls if given.fulls and small else 0,
             clock=step,
         )
-        async with AllPlatforms.open(folder, **SETTINGS) as service:
+        async with AllPlatforms.open(folder, given.only, **SETTINGS) as service:
             report = Report(given.report)
             killing = KillRun(service, plan)
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -164,6 +164,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--steps", type=int, default=10, help="kills per step of the clock (0: none)")
     made.add_argument("--stops", type=int, default=100, help="kills per SIGSTOP of 35 s (0: none)")
     made.add_argument("--fulls", type=int, default=50, help="kills per full disk (0: none)")
+    made.add_argument("--only", default="", help="the name of the only platform, such as wecom")
     made.add_argument("--report", type=Path, help="a file for all that is printed, written as it comes")
     made.add_argument("--log", type=Path, help="where to keep the service's log")
     return made

@@ -12,7 +12,6 @@ from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.all_platforms import AllPlatforms
-from tests.support.kills import PLATFORMS
 from tests.support.service_process import ask, said
 
 BOB = 43
@@ -121,8 +120,8 @@ async def test_a_chosen_language_holds_on_every_platform_and_after_a_restart(tmp
             service.rigs[name].mutter("!new")
             await service.shows(name, "好，重新开始：")
 
-        await asyncio.gather(*map(choose, PLATFORMS))
+        await asyncio.gather(*map(choose, service.names))
         await service.quiet()
         await service.restart()
-        await asyncio.gather(*map(ask_again, PLATFORMS))
+        await asyncio.gather(*map(ask_again, service.names))
         await service.quiet()

@@ -49,6 +49,11 @@ class AllPlatforms(Service):
         assert isinstance(rigs["telegram"], TelegramRig)
         super().__init__(folder, rigs["telegram"].server, model, settings)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the platforms that it is connected to."""
+        return list(self._sections)
+
     def channels(self) -> dict[str, dict[str, Any]]:
         """The channel sections with the addresses of the fakes."""
         return {name: {**section, "access": {**self.access}} for name, section in self._sections.items()}

@@ -1,6 +1,7 @@
 """Draw what only one platform has: python -m docs.pictures.native (needs Chromium).
 
-Slack's Home tab, a long answer on Discord and a rich message on Telegram, from the payloads that the fakes received.
+Slack's Home tab and its status while many ask, a long answer on Discord, a rich message and a draft on Telegram,
+several pictures and a mention on Feishu, and a long card on DingTalk, from the payloads that the fakes received.
 """
 
 from __future__ import annotations
@@ -12,15 +13,30 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from agent.blocks import Final, Step
+from agent.blocks import Final, Step, Text
 from agent.messages import Thread
-from channels.base import Home, HomeItem, HomePage
-from docs.pictures.platforms import FAWN, FOLDER, PERSON, Bubble, as_page, attached, buttons, draw, markdown
+from channels.base import Home, HomeItem, HomePage, OutgoingFile
+from docs.pictures.platforms import (
+    FAWN,
+    FOLDER,
+    PERSON,
+    Bubble,
+    as_page,
+    attached,
+    buttons,
+    draw,
+    feishu_element,
+    markdown,
+)
+from tests.fakes.feishu import APP as FEISHU_APP
+from tests.fakes.feishu import KIM
 from tests.fakes.server import until
-from tests.fakes.slack import JANE, OPS, TEAM
+from tests.fakes.slack import BOT, JANE, OPS, TEAM
 from tests.fakes.telegram import JANE as TELEGRAM_JANE
 from tests.support.recording_inbox import Memory
+from tests.support.rigs.dingtalk import DingTalkRig
 from tests.support.rigs.discord import DiscordRig
+from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.slack import DIRECT, SlackRig
 from tests.support.rigs.telegram import TelegramRig
 
@@ -95,9 +111,87 @@ def component(part: Any) -> str:
     return ""
 
 
+async def waiting_status(folder: Path) -> list[Bubble]:
+    """Return the status of a thread where the calls that end a session are used up."""
+    async with SlackRig.start(folder, rate_factor=1.0) as rig:
+        await until(lambda: rig.server.sockets)
+        for number in range(12):
+            rig.server.send(f"<@{BOT}> How is deploy {number}?")
+        shown = await until_call(rig.server, "assistant.threads.setStatus")
+    lines = "".join(f"<small>{escape(line)}</small>" for line in shown["loading_messages"])
+    return [
+        Bubble(PERSON, markdown("How is the deploy?")),
+        Bubble(FAWN, f'<div class="text">Fawn {escape(shown["status"])}</div>{lines}'),
+    ]
+
+
+async def until_call(server: Any, method: str) -> Any:
+    """Return the arguments of the first call of a method."""
+    await until(lambda: any(call.method == method for call in server.calls), 30, method)
+    return next(call.args for call in server.calls if call.method == method)
+
+
+async def draft(folder: Path) -> list[Bubble]:
+    """Return what a draft shows while the answer is written."""
+    async with TelegramRig.start(folder, drafts=True) as chat:
+        reply = chat.channel.reply(chat.thread(), Memory())
+        reply.show(Step("s1", "Reading web.log", "done"))
+        reply.show(Text("The worker lost its connection at 02:14, and"))
+        await until(lambda: "at 02:14" in "".join(chat.server.drafts.values()), 10, "the draft")
+        [text] = chat.server.drafts.values()
+        await reply.close()
+    return [Bubble(PERSON, markdown("What happened?")), Bubble(FAWN, f'<div class="text">{escape(text)} ▍</div>')]
+
+
+async def pictures_and_mention(folder: Path) -> list[Bubble]:
+    """Return several pictures as one message, and the notification of a person."""
+    async with FeishuRig.start(folder / "rig") as rig:
+        files = []
+        for name in ("cpu.png", "memory.png", "disk.png"):
+            path = folder / name
+            await asyncio.to_thread(path.write_bytes, b"\x89PNG\r\n\x1a\n" + bytes(64))
+            files.append(OutgoingFile(path, name, 72))
+        asked = await rig.say("Draw the three graphs, and tell Kim", 1)
+        answer = rig.channel.reply(asked.thread, Memory("r1"), to=asked.id)
+        await answer.finish(Final("@Kim here they are: the disk of db-3 fills up since noon."))
+        await rig.channel.send_files(asked.thread, files, Memory("r2"))
+        call = rig.channel.reply(asked.thread, Memory("r3"), to=asked.id)
+        await call.finish(Final("My answer above is for you, too.", mention=KIM))
+        said = [each for each in rig.server.messages.values() if each.sender == FEISHU_APP]
+        return [Bubble(PERSON, markdown(asked.text)), *(_feishu_bubble(rig.server, each) for each in said)]
+
+
+def _feishu_bubble(server: Any, said: Any) -> Bubble:
+    if said.kind == "post":
+        body = said.content.get("content") or next(iter(said.content.values()))["content"]
+        names = [server.files[part["image_key"]][0] for row in body for part in row if part["tag"] == "img"]
+        return Bubble(FAWN, f'<div class="grid">{"".join(f"<i>▦ {escape(name)}</i>" for name in names)}</div>')
+    elements = server.cards[said.content["data"]["card_id"]].json["body"]["elements"]
+    html = "".join(map(feishu_element, elements))
+    return Bubble(FAWN, html.replace(escape(f"<at id={KIM}></at>"), "<b class='at'>@Kim</b>"))
+
+
+async def long_card(folder: Path) -> list[Bubble]:
+    """Return the cards of an answer of 1,200 Chinese characters."""
+    line = "昨晚两点十四分，工作进程失去了与数据库的连接，等待后重新连接，并以更长的间隔再次尝试。"
+    text = "\n\n".join(f"**{number}.** {line * 7}" for number in range(1, 5))
+    async with DingTalkRig.start(folder) as rig:
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final(text))
+        cards = [rig.server.cards[shown.card].variables["content"] for shown in rig.server.shown]
+    return [Bubble(PERSON, markdown("昨晚发生了什么？")), *(Bubble(FAWN, markdown(card)) for card in cards)]
+
+
 async def play(folder: Path) -> dict[str, tuple[str, list[Bubble]]]:
     """Return for each picture its platform, and the messages on it."""
     made: dict[str, tuple[str, list[Bubble]]] = {}
+    for name, platform, scene in (
+        ("slack-status", "slack", waiting_status),
+        ("telegram-draft", "telegram", draft),
+        ("feishu-pictures", "feishu", pictures_and_mention),
+        ("dingtalk-long", "dingtalk", long_card),
+    ):
+        (folder / name).mkdir()
+        made[name] = platform, await scene(folder / name)
     async with SlackRig.start(folder / "slack") as rig:
         await until(lambda: rig.server.sockets)
         if isinstance(rig.channel, HomePage):

@@ -142,14 +142,15 @@ def feishu(world: Any) -> Iterator[Bubble]:
         match said.kind:
             case "interactive":
                 elements = world.cards[said.content["data"]["card_id"]].json["body"]["elements"]
-                yield Bubble(FAWN, "".join(map(_feishu_element, elements)))
+                yield Bubble(FAWN, "".join(map(feishu_element, elements)))
             case "file":
                 yield Bubble(FAWN, attached(world.files[said.content["file_key"]][0]))
             case "text":
                 yield Bubble(PERSON, markdown(said.content["text"]))
 
 
-def _feishu_element(element: Any) -> str:
+def feishu_element(element: Any) -> str:
+    """Return an element of a card as HTML."""
     match element["tag"]:
         case "collapsible_panel":
             lines = [line for each in element["elements"] for line in each["text"]["content"].split("\n")]

@@ -102,6 +102,7 @@ class ChannelLimits:
     download: int
     edits_notify: bool = False  # people notice an edit, so the end of a long turn needs no mention
     private_topics: bool = False  # a thread may be closed to members of its chat
+    mentions: bool = True  # a person in a group can be notified by a mention
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def call_people(execute: Execute, config: Config, ended: EndedTurn) -> Sequence[
     asked = [each for each in job.messages if each.is_by_person and each.author.id == job.requester]
     if ended.state is not RunState.DONE or job.is_unattended or any(each.private for each in job.messages):
         return ()
-    if "@" not in ended.text or not asked:
+    if "@" not in ended.text or not asked or (ended.channel and not ended.channel.limits.mentions):
         return ()
     words = "\n".join(each.text for each in asked)
     known = [(person.id, person.name) for each in asked for person in each.named]

@@ -63,7 +63,8 @@ class DingTalkChannel(PlatformChannel):
 
     def __init__(self, settings: DingTalkSettings) -> None:
         text_limit = MAX_CARD_CHARS if settings.card_template_id else MAX_TEXT_BYTES
-        self.limits = ChannelLimits(text_limit=text_limit, upload=MAX_UPLOAD_BYTES, download=MAX_DOWNLOAD_BYTES)
+        cards = bool(settings.card_template_id)  # messages of the robot cannot mention
+        self.limits = ChannelLimits(text_limit, MAX_UPLOAD_BYTES, MAX_DOWNLOAD_BYTES, mentions=cards)
         self._settings = settings
         self._api = DingTalkApi(settings)
         super().__init__(self._api)

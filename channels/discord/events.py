@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from catalogue import N_
 from channels.base import parse_command_text
 from channels.discord.body import components_in, text_in
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
-from channels.discord.visible_text import card_lines, embed_lines, poll_lines
+from channels.discord.visible_text import MAX_EMBEDS, MAX_SNAPSHOTS, card_lines, embed_lines, poll_lines
 from channels.shared.buttons import as_command
 from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
 from channels.shared.unread import UNKNOWN_KIND, make_unread, with_author
@@ -112,7 +113,7 @@ def parse_message(event: Event, thread: Thread, me: DiscordAccount) -> Message |
         quotes = (*quotes, *_looked_at(event))
     unsupported = N_("a sticker") if event.get("sticker_items") else ""
     empty = not (text or files or quotes)
-    if empty and private and not unsupported:
+    if empty and private and not (unsupported or author.bot):
         unsupported = UNKNOWN_KIND
     if empty and not (unsupported or mentioned):
         return None
@@ -270,7 +271,7 @@ def _with_cards(text: str, event: Event) -> str:
 
 def _looked_at(event: Event) -> Iterator[Quote]:
     """Yield what Discord shows of the pages that a person's message links to: others' text."""
-    for embed in event.get("embeds") or ():
+    for embed in islice(dicts_in(event.get("embeds")), MAX_EMBEDS):
         if (address := str(embed.get("url") or "")) and (text := join_visible("", embed_lines(embed))):
             yield Quote(address, text, "link")
 
@@ -284,8 +285,8 @@ def _reply_context(event: Event, me: DiscordAccount) -> tuple[tuple[Quote, ...],
     """Return quotes and files of the message that it forwards or replies to, and whether that is the bot's."""
     quotes: list[Quote] = []
     files: list[Attachment] = []
-    for snapshot in event.get("message_snapshots") or ():
-        forwarded = snapshot.get("message") or {}
+    for snapshot in islice(dicts_in(event.get("message_snapshots")), MAX_SNAPSHOTS):
+        forwarded = dict_of(snapshot.get("message"))
         if text := _with_cards(_text_without_mention(forwarded, me)[0], forwarded):
             quotes.append(Quote("somebody", text, "forward"))
         files += _attachments_of(forwarded, event)

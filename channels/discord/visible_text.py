@@ -6,6 +6,7 @@ discord.com/developers/docs/resources/message#embed-object, …/components/refer
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from channels.shared.visible_text import dict_of, dicts_in, labelled, linked, text_of
@@ -14,11 +15,12 @@ Event = Mapping[str, Any]
 
 MAX_DEPTH = 5  # of components in components: a container has sections, which have texts
 MAX_COMPONENTS = 100
+MAX_EMBEDS, MAX_SNAPSHOTS = 10, 5  # Discord's own bounds are ten and one
 
 
 def card_lines(event: Event) -> Iterator[str]:
     """Yield the text of its embeds and components, a line for each part."""
-    for embed in dicts_in(event.get("embeds")):
+    for embed in islice(dicts_in(event.get("embeds")), MAX_EMBEDS):
         yield from embed_lines(embed)
     budget = [MAX_COMPONENTS]
     for component in dicts_in(event.get("components")):

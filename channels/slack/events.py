@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import orjson
@@ -35,6 +35,7 @@ QUESTION_PREFIX = "ask:"  # of the id of a block with buttons; the question's id
 SHORTCUT_QUESTION = "What about this?"
 
 _FEEDBACK = {"+1": "up", "thumbsup": "up", "-1": "down", "thumbsdown": "down"}  # reactions
+MAX_ATTACHMENTS, MAX_LINKS = 100, 20  # of a message that are read
 _SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "bot_message", "me_message"})
 _MENTION = re.compile(r"<@([A-Z0-9]+)(?:\|[^<>]*)?>")
 _TOKEN = re.compile(r"<([^<>]+)>")
@@ -365,7 +366,9 @@ def visible_text(raw: Json) -> str:
 
 def _with_attachments(raw: Json, blocks: Any) -> str:
     """Return the text of a message, or of an attachment that is one, with its blocks and its own attachments."""
-    attachments = (each for each in dicts_in(raw.get("attachments")) if not is_shared_message(each))
+    attachments = (
+        each for each in islice(dicts_in(raw.get("attachments")), MAX_ATTACHMENTS) if not is_shared_message(each)
+    )
     lines = (line for each in attachments for line in attachment_lines(each))
     return join_visible(str(raw.get("text") or ""), chain(block_lines(blocks), lines))
 
@@ -450,7 +453,7 @@ def _views_of(raw: Json, account: SlackAccount) -> Iterator[Quote]:
 
 def _looked_at(raw: Json, account: SlackAccount) -> Iterator[Quote]:
     """Yield what Slack shows of the pages that a person's message links to: others' text."""
-    for each in dicts_in(raw.get("attachments")):
+    for each in islice(dicts_in(raw.get("attachments")), MAX_LINKS):
         if not is_shared_message(each) and (address := str(each.get("from_url") or each.get("original_url") or "")):
             text, _, _ = readable_text(join_visible("", attachment_lines(each)), account)
             if text:

@@ -6,6 +6,7 @@ docs.slack.dev/reference/block-kit/blocks, docs.slack.dev/legacy/legacy-messagin
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from channels.shared.visible_text import dicts_in, labelled, linked, text_of
@@ -14,6 +15,7 @@ Json = dict[str, Any]
 
 MAX_DEPTH = 8  # of elements in elements; Slack's own blocks have at most five
 MAX_FORWARDS, MAX_SHARED = 4, 40  # of a message: forwards in forwards, and all of them
+MAX_BLOCKS = 100  # Slack's own bound
 MAX_PIECES = 400  # of one message: 50 blocks of 8 elements
 KNOWN_BLOCKS = frozenset({"rich_text", "section", "header", "markdown", "context", "actions", "image", "video"})
 KNOWN_BLOCKS |= {"table", "data_table"}
@@ -23,7 +25,7 @@ SHOWN_TEXTS = frozenset({"title", "subtitle", "text", "body", "description", "ca
 def block_lines(blocks: Any) -> Iterator[str]:
     """Yield the text of blocks, a line for each part of one, in Slack's mrkdwn."""
     budget = [MAX_PIECES]
-    for block in dicts_in(blocks):
+    for block in islice(dicts_in(blocks), MAX_BLOCKS):
         yield from _lines_of(block, budget)
 
 
@@ -33,7 +35,7 @@ def attachment_lines(attachment: Json) -> Iterator[str]:
     yield linked(attachment.get("author_name"), attachment.get("author_link"))
     yield linked(attachment.get("title"), attachment.get("title_link"))
     yield _text(attachment.get("text"))
-    for field in dicts_in(attachment.get("fields")):
+    for field in islice(dicts_in(attachment.get("fields")), MAX_BLOCKS):
         yield labelled(field.get("title"), field.get("value"))
     yield from block_lines(blocks_of_attachment(attachment))
     for button in dicts_in(attachment.get("actions")):

@@ -64,7 +64,7 @@ class WeComChannel(PlatformChannel):
     name = NAME
     seal_seconds = SEAL_SECONDS
     early_seconds = 20.0  # for which a turn may wait until its files are fetched early
-    limits = ChannelLimits(text_limit=MAX_TEXT_BYTES, upload=MAX_UPLOAD_BYTES, download=MAX_DOWNLOAD_BYTES)
+    limits = ChannelLimits(MAX_TEXT_BYTES, MAX_UPLOAD_BYTES, MAX_DOWNLOAD_BYTES, mentions=False)
 
     def __init__(self, settings: WeComSettings) -> None:
         self._settings = settings

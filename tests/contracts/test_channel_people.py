@@ -298,6 +298,11 @@ async def test_a_ping_mentions_the_person_in_a_group_and_nobody_in_a_direct_chat
 
 
 @demanded("topics")
+async def test_a_channel_says_whether_it_can_mention(rig: Rig) -> None:
+    assert rig.channel.limits.mentions == ("mentions" in rig.can)
+
+
+@demanded("topics")
 async def test_model_text_notifies_nobody(rig: Rig) -> None:
     person = (await rig.say("hello", 7)).author
     name = (await rig.channel.enrich(rig.box.messages[0], 0)).author.name

@@ -70,7 +70,8 @@ def test_authors_have_their_server_names() -> None:
 def test_messages_of_the_bot_and_the_system_are_ignored() -> None:
     assert events.parse_message(said("x", author=FAWN), ROOM, ME) is None
     assert events.parse_message(said("Jane pinned a message", type=6), ROOM, ME) is None
-    assert events.parse_message(said(), DIRECT, ME) is None
+    assert events.parse_message(said(author={**JANE, "bot": True}), DIRECT, ME) is None
+    assert read(said(), DIRECT).kind is Kind.UNSUPPORTED, "a person may have sent what is not known yet"
 
 
 @pytest.mark.parametrize(("field", "what"), [("sticker_items", "a sticker")])

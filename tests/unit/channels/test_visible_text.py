@@ -160,6 +160,16 @@ def test_deep_and_wide_blocks_are_bounded() -> None:
     assert len(visible_text({"bot_id": "B", "blocks": many})) < MAX_VISIBLE_CHARS + 200
 
 
+def test_thousands_of_links_embeds_and_forwards_are_bounded() -> None:
+    link = {"from_url": "https://x.example.org/a", "title": "t", "text": "x"}
+    assert len(slack("see", attachments=[link] * 5000).quotes) == 20
+    assert len(slack("see", attachments=[{**link, "is_share": True}] * 5000).quotes) == 40
+    embed = {"url": "https://x.example.org/a", "title": "t"}
+    assert len(read(said("see https://x.example.org/a", embeds=[embed] * 5000)).quotes) == 10
+    snapshots = [{"message": {"content": "x", "embeds": [embed] * 5000}}] * 5000
+    assert len(read(said("<@1000>", message_snapshots=snapshots)).quotes) == 5
+
+
 def test_a_card_in_discord_is_read_whole() -> None:
     hook = {"id": "9", "username": "GitHub", "bot": True}
     message = read(

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sqlite3
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from bot.cli.command import PlainCommand
 from bot.cli.exit_codes import CONFIG, FAULT, fail
 from bot.cli.program import command_line_parser, find_command
 from bot.config.loader import ConfigError, load_config, silence_libraries, terminal_language
-from catalogue import set_language, use_language
+from catalogue import N_, _, set_language, use_language
+from sandbox.named_code import PATIENCE, log_waiting
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit code, one of `bot.cli.exit_codes`."""
+    PATIENCE.set(replace(PATIENCE.get(), say=_say_waiting))
     with use_language(terminal_language()):
         return _run_command(sys.argv[1:] if argv is None else argv)
+
+
+def _say_waiting(use: str) -> None:
+    """Name code of the operator that is waited for: in the log, or for a command that has none, on stderr."""
+    if logging.getLogger().hasHandlers():  # a service has set its log up
+        log_waiting(use)
+    else:
+        text = N_("Still waiting for `{use}`, which the configuration names by `use:`, to be imported or made …")
+        print(_(text, use=use), file=sys.stderr, flush=True)
 
 
 def _run_command(words: list[str]) -> int:
     os.umask(0o077)  # databases, logs and backups hold people's messages
     gc.set_threshold(100_000, 50, 50)  # what a start imports stays; App sets the thresholds of the running service
+    if logging.lastResort:  # a command without a log says itself what it finds; no raw warnings between
+        logging.lastResort.setLevel(logging.ERROR)
     arguments = command_line_parser(words).parse_args(words)
     command = find_command(arguments.command)
     if isinstance(command, PlainCommand):

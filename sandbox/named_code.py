@@ -1,26 +1,54 @@
 """Import the code of an operator that a configuration names by `use: package.module:name`, and call it.
 
-That code may raise anything, also what would end the process. Each fault names the setting that is wrong.
+That code may raise anything, also what would end the process, or never return: after a while the module is named, and
+after `Patience.limit_seconds` it is a fault. Each fault names the setting that is wrong.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
+import logging
 import pkgutil
 import re
 import sys
+import threading
 import traceback
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from catalogue import N_, LazyText
 
+log = logging.getLogger(__name__)
+
 MAX_ERROR_CHARS = 300
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def log_waiting(use: str) -> None:
+    """Name code that is waited for in the log."""
+    log.warning("own_code.waiting use=%s", use)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long foreign code may take to be imported or made: seconds until it is named, by `say`, and until it is a
+    fault.
+    """
+
+    say_seconds: float = 10.0
+    limit_seconds: float = 120.0
+    say: Callable[[str], None] = log_waiting
+
+
+PATIENCE: ContextVar[Patience] = ContextVar("PATIENCE", default=Patience())  # noqa: B039  # it is frozen
 
 
 class NamedCodeError(Exception):
@@ -49,9 +77,10 @@ def import_code(module: str) -> ModuleType:
     if not _MODULE.fullmatch(module):
         raise NamedCodeError(("use",), LazyText(N_("{module!r} is no name of a module"), module=module[:60]))
     try:
-        return importlib.import_module(module)
+        found: ModuleType = _call_bounded(module, lambda: importlib.import_module(module))
+        return found
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt | NamedCodeError):
             raise
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             known = [*_neighbours(module)]
@@ -69,7 +98,9 @@ def find_code(use: str) -> Any:
         raise NamedCodeError(("use",), LazyText(N_("does not name what to take from its module")))
     module = import_code(path)
     try:
-        return getattr(module, name)
+        return _call_bounded(use, lambda: getattr(module, name))
+    except NamedCodeError:
+        raise
     except Exception:  # noqa: BLE001  # a module may have its own way to look names up
         known = [each for each in vars(module) if not each.startswith("_")]
         wrong = LazyText(N_("{module} has no {name!r}"), module=path, name=name)
@@ -96,15 +127,58 @@ def check_code(use: str, found: object, arguments: int, options: Mapping[str, An
 
 
 def call_code(use: str, found: Any, *arguments: Any, options: Mapping[str, Any]) -> Any:
-    """Return what the function or class makes of these arguments. Raises NamedCodeError."""
+    """Return what the function or class makes of these arguments. Raises NamedCodeError.
+
+    On an event loop it is called there, as what it makes may belong to that thread.
+    """
     check_code(use, found, len(arguments), options)
     try:
-        return found(*arguments, **options)
+        return _call_bounded(use, lambda: found(*arguments, **options), here=_is_on_a_loop())
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt | NamedCodeError):
             raise
         wrong = LazyText(N_("{use} cannot be made: {error}"), use=use, error=describe_error(error))
         raise NamedCodeError(("use",), wrong, is_name=False) from error
+
+
+def _call_bounded(use: str, call: Callable[[], Any], *, here: bool = False) -> Any:
+    """Return what foreign code returns; name it when it takes long. Raises NamedCodeError at the limit.
+
+    Such code cannot be ended, so it runs in a thread that nothing waits for. With `here` it runs in this one: it is
+    named, but not limited.
+    """
+    patience = PATIENCE.get()
+    timer = threading.Timer(patience.say_seconds, copy_context().run, (patience.say, use))
+    timer.daemon = True
+    timer.start()
+    try:
+        if here:
+            return call()
+        result: Future[Any] = Future()
+        threading.Thread(
+            target=copy_context().run, args=(_settle, result, call), name=f"use {use}", daemon=True
+        ).start()
+        if not wait([result], patience.limit_seconds).done:
+            wrong = LazyText(N_("is not imported or made after {n} seconds"), n=f"{patience.limit_seconds:g}")
+            raise NamedCodeError(("use",), wrong, is_name=False)
+        return result.result()
+    finally:
+        timer.cancel()
+
+
+def _settle(result: Future[Any], call: Callable[[], Any]) -> None:
+    try:
+        result.set_result(call())
+    except BaseException as error:  # noqa: BLE001  # whoever waits for it handles it
+        result.set_exception(error)
+
+
+def _is_on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def describe_error(error: BaseException) -> str:

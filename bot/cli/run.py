@@ -46,7 +46,10 @@ def _stdin_is_empty() -> bool:
 
 def _nothing_to_serve(config: Config) -> str:
     hints = "".join(f"\n  {hint}" for hint in config.hints)
-    text = _("nothing to serve: no channel is configured and there is no terminal → see docs/configuration.md")
+    text = _(
+        "nothing to serve: no channel is configured and there is no terminal → connect one with `fawn setup telegram` "
+        "(or slack, discord, feishu, dingtalk, wecom)"
+    )
     return f"{text}{hints}"
 
 

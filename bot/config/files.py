@@ -27,8 +27,11 @@ def local_file(path: Path) -> Path:
 
 
 def read_files(document: Document, path: Path) -> dict[str, Any] | None:
-    """Return the sections of the file with those of its local file merged over them; None as in `read_document`."""
-    sections = read_document(document, path)
+    """Return the sections of the file with those of its local file merged over them; None as in `read_document`.
+
+    A local file alone, as beside an installed service, needs no version either.
+    """
+    sections = read_document(document, path, is_part=path.stem.endswith(".local"))
     if sections is None or not (own := local_file(path)).is_file():
         return sections
     local = Document(str(own), document.folder, document.environ)

@@ -68,6 +68,15 @@ def test_commands_without_accounts_do_not_miss_the_models(tmp_path: Path) -> Non
     assert load_config(file, {}, accounts=False).agents[0].model == "m"
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["by --config", "found"])
+def test_a_local_file_alone_needs_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    """A container has no other file: `./config.local.yaml` is mounted as compose.yaml says."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "config.local.yaml"
+    file.write_text("keep_days: 5\n")
+    assert load_config(file if named else None, {}).keep_days == 5
+
+
 def test_a_local_file_is_merged_over_the_shipped_one(tmp_path: Path) -> None:
     text = "config_version: 1\nmodels: [{name: a, api_key: k}, {name: b, api_key: $K}]\n"
     text += "limits: {attempts: 2, bot_turns: 3}\n"

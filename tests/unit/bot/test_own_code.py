@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from agent.tools import all_tool_names, make_tools
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
 from bot.service.agent_builder import try_agent
+from sandbox.named_code import PATIENCE, Patience
 
 TOOLS = '''
 from typing import Annotated
@@ -185,3 +187,61 @@ def test_a_channel_that_cannot_be_used_is_a_fault(folder: Path, section: str, wr
     (folder / "own_code_channel.py").write_text(CHANNEL)
     (folder / "own_code_empty.py").write_text("")
     assert wrong in faults(folder, f"channels: {{{section}}}")
+
+
+# ---------------------------------------------------------------- code that never returns
+
+HANGS = "import threading\nthreading.Event().wait()\n"
+HANGS_WHEN_MADE = f"def make(*args, **options):\n    {HANGS.strip().replace(chr(10), '; ')}\n"
+USES = {
+    "tools": "tools: [{use: 'MODULE:make'}]",
+    "policies": "policies: [{use: 'MODULE:make'}]",
+    "models": "models: [{name: main, use: 'MODULE:make', model: m}]",
+    "channels": "channels: {nest: {use: MODULE}}",
+    "sandbox": "sandbox: {use: 'MODULE:make'}",
+}
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """What is said while code is waited for; it gets a moment."""
+    said: list[str] = []
+    token = PATIENCE.set(Patience(say_seconds=0.05, limit_seconds=0.5, say=said.append))
+    yield said
+    PATIENCE.reset(token)
+
+
+@pytest.mark.parametrize("section", USES)
+async def test_code_that_hangs_at_import_is_named_and_then_a_fault(folder: Path, said: list[str], section: str) -> None:
+    module = f"own_code_hangs_{section}"
+    (folder / f"{module}.py").write_text(HANGS)
+    with pytest.raises((ConfigError, AgentConfigError), match=r"is not imported or made after 0\.5 seconds"):
+        await try_agent(read(folder, USES[section].replace("MODULE", module)))
+    assert any(each.startswith(module) for each in said)
+
+
+@pytest.mark.parametrize("section", ["tools", "policies"])
+async def test_code_that_hangs_when_it_is_called_is_named_and_then_a_fault(
+    folder: Path, said: list[str], section: str
+) -> None:
+    (folder / "own_code_hangs_later.py").write_text(HANGS_WHEN_MADE)
+    with pytest.raises(AgentConfigError, match=r"is not imported or made after 0\.5 seconds"):
+        await try_agent(read(folder, USES[section].replace("MODULE", "own_code_hangs_later")))
+    assert "own_code_hangs_later:make" in said
+
+
+def test_a_command_names_the_code_it_waits_for_on_stderr(folder: Path) -> None:
+    warns = "import logging\nlogging.getLogger('own').warning('a raw line')\n"
+    (folder / "own_code_hangs.py").write_text(warns + HANGS)
+    (folder / "config.yaml").write_text("config_version: 1\nsandbox: {use: 'own_code_hangs:make'}\n")
+    program = (
+        "import sys; from bot.__main__ import main; from sandbox.named_code import PATIENCE, Patience; "
+        "PATIENCE.set(Patience(0.05, 0.5)); sys.exit(main(['check']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert "Still waiting for `own_code_hangs`" in done.stderr
+    assert "a raw line" not in done.stderr  # of a log that nobody set up
+    assert "config.yaml:2: sandbox.use: is not imported or made after 0.5 seconds → mend that code" in done.stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -191,6 +192,12 @@ def _explain(
                 and re.fullmatch(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", value)
             ):
                 fix = N_("remove the quotes")
+            elif (
+                isinstance(value, str)
+                and why == "int_type"
+                and (thousands := re.fullmatch(r"([1-9]\d{0,5})[kK]", value))
+            ):
+                fix = _("write it out: {n}", n=f"{thousands[1]}000")
             example = siblings[name].metadata.get("example", "") if name in siblings else ""
             default = example or (siblings[name].default if name in siblings else "")
             if isinstance(default, str) and ":" in default:  # such as an address, which quotes alone do not mend
@@ -330,13 +337,13 @@ def absolute_paths(section: Any, folder: Path) -> Any:
         if isinstance(value, tuple):
             is_path = field.metadata.get("path")
             changes[field.name] = tuple(
-                absolute_paths(v, folder) if is_dataclass(v) else str(folder / Path(v).expanduser()) if is_path else v
+                absolute_paths(v, folder) if is_dataclass(v) else str(folder / os.path.expanduser(v)) if is_path else v
                 for v in value
             )
         elif is_dataclass(value):
             changes[field.name] = absolute_paths(value, folder)
         elif value and (isinstance(value, Path) or field.metadata.get("path") or field.name.endswith("_file")):
-            changes[field.name] = type(value)(folder / Path(value).expanduser())
+            changes[field.name] = type(value)(folder / os.path.expanduser(value))
     return replace(section, **changes)
 
 

@@ -8,6 +8,7 @@ A value `$NAME` or `${NAME}` comes from the environment, `$file:PATH` from a fil
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ URL_NAMES = ("url", "proxy", "issuer", "endpoint")
 _CALLS = re.compile(r"/(?:chat/completions|completions|responses|messages|embeddings|audio/transcriptions)/?$")
 _ODD_NUMBER = re.compile(r":|^[-+]?0\d")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_HOME = re.compile(r"~[\w.-]*(?:/|$)")
 _FREE_NAMES = {"options", "env", "headers"}  # sections in which somebody else defines the names
 
 
@@ -273,7 +275,9 @@ class Document:
         is_address = name in URL_NAMES or name.endswith("_url")
         if text and is_address and (found := explain_url(text, name)):
             self.fault(at, *found)
-        if text and name.endswith("_file") and not (self.folder / Path(text).expanduser()).is_file():
+        if text and name and _HOME.match(text) and os.path.expanduser(text) == text:
+            self.fault(at, _("names the home of a user that there is not"), _("write the whole path, from /"))
+        elif text and name.endswith("_file") and not (self.folder / os.path.expanduser(text)).is_file():
             self.fault(
                 at, _("the file does not exist"), _("check the path; it starts at the folder of the config file")
             )

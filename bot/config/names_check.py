@@ -19,6 +19,10 @@ from catalogue import N_, _
 from channels.shared.ids import IdForms
 
 _OF_THE_SYSTEM = ("bin", "boot", "etc", "home", "lib", "lib64", "run", "sbin", "tmp", "usr", "var")
+_IMAGE = re.compile(  # github.com/distribution/reference, reference.go: a host, a path in lower case, tag, digest
+    r"(?:[\w.-]+(?::[0-9]+)?/)?[a-z0-9][a-z0-9._/-]*+(?::[\w.-]{1,128})?(?:@sha256:[0-9a-f]{64})?", re.ASCII
+)
+_LEAST_CONTEXT_TOKENS = 2_000  # the agent's own prompt and its tools take more
 TWICE = N_("another entry has the same name")
 
 
@@ -54,6 +58,10 @@ def check_names(
 def _check_models(document: Document, config: FileConfig, models: Collection[str]) -> None:
     if not document.has_accounts:
         return
+    for i, model in enumerate(config.models):
+        if 0 < model.context_tokens < _LEAST_CONTEXT_TOKENS:
+            wrong = _("is less than what a request of the agent needs")
+            document.fault(("models", i, "context_tokens"), wrong, _("write single tokens, such as 128000"))
     wrong = _("no model has this name")
     for i, kind in enumerate(config.subagents.kinds):
         _check_known(document, ("subagents", "kinds", i, "model"), [kind.model], models, wrong)
@@ -181,10 +189,17 @@ def _check_folders(document: Document, config: FileConfig) -> None:
     if config.prompt.file and not Path(config.prompt.file).is_file():
         wrong, fix = _("the file does not exist"), _("check the path; it starts at the folder of the config file")
         document.fault(("prompt", "file"), wrong, fix)
-    for at, hosts in ((("sandbox", "network"), config.sandbox.network.hosts), (("web",), config.web.hosts)):
+    for at, hosts in (
+        (("sandbox", "network"), config.sandbox.network.hosts),
+        (("web",), config.web.hosts),
+        (("http",), config.http.hosts),
+    ):
         for i, host in enumerate(hosts):
             if "://" in host:
                 document.fault((*at, "hosts", i), _("is a URL"), _("write only the host: example.com"))
+    if config.sandbox.image and not _IMAGE.fullmatch(config.sandbox.image):
+        wrong = _("is no name of an image")
+        document.fault(("sandbox", "image"), wrong, _("write it as `docker images` does: name:tag, in lower case"))
     if Path(config.skills.custom).exists() and not Path(config.skills.custom).is_dir():
         document.fault(("skills", "custom"), _("is a file, not a folder"), _("name the folder that holds your skills"))
     for i, folder in enumerate(config.skills.folders):

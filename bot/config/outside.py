@@ -37,7 +37,7 @@ def is_outside(text: str) -> bool:
 def fetch(text: str, folder: Path, environ: Mapping[str, str]) -> str:
     """Return the value that a text names, without the line break at its end. Raises NotFetched. Blocks."""
     if text.startswith(FILE):
-        data = _read_file(folder / Path(text.removeprefix(FILE)).expanduser())
+        data = _read_file(folder / os.path.expanduser(text.removeprefix(FILE)))
     else:
         data = _run(text.removeprefix(COMMAND), folder, environ)
     if len(data) > MAX_BYTES:

@@ -47,10 +47,12 @@ class DingTalkSettings:
 
 
 Settings = DingTalkSettings  # the configuration loader looks for this name
-IDS = IdForms(  # of staff: any text of up to 64 characters that the company chose; of others `$:LWCP_v1:$…`
-    r"\S{1,64}",
-    r"\S{1,200}",
-    N_("ids have no blanks; `fawn pair list` shows the id of each person who wrote to the bot"),
+# Of staff: any text of up to 64 characters that the company chose; of others `$:LWCP_v1:$…`. A mention and a telephone
+# number with its country are neither.
+IDS = IdForms(
+    r"(?!@|\+[0-9])\S{1,64}",
+    r"(?!@|\+[0-9])\S{1,200}",
+    N_("ids have no blanks and no @ or + in front; `fawn pair list` shows the id of each person who wrote to the bot"),
     certain=False,
 )
 MORE_HOSTS: Mapping[str, Sequence[str]] = {

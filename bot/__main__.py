@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import logging
 import os
 import sqlite3
@@ -21,6 +22,8 @@ from sandbox.named_code import PATIENCE, log_waiting
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit code, one of `bot.cli.exit_codes`."""
     PATIENCE.set(replace(PATIENCE.get(), say=_say_waiting))
+    if isinstance(sys.stdout, io.TextIOWrapper):  # of a terminal that is not UTF-8; stderr replaces already
+        sys.stdout.reconfigure(errors="replace")
     with use_language(terminal_language()):
         return _run_command(sys.argv[1:] if argv is None else argv)
 

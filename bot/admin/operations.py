@@ -304,7 +304,8 @@ async def serve_control_socket(
         request = await _read_request(reader)
         if request["operation"] != ATTACH:
             return await _run_operation(table, request)
-        await attach_console(_check_console(request["arguments"]), reader, writer)
+        hello = _check_console(request["arguments"]) | {"language": request["language"]}
+        await attach_console(hello, reader, writer)
         return None
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

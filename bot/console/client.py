@@ -20,7 +20,7 @@ from agent.messages import Attachment
 from bot.admin.operations import ATTACH, NotRunning, open_connection
 from bot.config.schema import Config
 from bot.storage.database import DataDirLocked
-from catalogue import N_, _
+from catalogue import N_, _, current_language
 from channels import console
 from channels.console.ask import AskView
 from channels.console.files import NotSent, stage_files, stage_text
@@ -92,7 +92,8 @@ def console_settings(
     else:
         own = getattr(arguments, "new", False) or not (getattr(arguments, "old", False) or has_terminal)
         topic = console.own_topic() if own else ""
-    return settings, console.ConsolePlace(config.data_dir / "console", config.uploads.max_mb, topic)
+    folder = config.data_dir / "console"
+    return settings, console.ConsolePlace(folder, config.uploads.max_mb, topic, current_language())
 
 
 class AskError(Exception):

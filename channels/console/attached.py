@@ -169,6 +169,9 @@ async def _show_calls(view: ConsoleView, reader: asyncio.StreamReader, writer: a
     try:
         while line := await reader.readline():
             message = orjson.loads(line)
+            if "error" in message:  # it refused this console, as a service of another version may
+                await view.write(str(message["error"]), Look.FAULT)
+                return False
             if message["call"] == "bye":
                 return True
             outcome: dict[str, Any] = {"confirmed": message["number"]}

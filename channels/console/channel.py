@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import locale
 import logging
 import os
 import sys
@@ -68,11 +67,15 @@ class ConsoleSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsolePlace:
-    """Where this console keeps its history and files to send. `topic` names its conversation; "": the person's."""
+    """Where this console keeps its history and files to send. `topic` names its conversation; "": the person's.
+
+    `language` is the one of its terminal; "" is unknown.
+    """
 
     folder: Path
     upload_mb: int = 100
     topic: str = ""
+    language: str = ""
 
 
 @asynccontextmanager
@@ -133,7 +136,7 @@ class ConsoleChannel:
         self._sessions: list[Session] = []
         self._local = None
         if view is not None:
-            self._local = Session(self, view, person_name(settings), place.topic, is_local=True)
+            self._local = Session(self, view, person_name(settings), place.topic, place.language, is_local=True)
             self._sessions.append(self._local)
         self._replies: dict[int, ConsoleReply] = {}  # those in progress
         self._commands: list[tuple[str, str]] = own_commands()
@@ -147,7 +150,7 @@ class ConsoleChannel:
         self.receive = receive
         self._listening.set()
         self._readiness = Readiness(Health.READY, time.time())
-        set_language(default_language(locale.getlocale()[0] or ""))
+        set_language(default_language(self._place.language))
         try:
             await (self._local.converse() if self._local else asyncio.Event().wait())
         finally:
@@ -163,7 +166,8 @@ class ConsoleChannel:
     async def attach(self, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a console of another process until it leaves."""
         view = AttachedView(reader, writer, is_interactive=bool(hello.get("interactive")))
-        session = Session(self, view, str(hello["person"]), str(hello.get("topic", "")), is_local=False)
+        topic, language = str(hello.get("topic", "")), str(hello.get("language", ""))
+        session = Session(self, view, str(hello["person"]), topic, language, is_local=False)
         self._sessions.append(session)
         view.set_completions(self._commands)
         pump = asyncio.create_task(view.pump(), name="console attached")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import locale
 import logging
 import time
 from collections.abc import Sequence
@@ -70,7 +69,14 @@ class Session:
     """One view on one conversation. The end of the `is_local` one ends the service."""
 
     def __init__(
-        self, console: SharedConsole, view: ConsoleView, person: str, topic: str = "", *, is_local: bool
+        self,
+        console: SharedConsole,
+        view: ConsoleView,
+        person: str,
+        topic: str = "",
+        language: str = "",
+        *,
+        is_local: bool,
     ) -> None:
         self.view = view
         self.thread = Thread(NAME, "local", person, topic)
@@ -78,7 +84,7 @@ class Session:
         self.asks: tuple[Ask, ...] = ()
         self.help_ids: set[str] = set()  # of messages whose answers also explain the keys
         self._console = console
-        self._author = Author(person, person, language=locale.getlocale()[0] or "")
+        self._author = Author(person, person, language=language)
         self._waiting = False  # for the reply to a message
         self._stopping = False
         self._leave_asked = False

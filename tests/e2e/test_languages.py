@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 
 from catalogue import _, use_language
+from channels.console.session import NO_STEPS
 from channels.shared.texts import ANSWERED
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.all_platforms import AllPlatforms
-from tests.support.service_process import ask, said
+from tests.support.console_screens import demo_environment
+from tests.support.service_process import PROGRAM, ask, said
+from tests.support.terminal import EMPTY, Terminal
 
 BOB = 43
 QUESTION = {"calls": [{"name": "ask_clarification", "args": {"question": "Which colour?", "options": ["red", "blue"]}}]}
@@ -125,3 +129,33 @@ async def test_a_chosen_language_holds_on_every_platform_and_after_a_restart(tmp
         await service.restart()
         await asyncio.gather(*map(ask_again, service.names))
         await service.quiet()
+
+
+def test_each_console_speaks_the_language_of_its_own_terminal(tmp_path: Path) -> None:
+    """Also where the system has no such locale, as in a container: the variables alone say it."""
+    with use_language("zh"):
+        chinese = "› " + _("Ask me, or /help")
+    (tmp_path / "config.yaml").write_text("config_version: 1\nsandbox: {provider: none}\n")
+
+    def open_console(command: str, language: str) -> Terminal:
+        environment = {**demo_environment(), "LC_ALL": language}
+        console = Terminal([*PROGRAM, command, "--config", "config.yaml"], tmp_path, environment)
+        console.patience = 60
+        return console
+
+    with ExitStack() as stack:
+
+        def open_and_see(command: str, language: str, prompt: str) -> Terminal:
+            console = open_console(command, language)
+            stack.callback(console.close)
+            console.shows(prompt)
+            return console
+
+        open_and_see("run", "zh_CN.UTF-8", chinese)
+        english = open_and_see("chat", "en_US.UTF-8", EMPTY)
+        attached = open_and_see("chat", "zh_TW.UTF-8", chinese)
+        english.type("/steps\r")
+        english.shows(NO_STEPS)
+        attached.type("/steps\r")
+        with use_language("zh"):
+            attached.shows(_(NO_STEPS))

@@ -16,7 +16,7 @@ from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.library import SkillLibrary
 from agent.skills.tree import copy_tree
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
+from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
 from bot.service.skill_library import clone_bounds, open_library
@@ -28,7 +28,11 @@ MAX_DESCRIPTION_CHARS = 80
 
 
 class SkillCommandFailed(Exception):
-    """The command failed; the text says why."""
+    """The command failed with this exit code; the text says why."""
+
+    def __init__(self, text: str, code: int = FAULT) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +48,7 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
     try:
         print(_run_action(library, action, word, clone_bounds(config)))
     except SkillCommandFailed as error:
-        code, result = fail(error, FAULT), "failed"
+        code, result = fail(error, error.code), "failed"
     if changes_skills(action, word):
         skill = word if library.current.find(word) else digest(word)
         try:
@@ -62,7 +66,7 @@ async def _note_change(config: Config, action: str, skill: str, result: str) -> 
 
 def _run_action(library: SkillLibrary, action: str, word: str, bounds: CloneBounds) -> str:
     if bool(word) is (action == "list"):
-        raise SkillCommandFailed(_("usage: fawn skills list | ACTION NAME | install FILE-OR-URL"))
+        raise SkillCommandFailed(_("usage: fawn skills list | ACTION NAME | install FILE-OR-URL"), CONFIG)
     try:
         library.reload()
         return _install_skill(library, word, bounds) if action == "install" else ACTIONS[action](library, word)

@@ -79,6 +79,26 @@ async def test_each_reason_is_named_on_slack(tmp_path: Path) -> None:
             await service.kill()
 
 
+async def test_bots_that_talk_to_each_other_are_a_reason_of_their_own(tmp_path: Path) -> None:
+    async with FakeModel() as model, FakeSlack() as slack:
+        service = InSlack(tmp_path, slack, model)
+        open_to_all = {"slack": {**service.channels()["slack"], "access": {"open": True, "allow": ["B0HOOK"]}}}
+        service.configure({"channels": open_to_all, "limits": {"bot_turns": 1}})
+        await service.start()
+        try:
+            slack.integrate("Robot", f"<@{BOT}> {ask(text='one')}", silent=False)
+            await until(partial(lines_with, service, "turn.done "), 60, "the first turn")
+            slack.integrate("Robot", f"<@{BOT}> {ask(text='two')}", silent=False)
+            await until(partial(lines_with, service, f"reason={ONLY_BOTS} "), 60, "the reason")
+            [line, *_] = lines_with(service, f"reason={ONLY_BOTS} ")
+            found = dict(word.split("=", 1) for word in line.split() if "=" in word)
+            assert found["person"] == "B0HOOK"
+            code, text = await service.fawn("why", found["key"])
+            assert (code, "bots" in text) == (0, True), text
+        finally:
+            await service.kill()
+
+
 def lines_with(service: Service, words: str) -> list[str]:
     return [line for line in service.log().splitlines() if words in line]
 

@@ -86,9 +86,10 @@ async def test_bots_that_talk_to_each_other_are_a_reason_of_their_own(tmp_path: 
         service.configure({"channels": open_to_all, "limits": {"bot_turns": 1}})
         await service.start()
         try:
-            slack.integrate("Robot", f"<@{BOT}> {ask(text='one')}", silent=False)
+            first = slack.integrate("Robot", f"<@{BOT}> {ask(text='one')}", silent=False)
             await until(partial(lines_with, service, "turn.done "), 60, "the first turn")
-            slack.integrate("Robot", f"<@{BOT}> {ask(text='two')}", silent=False)
+            again = f"<@{BOT}> {ask(text='two')}"  # in the same thread
+            slack.integrate("Robot", again, silent=False, thread_ts=first)
             await until(partial(lines_with, service, f"reason={ONLY_BOTS} "), 60, "the reason")
             [line, *_] = lines_with(service, f"reason={ONLY_BOTS} ")
             found = dict(word.split("=", 1) for word in line.split() if "=" in word)

@@ -1,7 +1,7 @@
 """Import the code of an operator that a configuration names by `use: package.module:name`, and call it.
 
 That code may raise anything, also what would end the process, or never return: after a while the module is named, and
-after `Patience.limit_seconds` it is a fault. Each fault names the setting that is wrong.
+after `CodePatience.limit_seconds` it is a fault. Each fault names the setting that is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def log_waiting(use: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class CodePatience:
     """How long foreign code may take to be imported or made: seconds until it is named, by `say`, and until it is a
     fault.
     """
@@ -48,7 +48,7 @@ class Patience:
     say: Callable[[str], None] = log_waiting
 
 
-PATIENCE: ContextVar[Patience] = ContextVar("PATIENCE", default=Patience())  # noqa: B039  # it is frozen
+PATIENCE: ContextVar[CodePatience] = ContextVar("PATIENCE", default=CodePatience())  # noqa: B039  # it is frozen
 
 
 class NamedCodeError(Exception):

@@ -16,7 +16,7 @@ from agent.tools import all_tool_names, make_tools
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
 from bot.service.agent_builder import try_agent
-from sandbox.named_code import PATIENCE, Patience
+from sandbox.named_code import PATIENCE, CodePatience
 
 TOOLS = '''
 from typing import Annotated
@@ -206,7 +206,7 @@ USES = {
 def said() -> Iterator[list[str]]:
     """What is said while code is waited for; it gets a moment."""
     said: list[str] = []
-    token = PATIENCE.set(Patience(say_seconds=0.05, limit_seconds=0.5, say=said.append))
+    token = PATIENCE.set(CodePatience(say_seconds=0.05, limit_seconds=0.5, say=said.append))
     yield said
     PATIENCE.reset(token)
 
@@ -235,8 +235,8 @@ def test_a_command_names_the_code_it_waits_for_on_stderr(folder: Path) -> None:
     (folder / "own_code_hangs.py").write_text(warns + HANGS)
     (folder / "config.yaml").write_text("config_version: 1\nsandbox: {use: 'own_code_hangs:make'}\n")
     program = (
-        "import sys; from bot.__main__ import main; from sandbox.named_code import PATIENCE, Patience; "
-        "PATIENCE.set(Patience(0.05, 0.5)); sys.exit(main(['check']))"
+        "import sys; from bot.__main__ import main; from sandbox.named_code import PATIENCE, CodePatience; "
+        "PATIENCE.set(CodePatience(0.05, 0.5)); sys.exit(main(['check']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=60

@@ -122,7 +122,8 @@ class App:
             routes = await open_telemetry(store, self._current, self._status, watch, stack)
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
             answer = partial(answer_reload, store)
-            self._reloader = ConfigReloader(store, self._current, self._source, answer, gather_checks)
+            reconnect = self._supervisor.reconnect
+            self._reloader = ConfigReloader(store, self._current, self._source, answer, gather_checks, reconnect)
             waits = gather_waits(self._current)
             service = CommandService(
                 self._current,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -19,15 +20,19 @@ from bot.current import Current
 from bot.service.agent_builder import AgentBuilder
 from bot.service.audit_upkeep import record_config
 from bot.service.background import run_forever
+from bot.service.channel_supervisor import Connect, connector_of
 from bot.service.findings import Check
 from bot.service.log import set_up_logging
 from bot.service.model_discovery import name_models
 from bot.service.skill_library import skill_folders
 from bot.storage.audit import COMMAND_LINE, AuditEvent, AuditKind, digest, record
 from bot.storage.database import Database
+from channels.base import ChannelError, Refused
 
 log = logging.getLogger(__name__)
 
+CONSOLE = "console"
+PROBE_SECONDS = 15.0
 BUILT_ONCE = (
     "data_dir",
     "sandbox",
@@ -41,6 +46,7 @@ BUILT_ONCE = (
 )  # sections that need a restart
 ABOUT_THE_FILE = (
     "source",
+    "paths",
     "digest",
     "variables",
     "hints",
@@ -68,12 +74,14 @@ class ConfigReloader:
         source: ConfigSource,
         answer: Callable[[Message, ReloadOutcome | None], Any],
         checks: Callable[[Config], Iterable[Check]],
+        reconnect: Callable[[str, Connect], None],
     ) -> None:
         self._store = store
         self._current = current
         self._source = source
         self._answer = answer
         self._checks = checks
+        self._reconnect = reconnect
         self._builder: AgentBuilder
         self._secrets: set[str] = set()  # of every configuration so far: running turns and channels keep theirs
         self._begun = asyncio.Event()
@@ -133,6 +141,9 @@ class ConfigReloader:
             return ReloadOutcome(faults=error.faults)
         config, not_applied = merge_configs(old, replace(read, models=await name_models(read.models)))
         self._use_log(old.log, old, read)
+        entries = changed_channels(old, config)
+        if refused := [fault for fault in await asyncio.gather(*map(_probe, entries)) if fault]:
+            return ReloadOutcome(faults=refused)
         try:
             await self._check(config)
             agent, fetcher = await self._builder.build(config)
@@ -150,6 +161,8 @@ class ConfigReloader:
             library.folders = skill_folders(config)
         self._use_log(config.log, config)
         await self._current.replace(config, agent, fetcher)
+        for entry in entries:
+            self._reconnect(entry.name, connector_of(entry))
         return ReloadOutcome(changed, not_applied)
 
     async def _check(self, config: Config) -> None:
@@ -172,22 +185,53 @@ def merge_configs(old: Config, new: Config) -> tuple[Config, list[str]]:
     """Return the new configuration with the old values of what is built once, and the names of what needs a restart."""
     needs_restart = [name for name in BUILT_ONCE if getattr(old, name) != getattr(new, name)]
     before, after = ({entry.name: entry for entry in config.channels} for config in (old, new))
+    there_in_one = {*before} ^ {*after}
     needs_restart += [
-        f"channels.{name}" for name in sorted({*before, *after}) if _settings(before, name) != _settings(after, name)
+        f"channels.{name}"
+        for name in sorted({*before, *after})
+        if name in there_in_one or _is_rebuilt(before, after, name)
     ]
-    channels = tuple(
-        replace(entry, access=after[entry.name].access) if entry.name in after else entry for entry in old.channels
-    )
+    channels = tuple(_merged_channel(entry, after.get(entry.name)) for entry in old.channels)
     kept = {name: getattr(old, name) for name in BUILT_ONCE}
     return replace(new, **kept, channels=channels, variables=old.variables | new.variables), needs_restart
 
 
-def _settings(channels: dict[str, ChannelConfig], name: str) -> object:
-    return channels[name].settings if name in channels else None
+def _is_rebuilt(before: dict[str, ChannelConfig], after: dict[str, ChannelConfig], name: str) -> bool:
+    """Whether a channel that is in both has changed in what only a start builds: the console, or other code."""
+    old, new = before[name], after[name]
+    return old.use != new.use or (name == CONSOLE and old.settings != new.settings)
+
+
+def _merged_channel(old: ChannelConfig, new: ChannelConfig | None) -> ChannelConfig:
+    """Return a channel as it is in force: with the new settings, unless only a start builds it."""
+    if new is None:
+        return old
+    is_kept = old.use != new.use or old.name == CONSOLE
+    return replace(old, access=new.access) if is_kept else new
+
+
+def changed_channels(old: Config, new: Config) -> list[ChannelConfig]:
+    """Return the channels that have other settings, such as a token: they are connected anew."""
+    before = {entry.name: entry for entry in old.channels}
+    return [entry for entry in new.channels if before[entry.name].settings != entry.settings]
+
+
+async def _probe(entry: ChannelConfig) -> ConfigFault | None:
+    """Return the fault of a channel whose new settings the platform refuses; other troubles end by themselves."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            await importlib.import_module(entry.module).probe(entry.settings)
+    except Refused as error:
+        return ConfigFault("", 0, f"channels.{entry.name}", str(error))
+    except (ChannelError, OSError) as error:  # a TimeoutError is an OSError
+        log.warning("channel.not_probed name=%s reason=%s", entry.name, error or type(error).__name__)
+    return None
 
 
 def list_changes(old: Config, new: Config) -> list[str]:
     """Return the names of the sections that differ."""
     names = [field.name for field in fields(Config) if field.name not in ABOUT_THE_FILE]
-    changed = [name for name in names if getattr(old, name) != getattr(new, name)]
-    return ["access" if name == "channels" else name for name in changed]
+    changed = [name for name in names if name != "channels" and getattr(old, name) != getattr(new, name)]
+    if [entry.access for entry in old.channels] != [entry.access for entry in new.channels]:
+        changed.append("access")
+    return [*changed, *(f"channels.{entry.name}" for entry in changed_channels(old, new))]

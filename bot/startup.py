@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import sqlite3
 import time
@@ -23,7 +22,7 @@ from bot.journey.inbox import extend_bundle_wait
 from bot.journey.scheduler import Scheduler
 from bot.service import web_channel
 from bot.service.audit_upkeep import record_config
-from bot.service.channel_supervisor import Connect
+from bot.service.channel_supervisor import Connect, connector_of
 from bot.service.loop_watch import LoopWatch
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
@@ -89,8 +88,7 @@ async def open_telemetry(
 
 def platform_connectors(config: Config) -> dict[str, Connect]:
     """Return channel name → connect function of the configured platforms."""
-    others = (entry for entry in config.channels if entry.name != "console")
-    return {each.name: partial(importlib.import_module(each.module).connect, each.settings) for each in others}
+    return {each.name: connector_of(each) for each in config.channels if each.name != "console"}
 
 
 def web_connector(config: Config, store: Callable[[], Database]) -> Mapping[str, Connect]:

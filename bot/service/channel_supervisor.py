@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -10,6 +11,7 @@ from functools import partial
 
 from agent.messages import Message, Unreadable
 from agent.spans import SpanKind, note_event
+from bot.config.schema import ChannelConfig
 from bot.service.background import run_forever
 from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receipt, Receive
 
@@ -18,6 +20,11 @@ log = logging.getLogger(__name__)
 CHANGED_SECONDS = 10.0  # between two looks whether there are other commands
 
 Connect = Callable[[], AbstractAsyncContextManager[Channel]]
+
+
+def connector_of(entry: ChannelConfig) -> Connect:
+    """Return what connects a platform by its settings."""
+    return partial(importlib.import_module(entry.module).connect, entry.settings)
 
 
 class ChannelSupervisor:
@@ -31,7 +38,9 @@ class ChannelSupervisor:
     ) -> None:
         self.channels: dict[str, Channel] = {}
         self.names = tuple(connects)
-        self._connects = connects
+        self._connects = dict(connects)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._begin: Callable[[str], None] = lambda _name: None  # while it serves: starts a channel's task
         self._on_console_end = on_console_end
         self._list_commands = list_commands
         self._listening: dict[str, asyncio.Task[None]] = {}
@@ -40,9 +49,26 @@ class ChannelSupervisor:
     async def serve(self, receive: Receive, catch_up: CatchUpSource) -> None:
         """Run until cancelled; the channels then disconnect."""
         async with asyncio.TaskGroup() as group:
-            for name, connect in self._connects.items():
-                step = partial(self._run_channel, name, connect, receive, catch_up)
-                group.create_task(run_forever(f"channel {name}", step), name=f"channel {name}")
+
+            def begin(name: str) -> None:
+                step = partial(self._run_channel, name, self._connects[name], receive, catch_up)
+                run = _run_after(self._tasks.get(name), f"channel {name}", step)
+                self._tasks[name] = group.create_task(run, name=f"channel {name}")
+
+            self._begin = begin
+            for name in self._connects:
+                begin(name)
+
+    def reconnect(self, name: str, connect: Connect) -> None:
+        """End the connection of a channel and connect it by another function, such as one with another token.
+
+        What people write meanwhile is read from the platform as after a start; replies go on over the new connection.
+        """
+        self._connects[name] = connect
+        if name in self._tasks and not self._stopped:
+            log.info("channel.replaced name=%s", name)
+            self._tasks[name].cancel()
+            self._begin(name)
 
     def stop_listening(self) -> None:
         """Accept no more events. The channels stay connected, so that the last replies are delivered."""
@@ -94,6 +120,13 @@ class ChannelSupervisor:
             raise ChannelError("the channel stopped listening")
         listening.result()
         await self._on_console_end()
+
+
+async def _run_after(before: asyncio.Task[None] | None, name: str, step: Callable[[], Awaitable[None]]) -> None:
+    """Run `step` forever once the task `before` has ended: no two connections of a channel work at once."""
+    if before:
+        await asyncio.wait({before})
+    await run_forever(name, step)
 
 
 def _noting(channel: str, receive: Receive) -> Receive:

@@ -14,8 +14,8 @@ from tests.e2e.test_permissions import press
 from tests.e2e.test_skills import write_skill
 from tests.fakes.model import FakeModel, Request
 from tests.fakes.server import until
-from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import Service, ask, said
+from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
+from tests.support.service_process import Service, ask, bash, said
 
 EVE = 78
 OPERATED = {"telegram": {"access": {"open": True, "operators": [str(JANE)]}}}
@@ -107,11 +107,11 @@ async def test_what_is_built_once_is_named_and_stays(telegram: FakeTelegram, mod
         prompt={"extend": "Otters."},
         sandbox={"memory_mb": 512},
         catch_up={"hours": 1},
-        channels={"telegram": {"base_url": "http://127.0.0.1:9"}, "console": {}},
+        channels={"console": {}},
     )
     assert text.splitlines() == [
         "The configuration is reloaded. Changed: prompt.",
-        "A restart is needed for: sandbox, catch_up, channels.console, channels.telegram.",
+        "A restart is needed for: sandbox, catch_up, channels.console.",
     ]
     assert "Otters." in str((await answered(telegram, service, "still here")).messages[0]["content"])
     text = await printed(service, prompt={"extend": "Otters."})
@@ -262,3 +262,31 @@ async def test_a_start_and_a_reload_name_what_a_budget_would_refuse(
     assert service.log().count(note) == 1, "without a budget nothing is checked"
     await reload(service, **budget)
     assert service.log().count(note) == 2
+
+
+async def test_a_new_token_connects_that_channel_anew_and_nothing_is_lost(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    new, env = "123456:A-NEW-TOKEN", tmp_path / ".env"
+    env.write_text(f"THE_TOKEN={TOKEN}\n")
+    settings = {"telegram": {**OPERATED["telegram"], "token": "$THE_TOKEN"}}
+    service = await start(channels=settings)
+    await answered(telegram, service, "first")
+    telegram.send(ask(text="across", id="across", steps=[bash("sleep 4")]))
+    await until(lambda: any(request.id == "across" for request in model.requests()), what="the turn")
+    env.write_text("THE_TOKEN=123456:NOT-THE-TOKEN\n")
+    code, text = await service.fawn("reload")
+    assert (code, "channels.telegram: Telegram rejects the bot's token" in text) == (2, True), text
+    telegram.token = new  # as BotFather's /revoke: the old one is refused from now on
+    telegram.send(ask(text="meanwhile"), chat=EVE)
+    env.write_text(f"THE_TOKEN={new}\n")
+    code, text = await service.fawn("reload")
+    assert (code, "Changed: channels.telegram." in text) == (0, True), text
+    for chat, words in ((EVE, "meanwhile"), (JANE, "across")):
+        await telegram.wait(chat, words, seconds=60)
+    await service.quiet()
+    assert await answered(telegram, service, "afterwards")
+    shown = [*said(telegram, JANE), *said(telegram, EVE)]
+    for words in ("first", "across", "meanwhile", "afterwards"):
+        assert sum(words == text for text in shown) == 1, shown
+    assert new not in service.log()

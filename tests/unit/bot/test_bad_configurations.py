@@ -96,7 +96,9 @@ async def _refuse_what_is_built(entry: BadConfiguration, file: Path) -> None:
 
 
 async def _begin(store: Database, config: Config, file: Path) -> ConfigReloader:
-    reloader = ConfigReloader(store, Current(config), ConfigSource(file, None), print, gather_checks)
+    reloader = ConfigReloader(
+        store, Current(config), ConfigSource(file, None), print, gather_checks, lambda _name, _connect: None
+    )
     await reloader.begin(AgentBuilder(store, open_library(config), None, runs_commands=False))
     return reloader
 

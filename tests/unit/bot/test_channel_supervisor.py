@@ -132,3 +132,39 @@ async def test_the_end_of_the_console_is_reported_and_leaves_it_connected() -> N
     assert supervisor.channels == {"console": console}
     serving.cancel()
     await asyncio.wait([serving])
+
+
+async def test_another_connection_begins_when_the_one_before_has_ended() -> None:
+    events: list[str] = []
+    old, new = FailingChannel("one", events), FailingChannel("one", events)
+    supervisor = ChannelSupervisor({"one": partial(connect, old, events)}, console_ended, list)
+    async with asyncio.timeout(10):
+        serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
+        await until(lambda: supervisor.channels.get("one") is old, what="the old one")
+        supervisor.reconnect("one", partial(connect, new, events))
+        await until(lambda: supervisor.channels.get("one") is new, what="the new one")
+        assert events == ["one listens", "one listens no more", "one listens"]
+        serving.cancel()
+        await asyncio.wait({serving})
+
+
+async def test_another_connection_does_not_wait_for_the_backoff_of_the_one_before() -> None:
+    events: list[str] = []
+    old = FailingChannel("one", events)
+
+    @asynccontextmanager
+    async def refused() -> AsyncIterator[RecordingChannel]:
+        events.append("refused")
+        if events:
+            raise ChannelError("the token is refused")
+        yield old
+
+    supervisor = ChannelSupervisor({"one": refused}, console_ended, list)
+    async with asyncio.timeout(10):
+        serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
+        await until(lambda: len(events) >= 3, what="a long backoff")
+        new = FailingChannel("one", events)
+        supervisor.reconnect("one", partial(connect, new, events))
+        await until(lambda: supervisor.channels.get("one") is new, 1.5, "the new one")
+        serving.cancel()
+        await asyncio.wait({serving})

@@ -43,7 +43,9 @@ def begin(tmp_path: Path) -> Begin:
     async def begin(*checks: Check) -> None:
         current = current_of()
         async with Database(tmp_path / "fawn.db") as store:
-            reloader = ConfigReloader(store, current, ConfigSource(None, None), print, lambda _config: checks)
+            reloader = ConfigReloader(
+                store, current, ConfigSource(None, None), print, lambda _config: checks, lambda _name, _connect: None
+            )
             builder = AgentBuilder(store, open_library(current.config), None, runs_commands=False)
             await reloader.begin(builder)
             await current.close()

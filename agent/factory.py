@@ -77,7 +77,7 @@ def _assemble_agent(
     evaluator = models[roles.evaluator] if roles.evaluator else None
     check_agents(settings, models)
 
-    servers = McpServers(settings.mcp, settings.data_dir) if settings.mcp.servers else None
+    servers = McpServers(settings.mcp, settings.tokens) if settings.mcp.servers else None
 
     def policies_of(name: str = LEAD, patterns: Sequence[str] = ()) -> LeadPolicies:
         return LeadPolicies(settings, name, McpPolicy(servers, patterns) if servers else None)

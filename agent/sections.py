@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from agent.acp.settings import ExternalAgentSettings
 from agent.exposure import OutwardMode
 from agent.mcp.settings import McpConfig
+from agent.mcp.tokens import TokenFolder
 from agent.models.settings import CallLimits
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import Secret, setting
@@ -208,6 +208,6 @@ class AgentSettings:
     agents: tuple[NamedAgentSettings, ...] = ()
     external_agents: tuple[ExternalAgentSettings, ...] = ()
     mcp: McpConfig = McpConfig()
-    data_dir: Path | None = None  # has the tokens of people who signed in to MCP servers
+    tokens: TokenFolder | None = None  # of people who signed in to MCP servers
     calls: CallLimits = field(default_factory=CallLimits)
     retry_seconds: float = 1.0  # the first backoff after a model error

@@ -142,7 +142,8 @@ class App:
             meet = gather_meetings(self._current, lambda: "console" in channels)
             reception = FeatureReception(self._commands, presses, meet, waits)
             table = operations.Operations(
-                *(store, config.data_dir, self._folders, lambda: self._skills.folders.custom, self._http_address)
+                *(store, config.data_dir, self._folders, lambda: self._skills.folders.custom, self._http_address),
+                sealer=lambda: self._current.config.encryption.sealer(),
             ).table()
             more = {**self._status.operations(), "reload": self._reloader.reload_for_command_line}
             await stack.enter_async_context(

@@ -40,6 +40,7 @@ BUILT_ONCE = (
     "http",
     "metrics",
     "traces",
+    "encryption",
     "language",
     "library_switches",
     "systemd",
@@ -51,6 +52,7 @@ ABOUT_THE_FILE = (
     "variables",
     "hints",
     "switches",
+    "encryption_locked",
     "places",
 )  # fields of Config that are not settings
 

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.foreign_text import printable_line
@@ -25,7 +24,7 @@ from agent.mcp.pages import read_pages
 from agent.mcp.process import stdio_parameters
 from agent.mcp.progress import ProgressReports, Report
 from agent.mcp.settings import McpServerSettings
-from agent.mcp.tokens import TokenFile
+from agent.mcp.tokens import TokenFile, TokenFolder
 from agent.spans import trace_parent
 from catalogue import N_, LazyText, LocalizedError
 from sandbox.processes import hand_over
@@ -87,10 +86,12 @@ class McpConnection:
     """Starts a server when it is needed, lists its tools, and restarts it after it ended.
 
     `tools` and `prompts` are the latest known ones, also while the server is down. `elicit` answers questions that a
-    server of the older protocol asks during a call. `data_dir` has the tokens of people who signed in.
+    server of the older protocol asks during a call. `tokens` are those of people who signed in.
     """
 
-    def __init__(self, settings: McpServerSettings, elicit: Elicit | None = None, data_dir: Path | None = None) -> None:
+    def __init__(
+        self, settings: McpServerSettings, elicit: Elicit | None = None, tokens: TokenFolder | None = None
+    ) -> None:
         self.settings = settings
         self.tools: tuple[Tool, ...] = ()
         self.prompts: tuple[Prompt, ...] = ()
@@ -100,7 +101,7 @@ class McpConnection:
         self.starts = 0
         self.problem: LazyText | None = None  # why the latest start failed
         self.needs_sign_in = False  # that was the problem
-        self._data_dir = data_dir
+        self._tokens = tokens
         self._auth: StoredTokenAuth | None = None  # of the present client
         self._traffic: Traffic | None = None  # of the present client
         self._tokens_at_failure = 0  # the version of their file
@@ -281,7 +282,7 @@ class McpConnection:
             self._failures = 0
 
     def _tokens_version(self) -> int:
-        return TokenFile(self._data_dir, self.settings).version() if self._data_dir else 0
+        return TokenFile(self._tokens, self.settings).version() if self._tokens else 0
 
     async def _end(self, client: Client) -> None:
         """Leave this client; a newer one stays."""
@@ -296,7 +297,7 @@ class McpConnection:
         traffic = self._traffic = watching.Traffic(self._note_change, self._stop.set, self._reports.note)
         transport: Any
         if self.settings.url:
-            self._auth = await stored_token_auth(self.settings, self._data_dir)
+            self._auth = await stored_token_auth(self.settings, self._tokens)
             http = await stack.enter_async_context(await http_client(self.settings, self._auth, traffic.note_fault))
             transport = (await import_in_thread("mcp.client.streamable_http")).streamable_http_client(
                 self.settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES

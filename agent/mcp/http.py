@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
-from agent.mcp.tokens import TokenFile
+from agent.mcp.tokens import TokenFile, TokenFolder
 from catalogue import LazyText
 
 if TYPE_CHECKING:
@@ -20,12 +19,12 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 300.0  # of a stream between two events; each call has its own timeout
 
 
-async def stored_token_auth(settings: McpServerSettings, data_dir: Path | None) -> StoredTokenAuth | None:
-    """Return what sends the tokens of a person's sign-in, which `data_dir` has, if the server allows one."""
-    if data_dir is None or not settings.allows_sign_in:
+async def stored_token_auth(settings: McpServerSettings, tokens: TokenFolder | None) -> StoredTokenAuth | None:
+    """Return what sends the tokens of a person's sign-in, which are in `tokens`, if the server allows one."""
+    if tokens is None or not settings.allows_sign_in:
         return None
     auth: StoredTokenAuth = (await import_in_thread("agent.mcp.token_auth")).StoredTokenAuth(
-        settings, TokenFile(data_dir, settings)
+        settings, TokenFile(tokens, settings)
     )
     return auth
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import ToolMessage
@@ -36,6 +35,7 @@ from agent.mcp.names import belongs_to, may_match, tool_name
 from agent.mcp.progress import ProgressLine
 from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema, clean_text
 from agent.mcp.settings import McpConfig, McpServerSettings
+from agent.mcp.tokens import TokenFolder
 from agent.mcp.tools import SEARCH_TRAITS, TOOL_SEARCH, DynamicTool, make_dynamic_tool
 from agent.questions import count_recorded_answers
 from agent.tools.tool import ToolTraits, describe_as
@@ -72,9 +72,9 @@ class _Listed:
 class McpServer:
     """One server: its connection, its tools for the agent, and the calls that it works on."""
 
-    def __init__(self, settings: McpServerSettings, data_dir: Path | None = None) -> None:
+    def __init__(self, settings: McpServerSettings, tokens: TokenFolder | None = None) -> None:
         self.settings = settings
-        self.connection = McpConnection(settings, self._elicit, data_dir)
+        self.connection = McpConnection(settings, self._elicit, tokens)
         self._listed = _Listed(0, {})
         self._calls: dict[str, McpCall] = {}
 
@@ -219,9 +219,9 @@ def _describe(title: Any, tool: str, server: str, args: Mapping[str, Any]) -> st
 class McpServers:
     """The servers of one configuration. `start` or a turn starts them, and `close` ends them."""
 
-    def __init__(self, config: McpConfig, data_dir: Path | None = None) -> None:
+    def __init__(self, config: McpConfig, tokens: TokenFolder | None = None) -> None:
         self.config = config
-        self.servers = [McpServer(each, data_dir) for each in config.servers if each.enabled]
+        self.servers = [McpServer(each, tokens) for each in config.servers if each.enabled]
         self._adopted: set[McpServer] = set()  # a later configuration ends them
         self._told: dict[tuple[str, bool], set[str]] = {}  # server, and whether it starts → conversations that know it
         self.traits: dict[str, ToolTraits] = {TOOL_SEARCH: SEARCH_TRAITS}  # by name, of all tools that became known

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from agent.mcp.settings import McpServerSettings
+from sandbox.disk.sealing import NO_SEAL, NotOpened, Sealer
 
 log = logging.getLogger(__name__)
 
@@ -48,21 +49,30 @@ class StoredTokens:
         return replace(self, access_token="", refresh_token="", expires_at=0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenFolder:
+    """Where the tokens of all servers are, and what seals them."""
+
+    data_dir: Path
+    sealer: Sealer = NO_SEAL
+
+
 class TokenFile:
     """The tokens of one server. Services and commands share it: who changes it holds its lock and reads it again, so
     that no two renewals use the same refresh token."""
 
-    def __init__(self, data_dir: Path, server: McpServerSettings) -> None:
-        self._path = data_dir / TOKENS_FOLDER / f"{quote(server.name, safe='')}.json"
+    def __init__(self, folder: TokenFolder, server: McpServerSettings) -> None:
+        self._sealer, self._purpose = folder.sealer, f"mcp:{server.name}"
+        self._path = folder.data_dir / TOKENS_FOLDER / f"{quote(server.name, safe='')}.json"
         self._url = server.url
 
     def read(self) -> StoredTokens | None:
         """Return the tokens for the server's present URL."""
         try:
-            tokens = StoredTokens(**json.loads(self._path.read_bytes()))
+            tokens = StoredTokens(**json.loads(self._sealer.open(self._path.read_text("utf-8"), self._purpose)))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, NotOpened) as error:
             log.warning("mcp.tokens_unreadable file=%s problem=%s", self._path, error)
             return None
         return tokens if tokens.url == self._url else None
@@ -79,10 +89,21 @@ class TokenFile:
         partial = self._path.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump(asdict(tokens), file)
+            file.write(self._sealer.seal(json.dumps(asdict(tokens)), self._purpose))
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._path)
+
+    def seal_anew(self) -> bool:
+        """Write the file under the present key, if it is under another one or open. Returns whether that was so."""
+        try:
+            stored = self._path.read_text("utf-8")
+        except FileNotFoundError:
+            return False
+        if self._sealer.is_current(stored) or (tokens := self.read()) is None:
+            return False
+        self.write(tokens)
+        return True
 
     def remove(self) -> bool:
         """Remove the file. Returns whether there was one."""

@@ -39,6 +39,7 @@ from bot.service.findings import Check, Finding
 from bot.service.log import Redactor
 from bot.service.model_discovery import name_models
 from bot.service.sandbox_setup import folders, sandbox_settings
+from bot.service.stored_secrets import check_encryption, token_folder
 from catalogue import N_, _, join_sentences, list_items, localized
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
@@ -84,7 +85,7 @@ def _list_checks(config: Config) -> list[Check]:
         Check(_("this machine"), partial(_check_base, config)),
         *(Check(_(MODEL, name=each.name), partial(check_model, config, each)) for each in config.models),
         *(
-            Check(_(MCP_SERVER, name=each.name), partial(check_mcp_server, each, config.data_dir))
+            Check(_(MCP_SERVER, name=each.name), partial(check_mcp_server, each, token_folder(config)))
             for each in config.mcp.servers
         ),
         *(
@@ -95,6 +96,7 @@ def _list_checks(config: Config) -> list[Check]:
         Check(_("external agents"), partial(check_external_agents, config)),
         Check(_("traces"), partial(check_traces, config.traces)),
         *gather_checks(config),
+        check_encryption(config),
         Check(_("agent"), partial(_check_agent, config)),
         Check(_("permissions"), partial(asyncio.to_thread, _check_rules, config)),
         Check(_("network"), partial(check_network, config)),

@@ -41,6 +41,7 @@ from bot.team import pairing
 from bot.team.offboarding import offboard_by_command
 from catalogue import N_, _, current_language, default_language, list_items, match_language, use_language
 from sandbox.disk.folders import ConversationFolders
+from sandbox.disk.sealing import Sealer
 
 log = logging.getLogger(__name__)
 
@@ -79,12 +80,14 @@ class Operations:
         folders: ConversationFolders,
         custom_skills: Callable[[], Path],
         http_address: Callable[[], str] = str,
+        sealer: Callable[[], Sealer] = Sealer,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
         self._folders = folders
         self._custom_skills = custom_skills
         self._http_address = http_address  # of the listener; "" where nothing listens
+        self._sealer = sealer
         self._backing_up = asyncio.Lock()
 
     def table(self) -> Mapping[str, Operation]:
@@ -221,7 +224,7 @@ class Operations:
     async def backup(self, file: str) -> Answer:
         """Write consistent copies of the databases, and the folders of conversations and skills, into a .tar.gz."""
         async with self._backing_up:
-            written = await back_up(self._data_dir, self._folders, self._custom_skills(), Path(file))
+            written = await back_up(self._data_dir, self._folders, self._custom_skills(), Path(file), self._sealer())
         event = AuditEvent(AuditKind.BACKUP, what=audit.COMMAND_LINE | {"bytes": written["bytes"]})
         await self._store.run(partial(audit.record, event=event))
         return written

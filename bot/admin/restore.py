@@ -23,6 +23,7 @@ from bot.storage.upkeep import find_damage
 from catalogue import N_, LocalizedError
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
+from sandbox.disk.sealing import Sealer
 from sandbox.disk.unpacking import DAMAGED, UnpackRefused, unpack_backup
 
 DATABASE = "fawn.db"
@@ -42,7 +43,7 @@ class Restored:
     skills: Path | None
 
 
-async def restore_backup(file: Path, data_dir: Path, custom_skills: Path) -> Restored:
+async def restore_backup(file: Path, data_dir: Path, custom_skills: Path, sealer: Sealer) -> Restored:
     """Restore an archive into a data_dir whose lock the caller holds.
 
     Raises RestoreRefused, UnpackRefused, and DatabaseFault for a database that this version cannot use.
@@ -50,7 +51,7 @@ async def restore_backup(file: Path, data_dir: Path, custom_skills: Path) -> Res
     await run_file_work(_make_room, data_dir)
     staging = data_dir / RESTORING
     try:
-        files, size = await run_file_work(unpack_backup, file, staging, DATABASE, FOLDERS)
+        files, size = await run_file_work(unpack_backup, file, staging, DATABASE, FOLDERS, sealer)
         await run_file_work(_check_database, file, staging / DATABASE)
         await run_file_work(prepare_databases, staging)
         async with Database(staging / DATABASE) as store:

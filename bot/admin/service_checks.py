@@ -13,6 +13,7 @@ from agent.acp.connection import AcpError
 from agent.acp.settings import ExternalAgentSettings
 from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
+from agent.mcp.tokens import TokenFolder
 from agent.sections import VoiceConfig
 from agent.spending import Meter
 from agent.transcription import NotTranscribed, transcribe
@@ -35,13 +36,13 @@ MCP_SERVER, WEB_SEARCH = N_("MCP server {name}"), N_("web search {provider}")
 SILENCE_SECONDS, SAMPLE_RATE_HERTZ = 1, 16_000
 
 
-async def check_mcp_server(settings: McpServerSettings, data_dir: Path) -> Finding:
+async def check_mcp_server(settings: McpServerSettings, tokens: TokenFolder) -> Finding:
     """Start the server as the service does, and count its tools."""
     subject = _(MCP_SERVER, name=settings.name)
     if not settings.enabled:
         return Finding("ok", subject, _("disabled"))
     module = await import_in_thread("agent.mcp.servers")
-    server: McpServer = module.McpServer(settings, data_dir)
+    server: McpServer = module.McpServer(settings, tokens)
     try:
         if problem := await server.refresh():
             where = settings.url or settings.command

@@ -18,6 +18,7 @@ from bot.config.backup import BackupConfig
 from bot.current import Current
 from bot.service.backup import back_up
 from bot.service.jobs import MAX_JOB_SECONDS, Effect
+from bot.service.stored_secrets import sealer_of
 from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
@@ -56,7 +57,9 @@ class BackupJobs:
         await self._store.run(partial(_enqueue_copy, target=target, due=now + 2 * MAX_JOB_SECONDS))
         await run_file_work(partial(Path(config.to).mkdir, mode=0o700, parents=True, exist_ok=True))
         skills = Path(self._current.config.skills.custom)
-        written = await back_up(self._current.config.data_dir, self._folders, skills, target)
+        written = await back_up(
+            self._current.config.data_dir, self._folders, skills, target, sealer_of(self._current.config)
+        )
         for left in written["left_out"]:
             log.warning("backup.left_out what=%s", left)
         await run_file_work(delete_old_archives, config)

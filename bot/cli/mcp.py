@@ -18,6 +18,7 @@ from bot.admin.service_checks import check_mcp_server
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.config.schema import Config
+from bot.service.stored_secrets import token_folder
 from catalogue import _, list_items
 
 SIGN_IN_SECONDS = 600.0
@@ -77,7 +78,7 @@ def _describe_state(server: McpServerSettings, config: Config) -> str:
         return _("needs no sign-in")
     if not server.allows_sign_in:
         return _("uses the credentials of its configuration")
-    tokens = TokenFile(config.data_dir, server).read()
+    tokens = TokenFile(token_folder(config), server).read()
     if tokens is None and server.auth != "oauth":
         return _("not signed in; if it asks for that: `fawn mcp login {name}`", name=server.name)
     if tokens is None:
@@ -113,11 +114,11 @@ async def log_in(server: McpServerSettings, config: Config, seconds: float = SIG
             "Nobody signed in within {n:g} minutes. Run `fawn mcp login {name}` again.", n=minutes, name=server.name
         )
         raise McpCommandFailed(text) from error
-    file = TokenFile(config.data_dir, server)
+    file = TokenFile(token_folder(config), server)
     async with file.locked():
         await asyncio.to_thread(file.write, tokens)
     print(_("You are signed in to {name}. A running service uses it from now on.", name=server.name))
-    finding = await check_mcp_server(server, config.data_dir)
+    finding = await check_mcp_server(server, token_folder(config))
     print(render_finding(finding))
     return OK if finding.ok else CONFIG
 
@@ -142,7 +143,7 @@ def _stdin() -> int:
 
 
 async def _log_out(server: McpServerSettings, config: Config) -> None:
-    file = TokenFile(config.data_dir, server)
+    file = TokenFile(token_folder(config), server)
     async with file.locked():
         removed = await asyncio.to_thread(file.remove)
     if not removed:

@@ -10,6 +10,7 @@ from bot.admin.restore import Restored, RestoreRefused, restore_backup
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, OK, TAKEN, fail
 from bot.config.schema import Config
+from bot.service.stored_secrets import KeyUnknown, sealer_of
 from bot.storage.database import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault
 from catalogue import _, ngettext
@@ -22,12 +23,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
     try:
+        sealer = sealer_of(config)
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with DataLock(config.data_dir):
-            restored = asyncio.run(restore_backup(Path(arguments.file), config.data_dir, Path(config.skills.custom)))
+            restored = asyncio.run(
+                restore_backup(Path(arguments.file), config.data_dir, Path(config.skills.custom), sealer)
+            )
     except DataDirLocked as error:
         return fail(error, TAKEN)
-    except (RestoreRefused, UnpackRefused, DatabaseFault, OSError) as error:
+    except (KeyUnknown, RestoreRefused, UnpackRefused, DatabaseFault, OSError) as error:
         return fail(error, FAULT)
     print(_describe(config, restored))
     return OK

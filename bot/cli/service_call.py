@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_
 from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.parser import USAGE
 from bot.config.schema import Config
+from bot.service.stored_secrets import KeyUnknown, sealer_of
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from catalogue import _, localized
@@ -52,7 +54,7 @@ async def ask_service(config: Config, operation: str, arguments: dict[str, Any])
             answer = await call_service(config.data_dir, operation, arguments)
         except NotRunning:
             answer = await _run_directly(config, operation, arguments)
-    except (DataDirLocked, DatabaseFault, NotFound) as error:
+    except (DataDirLocked, DatabaseFault, KeyUnknown, NotFound) as error:
         raise OperationFailed(localized(error)) from error
     if "error" in answer:
         raise OperationFailed(answer["error"])
@@ -73,6 +75,6 @@ async def _run_directly(config: Config, operation: str, arguments: dict[str, Any
         prepare_databases(data_dir)
         async with Database(database) as store:
             folders = ConversationFolders(data_dir / "threads", 0)
-            return await Operations(store, data_dir, folders, lambda: Path(config.skills.custom)).table()[operation](
-                **arguments
-            )
+            skills, sealer = Path(config.skills.custom), partial(sealer_of, config)
+            table = Operations(store, data_dir, folders, lambda: skills, sealer=sealer).table()
+            return await table[operation](**arguments)

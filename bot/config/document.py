@@ -80,6 +80,7 @@ class Document:
         self.left_out: Collection[str] = ()  # sections whose values nobody reads
         self.paths: set[Path] = set()  # files that were read and may hold secrets
         self.fetched: dict[str, str] = {}  # what files and programs gave, by what names them
+        self.locked = False  # the key of what is stored is not known here
         self.has_accounts = True  # models and channels were not left out
         self._local: Document | None = None  # whose settings win
 

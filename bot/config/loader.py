@@ -28,6 +28,7 @@ from agent.near_misses import suggest
 from agent.setting import Secret
 from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
 from bot.config.document import ConfigFault, Document, explain_url
+from bot.config.encryption import check_encryption
 from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
 from bot.config.hooks import check_hooks
@@ -184,12 +185,14 @@ def _lines_of(text: str) -> dict[str, int]:
 
 def _without_accounts(document: Document, sections: dict[str, Any] | None) -> dict[str, Any] | None:
     """Drop the sections that hold secrets, with their faults and those of the environment."""
+    document.locked = any(fault.place.startswith("encryption") for fault in document.faults)
     document.faults[:] = [
         fault
         for fault in document.faults
         if fault.file in document.files
         and re.split(r"[.\[]", fault.place)[0] not in WITH_SECRETS
         and fault.place != "audit.key"
+        and not fault.place.startswith("encryption")
     ]
     document.environ, document.has_accounts = {}, False
     return (
@@ -248,6 +251,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
             *(() if config.models else model_hints(document.environ)),
         ),
         switches=active_switches(document.environ),
+        encryption_locked=document.locked,
         systemd=_read_systemd(document.environ),
         places={
             at: document.with_excerpt(document.locate(at, "", on_key="options" in at))
@@ -270,6 +274,7 @@ def _check_sections(document: Document, sections: dict[str, Any]) -> None:
     check_traces(document, sections.get("traces"))
     check_uploads(document, sections)
     check_backup(document, sections.get("backup"))
+    check_encryption(document, sections.get("encryption"))
     check_budgets(document, sections.get("budgets"))
     check_rates(document, sections.get("rate_limits"))
     check_time_zone(document, sections.get("time_zone"))

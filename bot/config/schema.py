@@ -26,6 +26,7 @@ from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.backup import BackupConfig
 from bot.config.document import ConfigFault
+from bot.config.encryption import EncryptionConfig
 from bot.config.excerpt import Location
 from bot.config.hooks import HookConfig
 from bot.config.http import HttpConfig
@@ -320,6 +321,7 @@ class FileConfig:
     tasks: TaskConfig = TaskConfig()
     push: PushConfig = setting(PushConfig(), "notifications outside of the chats")
     goal: GoalConfig = GoalConfig()
+    encryption: EncryptionConfig = setting(EncryptionConfig(), "what is stored of secrets, and backups, is encrypted")
     backup: BackupConfig = setting(BackupConfig(), "backups at set times (docs/operations.md)")
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
@@ -348,7 +350,8 @@ class Config(FileConfig):
     """The whole configuration.
 
     `source` names the file, `paths` are those that were read and may hold secrets, `digest` is its SHA-256, `variables`
-    are the texts that came from the environment, `hints` what looks wrong there, `switches` those that libraries obey.
+    are the texts that came from the environment, `hints` what looks wrong there, and `switches` those that libraries
+    obey. `encryption_locked`: a key is named that this process does not have, because it needs no secrets.
     `places` are the settings of models and policies in the file, for faults that only their classes can find.
     """
 
@@ -359,6 +362,7 @@ class Config(FileConfig):
     variables: frozenset[str] = frozenset()
     hints: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
+    encryption_locked: bool = False
     systemd: SystemdConfig = SystemdConfig()
     places: Mapping[Location, ConfigFault] = field(default_factory=dict)
 

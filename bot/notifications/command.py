@@ -7,6 +7,7 @@ from bot.commands.call import CommandCall
 from bot.notifications.push import is_bark_server
 from bot.rights import access
 from bot.service.pings import enqueue_digest, parse_clock_time
+from bot.service.stored_secrets import BARK, sealer_of
 from bot.storage import inbox, people
 from bot.storage.people import PersonRow
 from catalogue import N_, _, join_sentences
@@ -84,7 +85,8 @@ def _set_bark(call: CommandCall, url: str) -> None:
         raise _Refused(_usage()) from None
     if not is_allowed:
         raise _Refused(_(NO_BARK))
-    people.set_preference(call.execute, call.message, "push_url", url)
+    sealed = sealer_of(call.current.config).seal(url, BARK)
+    people.set_preference(call.execute, call.message, "push_url", sealed)
     people.set_preference(call.execute, call.message, "notify_where", "push")
 
 

@@ -14,6 +14,7 @@ from bot.notifications.push import PushJobs
 from bot.notifications.run_pings import RunPings
 from bot.service.jobs import JobKind
 from bot.service.pings import DIGEST_JOB, PUSH_JOB
+from bot.service.stored_secrets import seal_anew
 from bot.storage import personal
 from catalogue import N_
 
@@ -35,5 +36,6 @@ FEATURE = Feature(
     personal=personal.NOTIFICATIONS,
     commands=(Command("notify", N_("get a ping when long work is done"), notify_command, NOTIFY_WORDS, rank=190),),
     checks=list_checks,
+    recover=lambda execute, config, _now: seal_anew(execute, config),
     start=_start,
 )

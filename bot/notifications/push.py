@@ -23,12 +23,14 @@ from agent.messages import Author, Thread
 from agent.setting import Secret
 from agent.web.addresses import AddressGuard, WebError
 from bot.current import Current
+from bot.service.stored_secrets import BARK, sealer_of
 from bot.service.webhook_signature import sign_webhook
 from bot.storage import audit, languages, outbox, people
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob
 from catalogue import N_, _
+from sandbox.disk.sealing import NotOpened
 
 log = logging.getLogger(__name__)
 
@@ -171,9 +173,13 @@ class PushJobs:
         known = await self._store.run(find)
         if known is None or not known.push_url:
             return None
-        if not is_bark_server(self._current, known.push_url):
+        try:
+            url = sealer_of(self._current.config).open(known.push_url, BARK)
+        except NotOpened as error:
+            raise PushRefused(str(error)) from None
+        if not is_bark_server(self._current, url):
             raise PushRefused("its server is not allowed any more")
-        return bark_request(known.push_url, message)
+        return bark_request(url, message)
 
     async def _post(self, url: str, body: bytes, headers: dict[str, str]) -> None:
         """Post. Raises PushRefused, PushFailed and WebError."""

@@ -17,6 +17,7 @@ from agent.web.search import make_search
 from agent.web.settings import WebConfig
 from bot.config.schema import Config
 from bot.service.skill_library import open_library
+from bot.service.stored_secrets import token_folder
 from bot.service.tool_names import check_tool_names
 from bot.storage.database import Database
 
@@ -70,7 +71,7 @@ class AgentBuilder:
             agents=config.agents,
             external_agents=config.external_agents,
             mcp=config.mcp,
-            data_dir=config.data_dir,
+            tokens=token_folder(config),
             calls=config.limits.of_calls,
         )
         return await build_agent(config.models, settings, self._checkpoints, services), fetcher

@@ -16,15 +16,18 @@ from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import shown_path
+from sandbox.disk.sealing import Sealer
 
 CUSTOM_SKILLS = "custom-skills"  # in the archive: the folder itself may be anywhere
 LINES = 60  # about what is left out, of all conversations
 
 
-async def back_up(data_dir: Path, folders: ConversationFolders, custom_skills: Path, target: Path) -> dict[str, Any]:
+async def back_up(
+    data_dir: Path, folders: ConversationFolders, custom_skills: Path, target: Path, sealer: Sealer
+) -> dict[str, Any]:
     """Write `target`. A conversation that cannot be copied is named in `left_out`; it stops nobody else's."""
     left_out: list[str] = []
-    archive = await run_file_work(Archive, target)
+    archive = await run_file_work(Archive, target, sealer)
     try:
         if removed := await run_file_work(_add_database, data_dir, archive):
             left_out.append(

@@ -177,6 +177,18 @@ def allows_memory(execute: Execute, channel: str, person: str) -> bool:
     return row is None or bool(row.memory)
 
 
+def list_push_urls(execute: Execute) -> list[tuple[str, str, str]]:
+    """Return channel, person and stored address of everybody who has a Bark device."""
+    rows = execute("SELECT channel, person, push_url FROM people WHERE push_url<>''", {})
+    return [(channel, person, url) for channel, person, url in rows]
+
+
+def set_push_url(execute: Execute, channel: str, person: str, url: str) -> None:
+    """Store the address of a person's Bark device."""
+    values = {"channel": channel, "person": person, "url": url}
+    execute("UPDATE people SET push_url=:url WHERE channel=:channel AND person=:person", values)
+
+
 def remove_push_secrets(execute: Execute) -> int:
     """Remove the addresses of Bark devices, which contain keys; return how many. Notifications then come in place."""
     sql = "UPDATE people SET push_url='', notify_where=CASE notify_where WHEN 'push' THEN '' ELSE notify_where END"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from catalogue import N_, LazyText, LocalizedError, _, localized
 from sandbox.disk.safe_files import open_below, shown_path
+from sandbox.disk.sealing import NO_SEAL, Sealer
 from sandbox.inside import search
 
 ARCHIVE_BOUNDS = search.WalkBounds(entries=1_000_000, depth=128, path_bytes=3_000, seconds=3600.0)  # per folder
@@ -56,14 +57,15 @@ class _FolderNotes:
 class Archive:
     """An archive for its owner only, in place after `finish`. Blocks. Another thread may call `abandon`."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: Path, sealer: Sealer = NO_SEAL) -> None:
         self._target = target
         self._partial = target.with_name(target.name + ".partial")
         target.parent.mkdir(mode=0o700, exist_ok=True)
         self._partial.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = open(os.open(self._partial, flags, 0o600), "wb")  # noqa: SIM115  `finish` and `abandon` close it
-        self._tar = tarfile.open(fileobj=self._file, mode="w:gz")  # noqa: SIM115  the same
+        self._sealed = sealer.writer(self._file)
+        self._tar = tarfile.open(fileobj=self._sealed, mode="w:gz")  # noqa: SIM115  the same
         self._lock = threading.Lock()
         self._abandoned = False
 
@@ -88,6 +90,8 @@ class Archive:
         """Put the archive in place. Returns its bytes. Raises OSError."""
         with self._lock:
             self._tar.close()
+            if self._sealed is not self._file:
+                self._sealed.close()
             self._file.flush()
             os.fsync(self._file.fileno())
             size = os.fstat(self._file.fileno()).st_size
@@ -99,7 +103,7 @@ class Archive:
         """Stop and delete the partial archive."""
         self._abandoned = True
         with self._lock:
-            for close in (self._tar.close, self._file.close):
+            for close in (self._tar.close, self._sealed.close, self._file.close):
                 with contextlib.suppress(OSError):  # the disk may be full; the content is not needed
                     close()
             self._partial.unlink(missing_ok=True)

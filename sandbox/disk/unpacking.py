@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from catalogue import N_, LocalizedError
 from sandbox.disk.safe_files import shown_path
+from sandbox.disk.sealing import NO_SEAL, NotOpened, Sealer
 
 _MARGIN_BYTES = 64 << 20  # for what the caller does with it
 DAMAGED = N_("{file} is damaged or no backup: {error}. Nothing was restored; try an older backup")
@@ -24,21 +25,25 @@ class UnpackRefused(LocalizedError):
     """The archive was not unpacked, or not whole; the text says why, and what to do."""
 
 
-def unpack_backup(file: Path, target: Path, first: str, folders: Sequence[str]) -> tuple[int, int]:
+def unpack_backup(
+    file: Path, target: Path, first: str, folders: Sequence[str], sealer: Sealer = NO_SEAL
+) -> tuple[int, int]:
     """Unpack an archive that begins with the file `first` and else has entries in these folders only.
 
     Returns how many files and bytes it has. Raises UnpackRefused. It blocks.
     """
     try:
-        files, size = _check_entries(file, first, folders)
+        files, size = _check_entries(file, first, folders, sealer)
         free = shutil.disk_usage(target).free
         if size + _MARGIN_BYTES > free:
             text = N_("the disk is too full: {file} needs {needed} MB, {free} MB are free. Nothing was restored")
             raise UnpackRefused(text, file=file, needed=(size + _MARGIN_BYTES) >> 20, free=free >> 20)
-        with tarfile.open(file, "r:gz") as archive:
+        with open(file, "rb") as stream, tarfile.open(fileobj=sealer.reader(stream), mode="r:gz") as archive:
             if hasattr(tarfile, "fully_trusted_filter"):  # what entries may be is checked already
                 archive.extraction_filter = tarfile.fully_trusted_filter
             archive.extractall(target, _entries(archive), numeric_owner=True)  # noqa: S202 — checked above
+    except NotOpened as error:
+        raise UnpackRefused(N_("{file}: {why}. Nothing was restored"), file=file, why=error) from error
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnpackRefused(DAMAGED, file=file, error=shown_path(str(error))) from error
     except OSError as error:
@@ -47,9 +52,9 @@ def unpack_backup(file: Path, target: Path, first: str, folders: Sequence[str]) 
     return files, size
 
 
-def _check_entries(file: Path, first: str, folders: Sequence[str]) -> tuple[int, int]:
+def _check_entries(file: Path, first: str, folders: Sequence[str], sealer: Sealer) -> tuple[int, int]:
     size, count, links, files = 0, 0, set[PurePosixPath](), set[PurePosixPath]()
-    with tarfile.open(file, "r:gz") as archive:
+    with open(file, "rb") as stream, tarfile.open(fileobj=sealer.reader(stream), mode="r:gz") as archive:
         for entry in _entries(archive):
             if not files and (entry.name != first or not entry.isfile()):
                 raise UnpackRefused(N_("{file} is no backup of Fawn: it does not begin with its database"), file=file)

@@ -6,6 +6,7 @@ import re
 import tarfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_audit import rows_of
@@ -13,7 +14,7 @@ from tests.fakes.model import FakeModel
 from tests.fakes.push import serve_push
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import ask, said
+from tests.support.service_process import Service, ask, said
 
 SLOW = {"delay_ms": 700}
 
@@ -157,3 +158,43 @@ async def test_the_key_of_a_bark_device_is_in_no_message_export_or_backup(
     assert any("bark …".encode() in content for content in files)
     assert not any(b"FIRSTKEY" in content or b"GROUPKEY" in content for content in files)
     assert "FIRSTKEY" in str(service.rows("SELECT push_url FROM people")), "the service itself still has it"
+
+
+async def test_a_bark_key_is_stored_under_a_key_that_can_be_replaced(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    old, new = "an-old-key-of-32-characters-or-more", "a-new-key-of-32-characters-or-more!"
+
+    def stored(service: Service) -> str:
+        return str(service.rows("SELECT push_url FROM people")[0][0])
+
+    async with serve_push("DEVICEKEY") as servers:
+        push = {"bark_servers": [servers.base_url], "private_addresses": True}
+        more: dict[str, Any] = {"push": push, "limits": {"notify_seconds": 0.5}, "sandbox": {"provider": "none"}}
+        service = await start(**more)
+        telegram.send(f"/notify bark {servers.base_url}/DEVICEKEY")
+        await telegram.wait(JANE, "Pings go to your Bark.")
+        assert "DEVICEKEY" in stored(service), "without a key it is stored as it is"
+        await service.stop()
+        seen = []
+        for section in ({"key": old}, {"key": new, "old_keys": [old]}, {"key": new}):
+            service.configure({**more, "encryption": section})
+            await service.start()
+            seen.append(stored(service))
+            telegram.send(ask(text=f"long {len(seen)}", **SLOW))
+            await until(lambda: len(servers.shown) == len(seen), 30, "the push")
+            await service.stop()
+        assert all("DEVICEKEY" not in text and text.startswith("sealed:1:") for text in seen)
+        assert seen[0] != seen[1] == seen[2], "a start seals anew what another key sealed"
+        assert b"DEVICEKEY" not in (service.data / "fawn.db").read_bytes()
+        service.configure({**more, "encryption": {"key": "$NO_SUCH_VARIABLE"}})
+        code, text = await service.fawn("backup", "copy.tar.gz")
+        assert (code, "the key of `encryption` is not known here" in text) == (1, True), text
+        service.configure({**more, "encryption": {"key": new}})
+        assert (await service.fawn("backup", "copy.tar.gz"))[0] == 0
+        assert not tarfile.is_tarfile(service.folder / "copy.tar.gz")
+        service.configure({**more, "data_dir": str(service.folder / "again")})
+        code, text = await service.fawn("restore", "copy.tar.gz")
+        assert (code, "encrypted under another key" in text) == (1, True), text
+        service.configure({**more, "data_dir": str(service.folder / "again"), "encryption": {"key": new}})
+        assert (await service.fawn("restore", "copy.tar.gz"))[0] == 0

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from bot.admin.restore import restore_backup
+from sandbox.disk.sealing import NO_SEAL
 
 STEPS = {"rename", "mkdir", "rmdir", "unlink", "fsync", "sync", "utime", "chmod", "write", "execute", "commit"}
 
@@ -28,7 +29,7 @@ def restore_until(step: int, archive: Path, data_dir: Path, skills: Path) -> int
 
         threading.setprofile(profile)
         sys.setprofile(profile)
-        asyncio.run(restore_backup(archive, data_dir, skills))
+        asyncio.run(restore_backup(archive, data_dir, skills, NO_SEAL))
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 

@@ -18,7 +18,7 @@ from agent.mcp.bounds import MAX_STRANGE_LINES
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable
 from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.sign_in import SignInFailed, sign_in
-from agent.mcp.tokens import TokenFile
+from agent.mcp.tokens import TokenFile, TokenFolder
 from agent.setting import Secret
 from bot.admin.doctor import render_finding
 from bot.cli.exit_codes import fail
@@ -87,13 +87,13 @@ async def test_a_renewal_reads_one_megabyte_at_most(
     guarded: OAuthMcpServer, flood: FloodServer, tmp_path: Path, compressed: bool
 ) -> None:
     settings = McpServerSettings("guarded", url=guarded.url)
-    file = TokenFile(tmp_path, settings)
+    file = TokenFile(TokenFolder(tmp_path), settings)
     tokens = await sign_in(settings, REDIRECT, browser)
     async with file.locked():
         file.write(replace(tokens, token_endpoint=f"{flood.base_url}/token"))
     guarded.people.access.clear()
     flood.compressed = compressed
-    connection = McpConnection(settings, data_dir=tmp_path)
+    connection = McpConnection(settings, tokens=TokenFolder(tmp_path))
     try:
         with pytest.raises(McpUnavailable, match="could not be renewed"):
             await connection.refresh()

@@ -17,7 +17,7 @@ from mcp.shared.auth import OAuthClientInformationFull
 from agent.mcp.connection import McpConnection, McpUnavailable
 from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.sign_in import SignInFailed, SignInNotNeeded, sign_in
-from agent.mcp.tokens import TokenFile
+from agent.mcp.tokens import TokenFile, TokenFolder
 from agent.setting import Secret
 from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.mcp_oauth import OAuthMcpServer
@@ -39,7 +39,7 @@ async def connect(tmp_path: Path) -> AsyncIterator[Connect]:
     async with AsyncExitStack() as stack:
 
         def make(settings: McpServerSettings) -> McpConnection:
-            connection = McpConnection(settings, data_dir=tmp_path)
+            connection = McpConnection(settings, tokens=TokenFolder(tmp_path))
             stack.push_async_callback(connection.close)
             return connection
 
@@ -54,7 +54,7 @@ async def browser(address: str) -> Mapping[str, str]:
 async def signed_in(server: OAuthMcpServer, data_dir: Path, **more: Any) -> McpServerSettings:
     """Sign in and store the tokens."""
     settings = McpServerSettings("guarded", url=server.url, **more)
-    file = TokenFile(data_dir, settings)
+    file = TokenFile(TokenFolder(data_dir), settings)
     async with file.locked():
         file.write(await sign_in(settings, REDIRECT, browser))
     return settings
@@ -108,7 +108,7 @@ async def test_a_token_endpoint_that_is_down_ends_no_sign_in(
     guarded: OAuthMcpServer, connect: Connect, tmp_path: Path
 ) -> None:
     settings = await signed_in(guarded, tmp_path)
-    file = TokenFile(tmp_path, settings)
+    file = TokenFile(TokenFolder(tmp_path), settings)
     tokens = file.read()
     assert tokens
     guarded.people.access.clear()

@@ -22,6 +22,7 @@ from bot.storage.database import Database, DataLock
 from bot.storage.migrate import DatabaseFault, NewerSchema, migrate_database, prepare_databases
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
+from sandbox.disk.sealing import NO_SEAL
 from sandbox.disk.unpacking import UnpackRefused
 
 KILLS = 20
@@ -79,7 +80,7 @@ def data(tmp_path: Path) -> Path:
 
 
 async def test_everything_is_back_and_a_start_finds_it(archive: Path, data: Path, tmp_path: Path) -> None:
-    restored = await restore_backup(archive, data, tmp_path / "skills")
+    restored = await restore_backup(archive, data, tmp_path / "skills", NO_SEAL)
     assert restored.files == 5, "database, three files, a skill; a hard link is none of its own"
     assert_whole(data)
     assert (tmp_path / "skills" / "minutes" / "SKILL.md").exists()
@@ -90,7 +91,7 @@ async def test_everything_is_back_and_a_start_finds_it(archive: Path, data: Path
 async def test_own_skills_that_are_there_already_stay(archive: Path, data: Path, tmp_path: Path) -> None:
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "newer").write_text("")
-    restored = await restore_backup(archive, data, tmp_path / "skills")
+    restored = await restore_backup(archive, data, tmp_path / "skills", NO_SEAL)
     assert restored.skills == data / "custom-skills"
     assert [each.name for each in (tmp_path / "skills").iterdir()] == ["newer"]
 
@@ -99,7 +100,7 @@ async def test_own_skills_that_are_there_already_stay(archive: Path, data: Path,
 async def test_a_data_dir_that_is_in_use_stays_as_it_is(archive: Path, data: Path, tmp_path: Path, name: str) -> None:
     (data / name).mkdir()
     with pytest.raises(RestoreRefused, match=f"is in use: it contains {name}"):
-        await restore_backup(archive, data, tmp_path / "skills")
+        await restore_backup(archive, data, tmp_path / "skills", NO_SEAL)
     assert [each.name for each in data.iterdir()] == [name]
 
 
@@ -112,7 +113,7 @@ async def test_the_database_of_a_newer_version_is_refused(archive: Path, data: P
     with tarfile.open(tmp_path / "newer.tar.gz", "w:gz") as target:
         target.add(tmp_path / "fawn.db", "fawn.db")
     with pytest.raises(NewerSchema):
-        await restore_backup(tmp_path / "newer.tar.gz", data, tmp_path / "skills")
+        await restore_backup(tmp_path / "newer.tar.gz", data, tmp_path / "skills", NO_SEAL)
     assert [*data.iterdir()] == []
 
 
@@ -150,7 +151,7 @@ async def test_an_entry_that_leaves_the_data_dir_is_refused(
             target.addfile(each)
     before = {*tmp_path.iterdir()}
     with pytest.raises(UnpackRefused, match=said):
-        await restore_backup(tmp_path / "bad.tar.gz", data, tmp_path / "skills")
+        await restore_backup(tmp_path / "bad.tar.gz", data, tmp_path / "skills", NO_SEAL)
     assert [*data.iterdir()] == []
     assert {*tmp_path.iterdir()} == before
 
@@ -170,7 +171,7 @@ async def test_a_damaged_archive_restores_nothing(
 ) -> None:
     archive.write_bytes(damage(archive.read_bytes()))
     with pytest.raises(UnpackRefused, match=r"saved.tar.gz (is damaged or no backup|cannot be unpacked|is no backup)"):
-        await restore_backup(archive, data, tmp_path / "skills")
+        await restore_backup(archive, data, tmp_path / "skills", NO_SEAL)
     assert [*data.iterdir()] == []
 
 
@@ -180,7 +181,7 @@ async def test_a_damaged_database_restores_nothing(data: Path, tmp_path: Path) -
         made.size = 8192
         target.addfile(made, io.BytesIO(b"SQLite format 3\0" + b"x" * 8176))
     with pytest.raises(UnpackRefused, match="is damaged"):
-        await restore_backup(tmp_path / "bad.tar.gz", data, tmp_path / "skills")
+        await restore_backup(tmp_path / "bad.tar.gz", data, tmp_path / "skills", NO_SEAL)
     assert [*data.iterdir()] == []
 
 
@@ -210,7 +211,7 @@ async def test_a_restore_that_is_killed_leaves_nothing_half(archive: Path, tmp_p
             with pytest.raises(DatabaseFault, match="was interrupted"):
                 prepare_databases(data)
         if not (data / "fawn.db").exists():
-            await restore_backup(archive, data, tmp_path / "skills")
+            await restore_backup(archive, data, tmp_path / "skills", NO_SEAL)
         assert_whole_or_cleaning(data)
     assert interrupted
 

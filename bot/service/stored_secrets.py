@@ -1,0 +1,68 @@
+"""What seals the secrets that are stored, by the section `encryption:`."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from agent.mcp.tokens import TokenFile, TokenFolder
+from bot.config.schema import Config
+from bot.service.findings import Check, Finding
+from bot.storage import people
+from bot.storage.database import Execute
+from catalogue import N_, LocalizedError, _
+from sandbox.disk.sealing import NotOpened, Sealer
+
+log = logging.getLogger(__name__)
+
+BARK = "bark"  # the purpose of a sealed Bark address
+
+
+class KeyUnknown(LocalizedError):
+    """The configuration names a key that this process does not have."""
+
+
+def sealer_of(config: Config) -> Sealer:
+    """Return what seals and opens. Raises KeyUnknown where the variable of the key is not set here."""
+    if config.encryption_locked:
+        text = N_(
+            "the key of `encryption` is not known here: set its variable, as the service has it, and repeat the command"
+        )
+        raise KeyUnknown(text)
+    return config.encryption.sealer()
+
+
+def token_folder(config: Config) -> TokenFolder:
+    """Return where the tokens of MCP servers are, and what seals them."""
+    return TokenFolder(config.data_dir, sealer_of(config))
+
+
+def seal_anew(execute: Execute, config: Config) -> None:
+    """Store every secret under the present key: at a start, so a new key needs nothing else."""
+    sealer, count = sealer_of(config), 0
+    for channel, person, stored in people.list_push_urls(execute):
+        if not sealer.is_current(stored):
+            try:
+                opened = sealer.open(stored, BARK)
+            except NotOpened as error:
+                log.error("secrets.not_opened what=bark reason=%s", error)  # noqa: TRY400 — the reason is enough
+                continue
+            people.set_push_url(execute, channel, person, sealer.seal(opened, BARK))
+            count += 1
+    folder = TokenFolder(config.data_dir, sealer)
+    count += sum(TokenFile(folder, server).seal_anew() for server in config.mcp.servers)
+    if count:
+        log.info("secrets.sealed count=%d encrypted=%s", count, sealer.seals)
+
+
+def check_encryption(config: Config) -> Check:
+    """Return the check that says whether what is stored of secrets is encrypted."""
+
+    async def run() -> list[Finding]:
+        if config.encryption.key:
+            return [Finding("ok", _("encryption"), _("tokens of MCP servers, Bark keys and backups are encrypted"))]
+        fix = _("set `encryption: {key: $FAWN_KEY}`; `openssl rand -base64 32` makes a key")
+        text = _("tokens of MCP servers, Bark keys and backups are stored as they are, readable for this user alone")
+        return [Finding("note", _("encryption"), text, fix)]
+
+    return Check(_("encryption"), partial(run))

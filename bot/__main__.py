@@ -51,6 +51,10 @@ def _run_command(words: list[str]) -> int:
         silence_libraries(config)
         if config.language != "auto":
             set_language(config.language)
+        if name := command.audited(arguments):
+            from bot.cli.service_call import note_command
+
+            note_command(config, name)
         return command.run(arguments, config)
     except ConfigError as error:
         print(error, file=sys.stderr)

@@ -23,6 +23,7 @@ from bot.privacy.feature import FEATURE as PRIVACY
 from bot.prompts.feature import FEATURE as PROMPTS
 from bot.schedules.feature import FEATURE as SCHEDULES
 from bot.service.findings import Check
+from bot.siem.feature import FEATURE as SIEM
 from bot.skills.feature import FEATURE as SKILLS
 from bot.storage.database import Execute
 from bot.storage.personal import CORE, PersonalTable, Tables
@@ -33,7 +34,7 @@ from bot.waiting.feature import FEATURE as WAITING
 
 FEATURES: tuple[Feature, ...] = (
     *(MEMORY, BUDGETS, SCHEDULES, HOOKS, TASKS, THREADS, WAITING, SKILLS),
-    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS, API),
+    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS, SIEM, API),
 )
 
 

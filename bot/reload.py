@@ -25,7 +25,7 @@ from bot.service.findings import Check
 from bot.service.log import set_up_logging
 from bot.service.model_discovery import name_models
 from bot.service.skill_library import skill_folders
-from bot.storage.audit import COMMAND_LINE, AuditEvent, AuditKind, digest, record
+from bot.storage.audit import AuditEvent, AuditKind, command_line, digest, record
 from bot.storage.database import Database
 from channels.base import ChannelError, Refused
 
@@ -120,7 +120,7 @@ class ConfigReloader:
 
     async def reload_for_command_line(self) -> dict[str, Any]:
         """Reload for `fawn reload`."""
-        outcome = await self.reload(AuditEvent(AuditKind.CONFIG_CHANGED, what=COMMAND_LINE))
+        outcome = await self.reload(AuditEvent(AuditKind.CONFIG_CHANGED, what=command_line()))
         return {**asdict(outcome), "faults": [fault.render() for fault in outcome.faults]}
 
     async def reload(self, event: AuditEvent) -> ReloadOutcome:

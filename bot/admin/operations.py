@@ -11,7 +11,9 @@ import difflib
 import inspect
 import logging
 import os
+import socket
 import stat
+import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -53,6 +55,7 @@ MAX_WORD_CHARS = 32
 Answer = dict[str, Any]
 Operation = Callable[..., Awaitable[Answer]]
 AttachConsole = Callable[[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+MAX_COMMAND_CHARS = 60  # of a name in the audit
 ATTACH = "console"  # an operation that keeps the connection
 LINE_BYTES = 64 << 20  # of a line from or to a console
 MAX_ODD_CHARS = 100  # of an odd request, in the answer
@@ -93,6 +96,7 @@ class Operations:
     def table(self) -> Mapping[str, Operation]:
         """Return name → operation."""
         return {
+            "note": self.note,
             "dead.list": self.dead_list,
             "dead.requeue": self.dead_requeue,
             "dead.drop": self.dead_drop,
@@ -125,7 +129,7 @@ class Operations:
         return await self._change_dead(id, drop)
 
     async def _change_dead(self, id: str, change: Callable[..., bool]) -> Answer:
-        if not await self._store.run(partial(change, id=id, what=audit.COMMAND_LINE)):
+        if not await self._store.run(partial(change, id=id, what=audit.command_line())):
             raise NotFound(_("there is no dead letter {id}: see `fawn dead list`", id=id))
         return {"id": id}
 
@@ -190,7 +194,7 @@ class Operations:
         if not (address := self._http_address()):
             raise NotFound(_("no Fawn serves the page here: set `http.listen`, and run it"))
         try:
-            what: dict[str, int | str] = {**audit.COMMAND_LINE}
+            what: dict[str, int | str] = audit.command_line()
             token, channel, id = await self._store.run(partial(sessions.link_for, named=person, what=what))
         except keys.BadKey as error:
             raise NotFound(str(error)) from error
@@ -206,7 +210,7 @@ class Operations:
                 person_roles.delete_role(execute, channel, row.subject)
             if not (revoked or roles):
                 return None
-            subject, what = audit.person_name(channel, person), audit.COMMAND_LINE | {"roles": len(roles)}
+            subject, what = audit.person_name(channel, person), audit.command_line() | {"roles": len(roles)}
             audit.record(execute, AuditEvent(AuditKind.PAIRING_REVOKED, subject=subject, what=what))
             return [row.role for row in roles]
 
@@ -225,13 +229,19 @@ class Operations:
         """Write consistent copies of the databases, and the folders of conversations and skills, into a .tar.gz."""
         async with self._backing_up:
             written = await back_up(self._data_dir, self._folders, self._custom_skills(), Path(file), self._sealer())
-        event = AuditEvent(AuditKind.BACKUP, what=audit.COMMAND_LINE | {"bytes": written["bytes"]})
+        event = AuditEvent(AuditKind.BACKUP, what=audit.command_line() | {"bytes": written["bytes"]})
         await self._store.run(partial(audit.record, event=event))
         return written
 
+    async def note(self, command: str) -> Answer:
+        """Record that a user of this machine gave a command that reads or changes what is not theirs alone."""
+        event = AuditEvent(AuditKind.COMMAND, what=audit.command_line() | {"name": command[:MAX_COMMAND_CHARS]})
+        await self._store.run(partial(audit.record, event=event))
+        return {}
+
     async def skills_note(self, action: str, skill: str, result: str) -> Answer:
         """Record what `fawn skills` did: it changes files."""
-        what = audit.COMMAND_LINE | {"action": action, "skill": skill}
+        what = audit.command_line() | {"action": action, "skill": skill}
         event = AuditEvent(AuditKind.SKILL, what=what, result=result)
         await self._store.run(partial(audit.record, event=event))
         return {}
@@ -305,6 +315,7 @@ async def serve_control_socket(
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer | None:
         request = await _read_request(reader)
+        audit.use_os_user(_peer_of(writer))
         if request["operation"] != ATTACH:
             return await _run_operation(table, request)
         hello = _check_console(request["arguments"]) | {"language": request["language"]}
@@ -336,6 +347,13 @@ async def serve_control_socket(
     finally:
         server.close()
         (data_dir / SOCKET_NAME).unlink(missing_ok=True)
+
+
+def _peer_of(writer: asyncio.StreamWriter) -> int:
+    """Return the id of the user at the other end, as the kernel knows it (unix(7), SO_PEERCRED)."""
+    size = struct.calcsize("3i")
+    raw = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("3i", raw)[1])
 
 
 async def _read_request(reader: asyncio.StreamReader) -> dict[str, Any]:

@@ -55,7 +55,7 @@ async def restore_backup(file: Path, data_dir: Path, custom_skills: Path, sealer
         await run_file_work(_check_database, file, staging / DATABASE)
         await run_file_work(prepare_databases, staging)
         async with Database(staging / DATABASE) as store:
-            event = AuditEvent(AuditKind.RESTORE, what=audit.COMMAND_LINE | {"bytes": size})
+            event = AuditEvent(AuditKind.RESTORE, what=audit.command_line() | {"bytes": size})
             await store.run(partial(audit.record, event=event))
     except BaseException:
         await run_file_work(remove_tree, staging)  # the data_dir is as it was

@@ -104,7 +104,7 @@ def describe_key(row: ApiKeyRow) -> dict[str, Any]:
 
 def _record(execute: Execute, kind: AuditKind, row: ApiKeyRow, what: dict[str, int | str]) -> None:
     subject = audit.person_name(row.channel, row.person)
-    details: dict[str, int | str] = {**audit.COMMAND_LINE, "key": row.hash[:16], **what}
+    details: dict[str, int | str] = {**audit.command_line(), "key": row.hash[:16], **what}
     audit.record(execute, AuditEvent(kind, subject=subject, what=details))
 
 

@@ -16,7 +16,8 @@ import orjson
 
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, OK, fail
-from bot.config.schema import AuditConfig, Config
+from bot.config.audit import AuditConfig
+from bot.config.schema import Config
 from bot.service.audit_upkeep import pruning_rules, sign_anchor
 from bot.storage import audit
 from bot.storage.audit import AuditKind
@@ -161,4 +162,6 @@ def _write_lines(lines: Iterator[bytes], file: BinaryIO) -> None:
     file.flush()
 
 
-COMMAND = ConfiguredCommand(_audit, _add_arguments)
+COMMAND = ConfiguredCommand(
+    _audit, _add_arguments, audited=lambda given: "audit export" if given.action == "export" else ""
+)

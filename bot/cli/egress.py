@@ -40,4 +40,4 @@ def _egress(arguments: argparse.Namespace, config: Config) -> int:
     return OK
 
 
-COMMAND = ConfiguredCommand(_egress, _add_arguments, accounts=True)
+COMMAND = ConfiguredCommand(_egress, _add_arguments, accounts=True, audited=lambda _given: "egress")

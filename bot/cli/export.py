@@ -54,4 +54,4 @@ async def _render_thread(config: Config, thread: str, form: str) -> str:
     return "".join([f"# {answer['thread']}\n\n" * (form == "md"), *chunks])
 
 
-COMMAND = ConfiguredCommand(_export, _add_arguments)
+COMMAND = ConfiguredCommand(_export, _add_arguments, audited=lambda _arguments: "export")

@@ -51,4 +51,4 @@ def _init(arguments: argparse.Namespace, _config: Config) -> int:
     return OK
 
 
-COMMAND = ConfiguredCommand(_init, _add_arguments)
+COMMAND = ConfiguredCommand(_init, _add_arguments, audited=lambda _given: "init")

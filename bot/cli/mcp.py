@@ -153,4 +153,6 @@ async def _log_out(server: McpServerSettings, config: Config) -> None:
     print(_("You can also revoke the access of Fawn in your account there."))
 
 
-COMMAND = ConfiguredCommand(_run, _add_arguments, accounts=True)
+COMMAND = ConfiguredCommand(
+    _run, _add_arguments, accounts=True, audited=lambda given: "" if given.action == "list" else f"mcp {given.action}"
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,16 @@ async def ask_service(config: Config, operation: str, arguments: dict[str, Any])
     if "error" in answer:
         raise OperationFailed(answer["error"])
     return answer
+
+
+def note_command(config: Config, name: str) -> None:
+    """Have a row of the audit say which user of this machine gave a command, where there is an audit."""
+    if not (config.data_dir / "fawn.db").exists():
+        return
+    try:
+        asyncio.run(ask_service(config, "note", {"command": name}))
+    except OperationFailed as error:
+        print(_("this command is not in the audit: {error}", error=error), file=sys.stderr)
 
 
 async def _run_directly(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:

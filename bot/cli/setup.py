@@ -38,4 +38,4 @@ def _set_up(arguments: argparse.Namespace, config: Config) -> int:
     return OK
 
 
-COMMAND = ConfiguredCommand(_set_up, _add_arguments)
+COMMAND = ConfiguredCommand(_set_up, _add_arguments, audited=lambda given: f"setup {given.channel}")

@@ -26,6 +26,7 @@ from agent.mcp.settings import McpServerSettings
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
+from bot.config.audit import check_audit
 from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
 from bot.config.document import ConfigFault, Document, explain_url
 from bot.config.encryption import check_encryption
@@ -191,7 +192,7 @@ def _without_accounts(document: Document, sections: dict[str, Any] | None) -> di
         for fault in document.faults
         if fault.file in document.files
         and re.split(r"[.\[]", fault.place)[0] not in WITH_SECRETS
-        and fault.place != "audit.key"
+        and not fault.place.startswith(("audit.key", "audit.push"))
         and not fault.place.startswith("encryption")
     ]
     document.environ, document.has_accounts = {}, False
@@ -273,6 +274,7 @@ def _check_sections(document: Document, sections: dict[str, Any]) -> None:
     check_metrics(document, sections)
     check_traces(document, sections.get("traces"))
     check_uploads(document, sections)
+    check_audit(document, sections.get("audit"))
     check_backup(document, sections.get("backup"))
     check_encryption(document, sections.get("encryption"))
     check_budgets(document, sections.get("budgets"))

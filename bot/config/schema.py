@@ -21,9 +21,10 @@ from agent.sections import (
     ToolSettings,
     VoiceConfig,
 )
-from agent.setting import Secret, setting
+from agent.setting import setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
+from bot.config.audit import AuditConfig
 from bot.config.backup import BackupConfig
 from bot.config.document import ConfigFault
 from bot.config.encryption import EncryptionConfig
@@ -238,14 +239,6 @@ class MemoryConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditConfig:
-    """The audit: a tamper-evident log of who did what (docs/operations.md)."""
-
-    days: int = setting(365, "rows of the audit that are older are deleted; 0: they are kept", ge=0)
-    key: Secret | None = setting(None, "signs the head of the audit, which is logged every hour")
-
-
-@dataclass(frozen=True, slots=True)
 class ScheduleConfig:
     """Work, reminders and watched pages at set times (docs/schedules.md)."""
 
@@ -341,7 +334,7 @@ class FileConfig:
     hooks: Mapping[str, HookConfig] = field(
         default_factory=dict, metadata={"help": "what other systems post becomes work in a chat (docs/hooks.md)"}
     )
-    audit: AuditConfig = AuditConfig()
+    audit: AuditConfig = setting(AuditConfig(), "the audit, and where it is pushed")
     log: LogConfig = LogConfig()
 
 

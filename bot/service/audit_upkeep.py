@@ -9,7 +9,8 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from bot.config.schema import AuditConfig, Config
+from bot.config.audit import AuditConfig
+from bot.config.schema import Config
 from bot.current import Current
 from bot.service.version import VERSION
 from bot.storage import audit

@@ -7,9 +7,12 @@ does the deed. People and chats are pseudonyms: `forget_person` deletes who one 
 from __future__ import annotations
 
 import hashlib
+import os
+import pwd
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import takewhile
@@ -33,7 +36,7 @@ _USE_NAMES = (  # the number of the next row is that after the last one, or afte
     f" RETURNING name, alias, {_LAST} AS seq, (SELECT {HASH_BYTES} FROM audit WHERE seq={_LAST}) AS hash"
 )
 NEWEST = 1 << 62  # greater than the number of each row
-COMMAND_LINE = {"via": "command line"}  # in place of a person
+_os_user: ContextVar[str] = ContextVar("os_user", default="")
 
 
 class AuditKind(StrEnum):
@@ -115,6 +118,24 @@ class AuditRow(NamedTuple):
         """What the body says. Raises ValueError for one that was damaged."""
         event: dict[str, Any] = orjson.loads(self.body)
         return event
+
+
+def command_line() -> dict[str, int | str]:
+    """Return what stands in place of a person for a command: the user of this machine who gave it."""
+    return {"via": "command line", "user": _os_user.get() or user_name(os.geteuid())}
+
+
+def use_os_user(uid: int) -> None:
+    """Have commands of this context count as given by this user of the machine."""
+    _os_user.set(user_name(uid))
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user of this machine; the number of one without a name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def digest(data: str | bytes) -> str:
@@ -272,7 +293,7 @@ def forget_person(execute: Execute, channel: str, person: str, chats: Sequence[T
         address = str(chat.without_topic)  # and all its topics
         sql = "DELETE FROM audit_names WHERE name>=:first AND name<=:first || '~' RETURNING alias"
         aliases |= {str(row["alias"]) for row in execute(sql, {"first": address})}
-    what: dict[str, int | str] = {} if by else {**COMMAND_LINE}
+    what: dict[str, int | str] = {} if by else command_line()
     if aliases:
         what["chats"] = " ".join(sorted(aliases))
     subject = person_name(channel, person)

@@ -794,9 +794,15 @@ CREATE INDEX hand_overs_deputy ON hand_overs (channel, deputy);
 CREATE INDEX hand_overs_giver ON hand_overs (channel, giver);
 CREATE INDEX hand_overs_until ON hand_overs (until);
 
+CREATE TABLE audit_pushes (
+    target TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (target)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0091');
+INSERT INTO alembic_version VALUES ('0107');
 COMMIT;

@@ -18,7 +18,7 @@ from bot.rights.known_people import is_possible_id
 from bot.service.jobs import Effect
 from bot.service.schedule_changes import record_change, short_words, withdraw_fire
 from bot.storage import audit, languages, offboarding, outbox, people, schedules
-from bot.storage.audit import COMMAND_LINE, AuditEvent, AuditKind
+from bot.storage.audit import AuditEvent, AuditKind, command_line
 from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import BackgroundJob, enqueue_job
@@ -123,7 +123,7 @@ def offboard_by_command(execute: Execute, channel: str, person: str, to: str) ->
     if to and (to == person or not is_possible_id(execute, channel, to)):
         return _("{person} is nobody on {channel} to whom schedules can go", person=to, channel=channel)
     other = PersonKey(channel, to) if to else None
-    receipt = offboard(execute, PersonKey(channel, person), other, time.time(), COMMAND_LINE["via"])
+    receipt = offboard(execute, PersonKey(channel, person), other, time.time(), str(command_line()["via"]))
     if receipt.is_empty:
         return _(
             "{person} has nothing on {channel}: no schedules, background tasks, grants, roles or pairing",

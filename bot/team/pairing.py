@@ -215,7 +215,7 @@ def _record_decision(execute: Execute, kind: AuditKind, person: PersonRow, click
     """Log who decided, and note it in the audit: an operator who pressed a button, or the command line."""
     by = click.author.id if click else ""
     log.info("%s channel=%s person=%s by=%s", kind, person.channel, person.person, by or "fawn pair")
-    what = {"operator": person.operator} | ({} if click else audit.COMMAND_LINE)
+    what = {"operator": person.operator} | ({} if click else audit.command_line())
     subject = audit.person_name(person.channel, person.person)
     audit.record(execute, AuditEvent(kind, click.thread if click else None, by, subject=subject, what=what))
 

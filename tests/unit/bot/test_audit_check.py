@@ -15,7 +15,7 @@ import pytest
 from agent.messages import Thread
 from agent.setting import Secret
 from bot.__main__ import main
-from bot.config.schema import AuditConfig
+from bot.config.audit import AuditConfig
 from bot.service.audit_upkeep import sign_text
 from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind

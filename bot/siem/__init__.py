@@ -1,0 +1,1 @@
+"""Push rows of the audit to a SIEM."""

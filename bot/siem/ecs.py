@@ -1,0 +1,95 @@
+"""Name a row of the audit by the Elastic Common Schema (https://www.elastic.co/docs/reference/ecs).
+
+What the schema has no field for stands below `fawn.`. The body as it was hashed goes along: a receiver can check the
+chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from bot.service.version import VERSION
+from bot.storage.audit import AuditKind, AuditRow
+
+ECS_VERSION = "8.17.0"
+CATEGORIES: Mapping[
+    str, str
+] = {  # by the beginning of a kind; https://www.elastic.co/docs/reference/ecs/ecs-allowed-values-event-category
+    "pairing": "iam",
+    "access": "iam",
+    "grant": "iam",
+    "key": "iam",
+    "page": "authentication",
+    "person": "iam",
+    "config": "configuration",
+    "service": "process",
+    "tool": "process",
+    "skill": "package",
+    "budget": "configuration",
+    "schedule": "configuration",
+}
+FAILED = ("denied", "failed", "fault", "refused", "expired", "error", "deny")
+OK = ("ok", "done", "allowed", "granted", "approved", "approve", "delivered", "accepted")
+
+
+def describe_row(row: AuditRow, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row; `names` says who its pseudonyms are, as far as that is known."""
+    event = row.event
+    kind, result = str(event["kind"]), str(event.get("result", ""))
+    who = str(event.get("who", ""))
+    found: dict[str, Any] = {
+        "@timestamp": datetime.fromtimestamp(event["at"] / 1000, UTC).isoformat(timespec="milliseconds"),
+        "ecs.version": ECS_VERSION,
+        "event.id": str(row.seq),
+        "event.sequence": row.seq,
+        "event.kind": "event",
+        "event.category": [CATEGORIES.get(kind.partition(".")[0], "session")],
+        "event.action": kind,
+        "event.outcome": _outcome(kind, result),
+        "event.hash": row.hash.hex(),
+        "event.original": row.body.decode("utf-8", "replace"),
+        "service.type": "fawn",
+        "service.version": VERSION,
+    }
+    if who:
+        channel, _colon, person = names.get(who, "").partition(":")
+        found |= {"user.id": person or who, "user.hash": who} | ({"user.domain": channel} if channel else {})
+    elif "user" in event.get("what", {}):
+        found["user.name"] = event["what"]["user"]
+    for field in ("subject", "where"):
+        if alias := event.get(field):
+            found[f"fawn.{field}"] = names.get(alias, alias)
+    found |= {f"fawn.{field}": event[field] for field in ("run", "result", "cost") if field in event}
+    return found | {f"fawn.what.{name}": value for name, value in event.get("what", {}).items()}
+
+
+def describe_anchor(seq: int, anchor: str) -> dict[str, Any]:
+    """Return the head of the chain, signed if a key is configured: what `fawn audit verify --anchor` takes."""
+    return {
+        "@timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "ecs.version": ECS_VERSION,
+        "event.id": f"{seq}-anchor",
+        "event.kind": "state",
+        "event.action": "audit.head",
+        "event.outcome": "success",
+        "service.type": "fawn",
+        "service.version": VERSION,
+        "fawn.anchor": anchor,
+    }
+
+
+def as_line(event: Mapping[str, Any]) -> bytes:
+    """Return an event as one line of JSON, without its end."""
+    return orjson.dumps(event)
+
+
+def _outcome(kind: str, result: str) -> str:
+    """Return the outcome in the words of the schema."""
+    word = result.partition(" ")[0].rstrip(":.").lower() or kind.rpartition(".")[2]
+    if word.startswith(FAILED) or kind in (AuditKind.ACCESS_DENIED, AuditKind.BUDGET_REFUSED, AuditKind.DEAD_LETTER):
+        return "failure"
+    return "success" if word in OK or not result else "unknown"

@@ -1,0 +1,39 @@
+"""The push of the audit as a feature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from bot.config.audit import AuditPushConfig
+from bot.config.schema import Config
+from bot.feature import Feature, Parts, Service
+from bot.service.findings import Check, Finding
+from bot.siem.pushing import AuditPush
+from bot.siem.receivers import connected
+from catalogue import N_, _
+
+SUBJECT = N_("push of the audit")
+
+
+def _start(service: Service) -> Parts:
+    return Parts(loops={"audit push": AuditPush(service.store, service.current).serve})
+
+
+def _list_checks(config: Config) -> Iterator[Check]:
+    if config.audit.push.syslog:
+        yield Check(_(SUBJECT), partial(check_receiver, config.audit.push))
+
+
+async def check_receiver(push: AuditPushConfig) -> Finding:
+    """Connect to the receiver by TLS, and send nothing."""
+    try:
+        async with connected(push):
+            return Finding("ok", _(SUBJECT), _("{address} takes them", address=push.syslog))
+    except OSError as error:  # also of TLS
+        why = getattr(error, "verify_message", "") or error.strerror or type(error).__name__
+        fix = _("check `audit: {push: {syslog: HOST:PORT}}`, and `ca_file` for an authority of your own")
+        return Finding("fault", _(SUBJECT), f"{push.syslog}: {why}", fix)
+
+
+FEATURE = Feature("siem", checks=_list_checks, start=_start)

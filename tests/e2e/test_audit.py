@@ -69,7 +69,9 @@ async def test_a_turn_with_an_approval_and_commands_has_its_rows(
     assert (result["result"], result["what"]) == ("success", {"tool": "write_file"})
     assert [row["result"] for row in rows if row["kind"] == "turn.ended"] == ["waiting", "done"]
     assert [row["result"] for row in rows if row["kind"] == "delivery"] == ["sent", "sent"]
-    commands = [(row.get("what", {}).get("name"), row["result"]) for row in rows if row["kind"] == "command"]
+    commands = [
+        (row.get("what", {}).get("name"), row["result"]) for row in rows if row["kind"] == "command" and "who" in row
+    ]
     assert commands == [("model", "done"), (None, "unknown"), ("skills", "done"), ("permissions", "done")]
     assert [row["what"]["model"] for row in rows if row["kind"] == "choice"] == ["main"]
     [skill] = [row for row in rows if row["kind"] == "skill"]

@@ -303,6 +303,7 @@ OPERATIONS: Mapping[str, tuple[dict[str, str], str]] = {  # what the command lin
     "key.revoke": ({"name": "old"}, "key.revoked"),
     "web.link": ({"person": f"telegram/{BOSS.id}"}, "page.link"),
     "backup": ({"file": "saved.tar.gz"}, "backup"),
+    "note": ({"command": "export"}, "command"),
     "skills.note": ({"action": "disable", "skill": "minutes", "result": "done"}, "skill"),
 }
 READING = {"dead.list", "pair.list", "key.list", "export", "forget.look", "why", "trace"}

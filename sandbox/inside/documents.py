@@ -27,7 +27,7 @@ from typing import Any
 
 from sandbox.inside import document_bounds as bounds
 from sandbox.inside import page_text
-from sandbox.inside.archives import count_text, list_table, table_lines
+from sandbox.inside.archives import count_text, left_out, list_table, table_lines
 from sandbox.inside.letters import convert_mail, convert_rtf, describe_mail, describe_old, describe_rtf, old_reader
 from sandbox.inside.office import convert_docx, convert_odf, convert_pptx, describe_docx, describe_odf, describe_pptx
 from sandbox.inside.sheets import column_letters, convert_book, describe_book
@@ -200,7 +200,10 @@ def convert_epub(path: str) -> Iterator[str]:
     with bounds.open_archive(path) as archive:
         chapters = epub_chapters(archive)
         for number, name in enumerate(chapters, 1):
-            text = page_text.html_text(decode_text(bounds.read_member(archive, name), markup=True)[0])
+            try:
+                text = page_text.html_text(decode_text(bounds.read_member(archive, name), markup=True)[0])
+            except bounds.PartUnreadable as error:
+                text = left_out(error)
             yield f"[chapter {number} of {len(chapters)}]\n{text}\n"
 
 

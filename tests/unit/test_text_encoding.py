@@ -79,6 +79,38 @@ def test_a_page_is_read_as_it_declares(label: str, codec: str, text: str, head: 
     assert codec_of(label.upper()) == codec
 
 
+LIES = [  # what copied templates and servers with one charset for all pages declare
+    ("Größe und Maße: München, Köln", "cp1252"),
+    ("L’été à Besançon, où l’œuvre coûte 5 €", "cp1252"),
+    ("Zażółć gęślą jaźń, święta w Łodzi", "cp1250"),
+    ("Москва — столица России", "cp1251"),
+    ("北京是中华人民共和国的首都，人口众多。", "gb18030"),
+    ("東京は日本の首都です。おいしい寿司があります。", "cp932"),
+    ("서울은 대한민국의 수도이다. 인구가 많다.", "cp949"),
+]
+ALIKE = [{"cp1250", "cp1252"}, {"cp1251", "koi8-r"}, {"gb18030", "cp949", "euc_jp", "big5hkscs"}]
+LABELS = ("utf-8", "iso-8859-1", "windows-1251", "koi8-r", "gb2312", "shift_jis", "euc-jp", "big5", "euc-kr", "utf-16")
+
+
+@pytest.mark.parametrize("label", [*LABELS, "iso-2022-jp", "hz-gb-2312", "x-user-defined", "utf-7", "nonsense"])
+@pytest.mark.parametrize("is_utf8", [True, False])
+@pytest.mark.parametrize(("text", "codec"), LIES)
+def test_a_page_that_lies_about_its_letters_is_read(text: str, codec: str, is_utf8: bool, label: str) -> None:
+    if not is_utf8 and any({codec, codec_of(label)} <= family for family in ALIKE):
+        return  # what is declared is believed
+    page = f'<html><head><meta charset="{label}"></head><p>{text} {text}</p></html>'
+    data = page.encode("utf-8" if is_utf8 else codec)
+    assert decode_text(data, markup=True)[0] == page
+    assert decode_text(data, codec_of(label), markup=True)[0] == page
+
+
+def test_a_few_broken_characters_change_no_encoding() -> None:
+    page = f'<meta charset="utf-8"><p>{"Größe und Maße " * 20}'.encode() + b"\xe4\xfc</p>"
+    assert decode_text(page, markup=True)[1] == "utf-8"
+    assert decode_text("Köln".encode("cp1252"), "utf-8") == ("Köln", "cp1252")
+    assert decode_text("髙".encode("cp932"), "cp932") == ("髙", "cp932")  # too little to doubt what is declared
+
+
 def test_what_is_declared_wrongly_is_still_read() -> None:
     page = '<meta charset="big5">Größe und Maße, Übergrößen'
     assert decode_text(page.encode(), markup=True) == (page, "utf-8")

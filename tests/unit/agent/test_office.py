@@ -12,6 +12,9 @@ from pathlib import Path
 
 import docx
 import pptx
+import pptx.chart.data
+import pptx.enum.chart
+import pptx.enum.shapes
 import pytest
 
 from agent.documents import MODULES
@@ -170,6 +173,119 @@ def test_a_deck_with_a_linked_picture_is_read(tmp_path: Path) -> None:
     text = text_of(str(out))
     for mark in ("## Slide 1: Plan", "- step one", "cell a", "[picture: Logo]"):
         assert mark in text
+
+
+def with_parts(path: str, changes: dict[str, bytes]) -> str:
+    """Write parts of an Office file anew, or add them."""
+    with zipfile.ZipFile(path) as old:
+        parts = {name: old.read(name) for name in old.namelist()} | changes
+    with zipfile.ZipFile(path, "w") as new:
+        for name, data in parts.items():
+            new.writestr(name, data)
+    return path
+
+
+def test_a_deck_with_an_embedded_workbook_is_read(tmp_path: Path) -> None:
+    show = pptx.Presentation(deck(tmp_path / "a.pptx"))
+    (tmp_path / "sales.xlsx").write_bytes(b"PK\x03\x04 no XML")
+    show.slides[0].shapes.add_ole_object(str(tmp_path / "sales.xlsx"), pptx.enum.shapes.PROG_ID.XLSX, 0, 0)
+    show.save(str(tmp_path / "b.pptx"))
+    text = text_of(str(tmp_path / "b.pptx"))
+    for mark in ("## Slide 1: Plan", "- step one", "cell a", "[embedded: Excel.Sheet.12]"):
+        assert text.count(mark) == 1
+    embedded = '<w:p><w:r><w:object><o:OLEObject xmlns:o="o" ProgID="Excel.Sheet.12"/></w:object></w:r></w:p>'
+    assert "[embedded: Excel.Sheet.12]" in text_of(word(tmp_path / "a.docx", embedded + p("more")))
+
+
+CHART_SPACE = '<c:chartSpace xmlns:c="c" xmlns:a="a"><a:t>Sales</a:t><c:v>Tea</c:v><c:v>41</c:v></c:chartSpace>'
+
+
+@pytest.mark.parametrize("kind", ["chart", "diagramData"])
+def test_charts_and_diagrams_in_a_word_document_are_read(tmp_path: Path, kind: str) -> None:
+    graphic = (
+        f'<w:p><w:r><w:drawing><w:docPr name="Chart 1"/><c:x xmlns:r="{OFFICE}" r:{{}}="g1"/></w:drawing></w:r></w:p>'
+    )
+    body = graphic.format("id" if kind == "chart" else "dm").replace("c:x", "x")
+    path = word(tmp_path / "a.docx", body)
+    parts = {
+        "word/_rels/document.xml.rels": relations(("g1", kind, "charts/chart1.xml"), ("h1", "header", "header1.xml")),
+        "word/charts/chart1.xml": CHART_SPACE,
+        "word/header1.xml": f"<w:hdr {W}>{body}</w:hdr>",
+        "word/_rels/header1.xml.rels": relations(("g1", kind, "charts/chart2.xml")),
+        "word/charts/chart2.xml": CHART_SPACE.replace("Sales", "Logo"),
+    }
+    text = text_of(with_parts(path, {name: data.encode() for name, data in parts.items()}))
+    name = "chart" if kind == "chart" else "diagram"
+    assert text.count(f"[{name}] Sales; Tea; 41") == 1
+    assert text.count(f"[{name}] Logo; Tea; 41") == 1
+
+
+def damaged_deck(path: Path, part: str) -> str:
+    show = pptx.Presentation(deck(path))
+    slide = show.slides.add_slide(show.slide_layouts[1])
+    slide.placeholders[1].text = "second"
+    data = pptx.chart.data.CategoryChartData()  # type: ignore[no-untyped-call]  # the library's
+    data.categories = ["Tea"]
+    data.add_series("kg", [41])  # type: ignore[no-untyped-call]  # the library's
+    slide.shapes.add_chart(pptx.enum.chart.XL_CHART_TYPE.PIE, 0, 0, 100, 100, data)
+    slide.notes_slide.notes_text_frame.text = "noted"
+    show.slides.add_slide(show.slide_layouts[1]).placeholders[1].text = "third"
+    show.save(str(path))
+    with zipfile.ZipFile(path) as archive:
+        name = next(each for each in archive.namelist() if re.fullmatch(rf"ppt/{part}[0-9]+[.]xml", each))
+    return with_parts(str(path), {name: b"<p:sld"})
+
+
+@pytest.mark.parametrize(
+    ("part", "kept"),
+    [
+        ("slides/slide2|slides/slide", ("- step one", "third")),
+        ("charts/chart", ("- step one", "second", "noted", "third")),
+        ("notesSlides/notesSlide", ("- step one", "second", "41", "third")),
+    ],
+)
+def test_a_damaged_part_of_a_deck_leaves_the_others(tmp_path: Path, part: str, kept: tuple[str, ...]) -> None:
+    if part.startswith("slides"):
+        path = with_parts(damaged_deck(tmp_path / "a.pptx", "theme/theme"), {"ppt/slides/slide2.xml": b"<p:sld"})
+    else:
+        path = damaged_deck(tmp_path / "a.pptx", part)
+    text = text_of(path)
+    assert [each for each in kept if each not in text] == []
+    assert text.count("[left out: one of its parts is damaged") == 1
+
+
+@pytest.mark.parametrize("part", ["word/styles.xml", "word/footnotes.xml", "word/charts/chart1.xml"])
+@pytest.mark.parametrize("damage", [b"<w:x", b"x" * (51 << 20)])
+def test_a_damaged_part_of_a_word_document_leaves_the_others(tmp_path: Path, part: str, damage: bytes) -> None:
+    graphic = f'<w:p><w:r><w:drawing><x xmlns:r="{OFFICE}" r:id="g"/></w:drawing></w:r></w:p>'
+    path = word(tmp_path / "a.docx", p("before") + graphic + p("after"))
+    rels = relations(("f", "footnotes", "footnotes.xml"), ("g", "chart", "charts/chart1.xml"))
+    text = text_of(with_parts(path, {"word/_rels/document.xml.rels": rels.encode(), part: damage}))
+    assert "before" in text
+    assert "after" in text
+    assert text.count("[left out: ") == 1
+
+
+def test_a_document_type_in_a_small_part_is_still_refused(tmp_path: Path) -> None:
+    rels = relations(("f", "footnotes", "footnotes.xml")).encode()
+    path = word(tmp_path / "a.docx", p("before"))
+    attack = b'<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>'
+    with_parts(path, {"word/_rels/document.xml.rels": rels, "word/footnotes.xml": attack})
+    assert "document type" in error_of(path)
+
+
+def test_a_damaged_chapter_leaves_the_others(tmp_path: Path) -> None:
+    parts = {
+        "META-INF/container.xml": '<rootfile full-path="a.opf"/>',
+        "a.opf": "".join(f'<item id="c{n}" href="c{n}.html"/><itemref idref="c{n}"/>' for n in (1, 2, 3)),
+        **{f"c{n}.html": f"<html><body><p>words {n} of the book</p></body></html>" for n in (1, 2, 3)},
+    }
+    path = Path(zipped(tmp_path / "a.epub", parts))
+    path.write_bytes(path.read_bytes().replace(b"words 2 of", b"WORDS 2 of"))  # its checksum does not fit
+    text = text_of(str(path))
+    assert "words 1" in text
+    assert "words 3" in text
+    assert "[left out: its part c2.html is damaged" in text
 
 
 @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx"])

@@ -16,7 +16,7 @@ import xlsxwriter  # type: ignore[import-untyped]  # it has no stubs
 
 from sandbox.inside import documents, sheets
 from sandbox.inside.document_bounds import DocumentUnreadable, TimeIsOver, open_archive
-from tests.unit.agent.test_office import describe, error_of, relations, text_of, zipped
+from tests.unit.agent.test_office import describe, error_of, relations, text_of, with_parts, zipped
 
 ROOT = Path(__file__).parents[3]
 EXTRACT = ROOT / "skills/public/documents/scripts/extract_document.py"
@@ -247,6 +247,33 @@ def test_a_hostile_workbook_is_refused_with_its_reason(tmp_path: Path, name: str
     done = subprocess.run([sys.executable, str(EXTRACT), path], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["error"].startswith("a.xlsx: ")
+
+
+REMARKS = relations(("c", "comments", "../comments1.xml"), ("d", "drawing", "../drawings/drawing1.xml"))
+DAMAGED_PARTS = {
+    "a sheet of two": (SHEET, "| 1 | 7 |"),
+    "comments": ("xl/comments1.xml", "| 1 | 1 |"),
+    "a drawing": ("xl/drawings/drawing1.xml", "| 1 | 1 |"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_PARTS)
+def test_a_damaged_part_of_a_workbook_leaves_the_others(tmp_path: Path, name: str) -> None:
+    part, kept = DAMAGED_PARTS[name]
+    rels = relations(("r1", "worksheet", "worksheets/sheet1.xml"), ("r2", "worksheet", "worksheets/sheet2.xml"))
+    more = {
+        "xl/workbook.xml": same_sheet("<sheet name='One' r:id='r1'/><sheet name='Two' r:id='r2'/>").decode(),
+        "xl/_rels/workbook.xml.rels": rels,
+        "xl/worksheets/_rels/sheet1.xml.rels": REMARKS,
+        "xl/worksheets/sheet2.xml": f"<worksheet {MAIN}><sheetData><row><c><v>7</v></c></row></sheetData></worksheet>",
+    }
+    path = book_of(tmp_path / "a.xlsx", "<row><c><v>1</v></c></row>", **more)
+    with_parts(path, {part: b"<worksheet><sheetData><row>"})
+    text = text_of(path)
+    assert kept in text
+    assert "## Two (1 row)" in text
+    assert text.count("[left out: ") == 1
+    assert describe(path)["description"].startswith("spreadsheet, 2 sheets: One (")
 
 
 BOUNDED: dict[str, tuple[str, Callable[[], bytes]]] = {

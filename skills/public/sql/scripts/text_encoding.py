@@ -8,6 +8,7 @@ The skill data-analysis has a copy, because a skill must run where no module of 
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections.abc import Callable
 
@@ -66,6 +67,11 @@ _MARKS = {
 ALL_CODECS = ("utf-8", "iso2022_jp", *_MARKS.values(), *_LABELS)
 HEAD_BYTES = 4096  # of a page, in which it declares its charset
 SAMPLE_BYTES = 60_000  # that decide
+MAX_BROKEN = 10  # one in so many characters may be broken in a text that is what it declares
+MIN_PAIRS = 4  # valid UTF-8 that is no chance in the bytes of another encoding with several bytes a character
+MIN_MARKS, USUAL, MORE_USUAL = 8, 0.75, 0.35  # so many letters contradict, if they are so usual in another encoding
+_WIDE = ("gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949")
+_UTF8_PAIR = re.compile(rb"[\xc2-\xf4][\x80-\xbf]")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s{0,9}=\s{0,9}["']?([\w:.-]{2,40})""", re.IGNORECASE)
 _SYMBOLS = frozenset("\u00a0–—‘’‚“”„†‡•…‰‹›€™«»°±·×÷§¶©®£¥¢¡¿ªº¹²³¼½¾µ´¨¬№¤")
 
@@ -92,14 +98,33 @@ def decode_text(data: bytes, declared: str = "", markup: bool = False) -> tuple[
         if data.startswith(mark):
             return data[len(mark) :].decode(codec, "replace"), codec
     codec = declared or (_declared_in(data[:HEAD_BYTES]) if markup else "")
-    if codec and codec != "utf-8" and (_fits(data, codec) or not _fits(data, "utf-8")):
-        return data.decode(codec, "replace"), codec
-    if codec == "utf-8" or _fits(data, "utf-8"):
-        japanese = b"\x1b$" in data and _fits(data, "iso2022_jp")
-        codec = "iso2022_jp" if japanese else "utf-8"
-        return data.decode(codec, "replace"), codec
-    codec = _by_zeros(data[:SAMPLE_BYTES]) or _by_letters(data)
+    if not codec or not _is_believed(data, codec):
+        if not _fits(data, "utf-8"):
+            codec = _by_zeros(data[:SAMPLE_BYTES]) or _by_letters(data, codec or "cp1252")[0]
+        else:
+            codec = "iso2022_jp" if b"\x1b$" in data and _fits(data, "iso2022_jp") else "utf-8"
     return data.decode(codec, "replace"), codec
+
+
+def _is_believed(data: bytes, codec: str) -> bool:
+    """Return whether data can be what is declared: templates are copied, and servers declare one charset for all.
+
+    Encodings that share an alphabet, such as those of Chinese and Korean, look alike: there, what is declared holds.
+    """
+    if codec.startswith("utf-16"):
+        return b"\0" in data or not (data.lstrip()[:1] == b"<" or _fits(data, "utf-8"))
+    if codec != "utf-8" and _fits(data, "utf-8"):
+        last = MIN_PAIRS - 1 if codec in _WIDE else 0
+        return next(itertools.islice(_UTF8_PAIR.finditer(data), last, None), None) is None
+    sample = _sample(data)
+    text = codecs.getincrementaldecoder(codec)("replace").decode(sample)  # the last character may be cut off
+    marks = sum(sign > "\x7f" for sign in text)
+    if text.count("\ufffd") * MAX_BROKEN > marks:
+        return False
+    judge = CANDIDATES.get(codec)
+    if marks < MIN_MARKS or judge is None:
+        return True
+    return _by_letters(data, codec)[1] < max(USUAL, judge(text) + MORE_USUAL)
 
 
 def _declared_in(head: bytes) -> str:
@@ -127,15 +152,16 @@ def _by_zeros(sample: bytes) -> str:
     return "utf-16-le" if odd > even else "utf-16-be"
 
 
-def _by_letters(data: bytes) -> str:
+def _by_letters(data: bytes, otherwise: str) -> tuple[str, float]:
+    """Return the encoding whose letters are the most usual, and how usual; `otherwise` where none are."""
     sample = _sample(data)
-    best, best_score = "cp1252", 0.45
+    best, best_score = otherwise, 0.45
     for codec, score in CANDIDATES.items():
         if _fits(data, codec) or codec.startswith("cp125") or codec == "koi8-r":
             share = score(sample.decode(codec, "replace"))
             if share > best_score:
                 best, best_score = codec, share
-    return best
+    return best, best_score
 
 
 def _sample(data: bytes) -> bytes:

@@ -33,6 +33,10 @@ class DocumentUnreadable(Exception):
     """The text is for the model."""
 
 
+class PartUnreadable(DocumentUnreadable):
+    """One part of a document is damaged or too large; what does not need it can be read."""
+
+
 class TimeIsOver(BaseException):
     """Reading takes too long. No library catches it."""
 
@@ -104,15 +108,15 @@ def member_pieces(archive: DocumentArchive, name: str) -> Iterator[bytes]:
     except RuntimeError as error:  # encrypted; a kind of compression that nobody uses
         raise DocumentUnreadable(PASSWORD if "password" in str(error) else f"it is damaged ({error})") from error
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DocumentUnreadable(f"its part {name[:100]} is damaged ({error})") from error
+        raise PartUnreadable(f"its part {name[:100]} is damaged ({error})") from error
 
 
 def read_member(archive: DocumentArchive, name: str) -> bytes:
-    """Return a file of an archive, b"" if it is missing. Raises DocumentUnreadable if it is too large."""
+    """Return a file of an archive, b"" if it is missing. Raises PartUnreadable if it is too large."""
     pieces, size = [], 0
     for piece in member_pieces(archive, name):
         size += len(piece)
         if size > MAX_MEMBER_BYTES:
-            raise DocumentUnreadable(f"its part {name[:100]} is larger than {MAX_MEMBER_BYTES >> 20} MB")
+            raise PartUnreadable(f"its part {name[:100]} is larger than {MAX_MEMBER_BYTES >> 20} MB")
         pieces.append(piece)
     return b"".join(pieces)

@@ -9,7 +9,13 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from sandbox.inside.document_bounds import DOCUMENT_TYPE, DocumentArchive, DocumentUnreadable, read_member
+from sandbox.inside.document_bounds import (
+    DOCUMENT_TYPE,
+    DocumentArchive,
+    DocumentUnreadable,
+    PartUnreadable,
+    read_member,
+)
 
 MAX_LEVELS = 60  # of nested elements that are followed
 
@@ -22,7 +28,20 @@ def parse_xml(data: bytes) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(data)  # noqa: S314  without a document type, and inside a sandbox
     except ElementTree.ParseError as error:
-        raise DocumentUnreadable(f"one of its parts is damaged ({error})") from error
+        raise PartUnreadable(f"one of its parts is damaged ({error})") from error
+
+
+def side_part(archive: DocumentArchive, name: str) -> tuple[ElementTree.Element, str]:
+    """Parse a part that a document can be read without. Returns an empty element and a remark if it is unreadable."""
+    try:
+        return parse_xml(read_member(archive, name)), ""
+    except PartUnreadable as error:
+        return ElementTree.Element("nothing"), left_out(error)
+
+
+def left_out(error: PartUnreadable) -> str:
+    """Return the remark that stands where a part would be."""
+    return f"[left out: {error}]"
 
 
 class _RootSeen(Exception):

@@ -13,20 +13,32 @@ from xml.etree.ElementTree import Element
 from sandbox.inside.archives import (
     MAX_LEVELS,
     count_text,
+    left_out,
     list_table,
     local,
     main_part,
     parse_xml,
     related,
+    side_part,
     value_of,
 )
-from sandbox.inside.document_bounds import PASSWORD, DocumentArchive, DocumentUnreadable, open_archive, read_member
+from sandbox.inside.document_bounds import (
+    PASSWORD,
+    DocumentArchive,
+    DocumentUnreadable,
+    PartUnreadable,
+    open_archive,
+    read_member,
+)
 
 GONE = frozenset(("del", "moveFrom", "delText", "instrText", "pPr", "rPr", "sectPr", "tblPr", "trPr", "tcPr", "rt"))
 NOTES = ("header", "footer", "footnotes", "endnotes", "comments")
 WORD, DECK = "word/document.xml", "ppt/presentation.xml"
 PAGE_END = "\f"  # where the program that saved a Word document last ended a page
 
+GRAPHICS = {"chart": "chart", "chartEx": "chart", "diagramData": "diagram"}  # kind of relation → what it is
+
+Parts = dict[str, tuple[str, str]]  # what a part refers to: relation id → (last word of its type, name)
 Piece = tuple[str, str]  # what it belongs to, such as "slide 3 notes" or "page 2", and its text
 
 
@@ -49,13 +61,35 @@ def picture_text(node: Element) -> str:
     return "[picture]"
 
 
+def embedded_text(node: Element) -> str:
+    """Return the kind of an embedded file, such as a workbook; "" where there is none."""
+    for each in node.iter():
+        if local(each).lower() == "oleobj" or local(each) == "OLEObject":
+            program = each.get("progId") or each.get("ProgID") or "an object"
+            return f"[embedded: {' '.join(program.split())[:100]}]"
+    return ""
+
+
+def graphic_texts(archive: DocumentArchive, node: Element, parts: Parts) -> Iterator[str]:
+    """Yield the texts and values of the charts and diagrams that an element shows."""
+    for each in node.iter():
+        for wanted in (value for key, value in each.items() if key.endswith(("}id", "}dm"))):
+            kind, part = parts.get(wanted, ("", ""))
+            if kind in GRAPHICS:
+                root, remark = side_part(archive, part)
+                texts = [t.text or "" for t in root.iter() if local(t) in ("t", "v")]
+                yield remark or f"[{GRAPHICS[kind]}] {'; '.join(filter(str.strip, texts))}"
+
+
 # ---------------------------------------------------------------- Word
 
 
 class WordText:
     """The text of a part of a Word document."""
 
-    def __init__(self, headings: dict[str, int]) -> None:
+    def __init__(self, archive: DocumentArchive, part: str, headings: dict[str, int]) -> None:
+        self.archive = archive
+        self.parts = related(archive, part)
         self.headings = headings  # style → level
 
     def blocks(self, node: Element, level: int = 0) -> Iterator[str]:
@@ -111,7 +145,8 @@ class WordText:
                 found = [each for each in child.iter() if local(each) == "txbxContent"]
                 boxes += found
                 if not found:
-                    yield picture_text(child)
+                    graphics = " ".join(graphic_texts(self.archive, child, self.parts))
+                    yield graphics or embedded_text(child) or picture_text(child)
             else:
                 yield from self.pieces(child, boxes, level + 1)
 
@@ -125,10 +160,10 @@ def own(node: Element, kind: str) -> Iterator[Element]:
             yield from own(child, kind)
 
 
-def heading_styles(archive: DocumentArchive, folder: str) -> dict[str, int]:
+def heading_styles(styles: Element) -> dict[str, int]:
     """Return the level of each style that is a heading; ids differ by language, names do not."""
     found = {}
-    for style in parse_xml(read_member(archive, f"{folder}/styles.xml")):
+    for style in styles:
         name = next((value_of(each, "val") for each in style if local(each) == "name"), "")
         level = re.fullmatch(r"heading ([1-9])", name.lower())
         if level or name.lower() == "title":
@@ -152,9 +187,10 @@ def docx_pieces(path: str) -> Iterator[Piece]:
     """Yield header, body by the pages of the program that saved it last, and notes."""
     with open_archive(path) as archive:
         name = main_part(archive, WORD)
-        reader = WordText(heading_styles(archive, name.rpartition("/")[0]))
-        parts = related(archive, name).values()
-        heads = {kind: [part for each, part in parts if each == kind] for kind in NOTES}
+        styles, remark = side_part(archive, f"{name.rpartition('/')[0]}/styles.xml")
+        reader = WordText(archive, name, heading_styles(styles))
+        heads = {kind: [part for each, part in reader.parts.values() if each == kind] for kind in NOTES}
+        yield "header", f"{remark}\n\n" if remark else ""
         yield from (("header", line) for line in note_lines(archive, reader, heads, "header"))
         words, page = 0, 1
         for block in reader.blocks(parse_xml(read_member(archive, name))):
@@ -173,12 +209,13 @@ def note_lines(archive: DocumentArchive, reader: WordText, parts: dict[str, list
     """Yield the text of headers, footers or notes, each once."""
     seen = set()
     for part in parts[kind]:
-        for note in (
-            parse_xml(read_member(archive, part))
-            if kind not in ("header", "footer")
-            else [parse_xml(read_member(archive, part))]
-        ):
-            text = " ".join("".join(reader.blocks(note)).split())  # a page end is a blank, too
+        try:
+            root, notes = parse_xml(read_member(archive, part)), WordText(archive, part, reader.headings)
+        except PartUnreadable as error:
+            yield f"{left_out(error)}\n\n"
+            continue
+        for note in [root] if kind in ("header", "footer") else root:
+            text = " ".join("".join(notes.blocks(note)).split())  # a page end is a blank, too
             if text and text not in seen:
                 seen.add(text)
                 number = value_of(note, "id")
@@ -215,24 +252,32 @@ def pptx_pieces(path: str) -> Iterator[Piece]:
     """Yield slides in their order, each with its title first, and its notes last."""
     with open_archive(path) as archive:
         for number, name in enumerate(slide_parts(archive), 1):
-            mark = f"slide {number}"
-            parts = related(archive, name)
-            shapes = sorted(flatten(parse_xml(read_member(archive, name))), key=position)
-            titles = [shape for shape in shapes if "itle" in placeholder(shape)]
-            yield mark, f"## Slide {number}: {' '.join(plain(titles[0]).split()) if titles else ''}\n\n"
-            for shape in shapes:
-                if shape not in titles[:1]:
-                    yield from ((mark, text) for text in shape_lines(archive, shape, parts))
-            for kind, part in parts.values():
-                if kind == "notesSlide":
-                    notes = parse_xml(read_member(archive, part))
-                    bodies = [each for each in flatten(notes) if placeholder(each) == "body"]
-                    text = " ".join(line.strip("- ") for shape in bodies for line in lines_of(shape)).strip()
-                    yield f"{mark} notes", f"> Notes: {text}\n\n" if text else ""
-                elif kind == "comments":
-                    root = parse_xml(read_member(archive, part))
-                    texts = (each.text for each in root.iter() if local(each) == "text")
-                    yield from ((mark, f"> Comment: {text}\n\n") for text in texts)
+            try:
+                parts, slide = related(archive, name), parse_xml(read_member(archive, name))
+            except PartUnreadable as error:
+                yield f"slide {number}", f"## Slide {number}: {left_out(error)}\n\n"
+            else:
+                yield from slide_pieces(archive, slide, number, parts)
+
+
+def slide_pieces(archive: DocumentArchive, slide: Element, number: int, parts: Parts) -> Iterator[Piece]:
+    mark = f"slide {number}"
+    shapes = sorted(flatten(slide), key=position)
+    titles = [shape for shape in shapes if "itle" in placeholder(shape)]
+    yield mark, f"## Slide {number}: {' '.join(plain(titles[0]).split()) if titles else ''}\n\n"
+    for shape in shapes:
+        if shape not in titles[:1]:
+            yield from ((mark, text) for text in shape_lines(archive, shape, parts))
+    for kind, part in parts.values():
+        if kind == "notesSlide":
+            notes, remark = side_part(archive, part)
+            bodies = [each for each in flatten(notes) if placeholder(each) == "body"]
+            text = remark or " ".join(line.strip("- ") for shape in bodies for line in lines_of(shape)).strip()
+            yield f"{mark} notes", f"> Notes: {text}\n\n" if text else ""
+        elif kind == "comments":
+            root, remark = side_part(archive, part)
+            texts = [remark] if remark else [each.text for each in root.iter() if local(each) == "text"]
+            yield from ((mark, f"> Comment: {text}\n\n") for text in texts)
 
 
 def flatten(node: Element, level: int = 0) -> Iterator[Element]:
@@ -272,7 +317,7 @@ def lines_of(shape: Element) -> list[str]:
     return lines
 
 
-def shape_lines(archive: DocumentArchive, shape: Element, parts: dict[str, tuple[str, str]]) -> Iterator[str]:
+def shape_lines(archive: DocumentArchive, shape: Element, parts: Parts) -> Iterator[str]:
     """Yield a shape: its text, table, chart, diagram, or that it is a picture."""
     name = local(shape)
     if name == "pic":
@@ -286,12 +331,10 @@ def shape_lines(archive: DocumentArchive, shape: Element, parts: dict[str, tuple
         return
     if lines := lines_of(shape):
         yield "\n".join(lines) + "\n\n"
-    for each in shape.iter() if name == "graphicFrame" else ():
-        wanted = [value for key, value in each.items() if key.endswith(("}id", "}dm"))]
-        for kind, part in (parts[value] for value in wanted if value in parts):
-            root = parse_xml(read_member(archive, part))
-            texts = [t.text or "" for t in root.iter() if local(t) in ("t", "v")]
-            yield f"[{'chart' if kind == 'chart' else 'diagram'}] {'; '.join(filter(str.strip, texts))}\n\n"
+    if name == "graphicFrame":
+        embedded = embedded_text(shape)
+        yield f"{embedded}\n\n" if embedded else ""
+        yield from (f"{text}\n\n" for text in graphic_texts(archive, shape, parts))
 
 
 def plain(node: Element) -> str:

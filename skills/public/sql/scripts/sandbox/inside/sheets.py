@@ -19,17 +19,20 @@ from xml.parsers import expat
 from sandbox.inside.archives import (
     MAX_LEVELS,
     count_text,
+    left_out,
     local,
     main_part,
     parse_xml,
     refuse_document_type,
     related,
+    side_part,
     table_line,
 )
 from sandbox.inside.document_bounds import (
     MAX_CELLS,
     DocumentArchive,
     DocumentUnreadable,
+    PartUnreadable,
     TimeIsOver,
     member_pieces,
     open_archive,
@@ -130,7 +133,7 @@ def parse_part(archive: DocumentArchive, name: str, reader: Reader) -> Iterator[
             parser.Parse(b"", True)
             yield
     except expat.ExpatError as error:
-        raise DocumentUnreadable(f"its part {name} is damaged ({error})") from error
+        raise PartUnreadable(f"its part {name} is damaged ({error})") from error
 
 
 class SharedTexts(Reader):
@@ -377,13 +380,17 @@ class Book:
         threads = any(kind == "threadedComment" for kind, _part in parts)  # then `comments` repeats them
         for kind, part in parts:
             if kind in ("threadedComment", *(() if threads else ("comments",))):
-                yield from comment_lines(parse_xml(read_member(self.archive, part)))
+                root, remark = side_part(self.archive, part)
+                yield from [remark] if remark else comment_lines(root)
             elif kind == "drawing":
                 yield from self.drawing_lines(part)
 
     def drawing_lines(self, part: str) -> Iterator[str]:
+        root, remark = side_part(self.archive, part)
+        if remark:
+            yield remark
         charts = related(self.archive, part)
-        for shape in flatten(parse_xml(read_member(self.archive, part))):
+        for shape in flatten(root):
             if local(shape) == "pic":
                 yield picture_text(shape)
                 continue
@@ -392,9 +399,9 @@ class Book:
             for each in shape.iter():
                 kind, target = charts.get(value_of_id(each), ("", ""))
                 if kind in ("chart", "chartEx"):
-                    root = parse_xml(read_member(self.archive, target))
-                    texts = (t.text or "" for t in root.iter() if local(t) == "t")
-                    yield f"[chart] {' '.join(' '.join(texts).split())}"
+                    chart, remark = side_part(self.archive, target)
+                    texts = (t.text or "" for t in chart.iter() if local(t) == "t")
+                    yield remark or f"[chart] {' '.join(' '.join(texts).split())}"
 
 
 def comment_lines(root: Element) -> Iterator[str]:
@@ -429,14 +436,24 @@ def describe_book(path: str) -> str:
         shown = []
         try:
             for sheet in book.sheets[:10]:
-                rows = sum(
-                    bool(row.formulas) or any(value != "" for value in row.values.values()) for row in book.rows(sheet)
-                )
-                shown.append(f"{sheet.name} ({sheet_facts(sheet, count_text(rows, 'row'))})")
+                shown.append(f"{sheet.name} ({sheet_facts(sheet, count_rows(book, sheet))})")
         except TimeIsOver:
             shown += [sheet.name for sheet in book.sheets[len(shown) : 10]]
         more = ", …" * (len(book.sheets) > len(shown))
         return f"spreadsheet, {count_text(len(book.sheets), 'sheet')}: {', '.join(shown)}{more}"
+
+
+def count_rows(book: Book, sheet: Sheet) -> str:
+    """Return how many rows have a value or formula. Raises PartUnreadable if the only sheet is damaged."""
+    rows = 0
+    try:
+        for row in book.rows(sheet):
+            rows += bool(row.formulas) or any(value != "" for value in row.values.values())
+    except PartUnreadable:
+        if len(book.sheets) == 1:
+            raise
+        return f"damaged after {count_text(rows, 'row')}"
+    return count_text(rows, "row")
 
 
 def sheet_facts(sheet: Sheet, rows: str) -> str:
@@ -453,10 +470,10 @@ def convert_book(path: str) -> Iterator[str]:
 
 
 def sheet_lines(book: Book, sheet: Sheet) -> Iterator[str]:
-    """Yield a sheet as a table. Raises TimeIsOver after what was read in time."""
+    """Yield a sheet as a table. Raises TimeIsOver after what was read in time, PartUnreadable for the only sheet."""
     rows: list[tuple[int, dict[int, str]]] = []
     used: set[int] = set()
-    size, is_cut, is_late = 0, False, False
+    size, is_cut, is_late, remark = 0, False, False, ""
     try:
         for number, values, formulas in book.rows(sheet):
             texts = {
@@ -472,7 +489,11 @@ def sheet_lines(book: Book, sheet: Sheet) -> Iterator[str]:
                 break
     except TimeIsOver:
         is_late = True
-    count = "more than " * (is_cut or is_late) + count_text(len(rows), "row")
+    except PartUnreadable as error:
+        if len(book.sheets) == 1:
+            raise
+        remark = f"{left_out(error)}\n\n"
+    count = "more than " * bool(is_cut or is_late or remark) + count_text(len(rows), "row")
     yield f"## {sheet.name} ({sheet_facts(sheet, count)})\n\n"
     if rows:
         places = sorted(used)
@@ -482,6 +503,7 @@ def sheet_lines(book: Book, sheet: Sheet) -> Iterator[str]:
             width = bisect.bisect_right(places, max(texts))
             yield table_line([str(number), *(texts.get(column, "") for column in places[:width])])
         yield "\n"
+    yield remark
     if is_late:
         raise TimeIsOver
     if is_cut:

@@ -89,17 +89,34 @@ LIES = [  # what copied templates and servers with one charset for all pages dec
     ("서울은 대한민국의 수도이다. 인구가 많다.", "cp949"),
 ]
 ALIKE = [{"cp1250", "cp1252"}, {"cp1251", "koi8-r"}, {"gb18030", "cp949", "euc_jp", "big5hkscs"}]
-LABELS = ("utf-8", "iso-8859-1", "windows-1251", "koi8-r", "gb2312", "shift_jis", "euc-jp", "big5", "euc-kr", "utf-16")
+LABELS: tuple[str, ...] = (
+    "utf-8",
+    "iso-8859-1",
+    "windows-1251",
+    "koi8-r",
+    "gb2312",
+    "shift_jis",
+    "euc-jp",
+    "big5",
+    "euc-kr",
+    "utf-16",
+)
 
 
-@pytest.mark.parametrize("label", [*LABELS, "iso-2022-jp", "hz-gb-2312", "x-user-defined", "utf-7", "nonsense"])
-@pytest.mark.parametrize("is_utf8", [True, False])
-@pytest.mark.parametrize(("text", "codec"), LIES)
-def test_a_page_that_lies_about_its_letters_is_read(text: str, codec: str, is_utf8: bool, label: str) -> None:
-    if not is_utf8 and any({codec, codec_of(label)} <= family for family in ALIKE):
-        return  # what is declared is believed
+LABELS += ("iso-2022-jp", "hz-gb-2312", "x-user-defined", "utf-7", "nonsense")
+LYING = [
+    (text, codec, label)
+    for text, right in LIES
+    for codec in ("utf-8", right)
+    for label in LABELS
+    if not any({codec, codec_of(label)} <= family for family in ALIKE)  # there, what is declared is believed
+]
+
+
+@pytest.mark.parametrize(("text", "codec", "label"), LYING)
+def test_a_page_that_lies_about_its_letters_is_read(text: str, codec: str, label: str) -> None:
     page = f'<html><head><meta charset="{label}"></head><p>{text} {text}</p></html>'
-    data = page.encode("utf-8" if is_utf8 else codec)
+    data = page.encode(codec)
     assert decode_text(data, markup=True)[0] == page
     assert decode_text(data, codec_of(label), markup=True)[0] == page
 

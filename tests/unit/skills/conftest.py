@@ -1,4 +1,7 @@
-"""The shipped skills in a real bubblewrap sandbox, with the packages that `make dev` installs for its Python."""
+"""The shipped skills in a real bubblewrap sandbox, with the packages that `make dev` installs for its Python.
+
+With FAWN_SKILLS_IMAGE=fawn-sandbox they run in containers of that image instead, with what it has.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,13 @@ import pytest
 
 from sandbox.base import WORKSPACE, CommandResult, Sandbox, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.docker.spec import DockerSettings
 from sandbox.settings import SandboxSettings
-from tests.support.engines import need_bubblewrap, need_skill_packages
+from tests.support.engines import docker_provider, need_bubblewrap, need_skill_packages
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = "/mnt/skills/packages"
+IMAGE = os.environ.get("FAWN_SKILLS_IMAGE", "")
 
 
 def link_file(source: str, target: str) -> None:
@@ -31,11 +36,18 @@ def link_file(source: str, target: str) -> None:
 @pytest.fixture(scope="session")
 def skill_shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for /mnt/skills: the shipped skills, and the packages."""
-    need_bubblewrap()
-    need_skill_packages()
     shelf = tmp_path_factory.mktemp("skills") / "shelf"  # what mktemp makes is closed to other users
+    if not IMAGE:
+        need_bubblewrap()
+        need_skill_packages()
+    return fill_shelf(shelf)
+
+
+def fill_shelf(shelf: Path) -> Path:
+    """Copy the shipped skills into a folder, and the packages unless an image has them."""
     shutil.copytree(ROOT / "skills/public", shelf, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / ".venv/skill-packages", shelf / "packages", copy_function=link_file)
+    if not IMAGE:
+        shutil.copytree(ROOT / ".venv/skill-packages", shelf / "packages", copy_function=link_file)
     return shelf
 
 
@@ -81,6 +93,11 @@ class SkillRunner:
 
 @pytest.fixture
 async def runner(skill_shelf: Path, tmp_path: Path) -> AsyncIterator[SkillRunner]:
+    if IMAGE:
+        settings = DockerSettings(skill_shelf, state=tmp_path / "state", image=IMAGE)
+        async with docker_provider(settings) as docker, docker.acquire("t", tmp_path / "thread") as sandbox:
+            yield SkillRunner(sandbox)
+        return
     provider = BubblewrapProvider(SandboxSettings(skill_shelf))
     async with provider.acquire("t", tmp_path / "thread") as sandbox:
         yield SkillRunner(sandbox)

@@ -54,7 +54,7 @@ async def test_sql_answers_through_the_tool(runner: SkillRunner) -> None:
     assert found["table"] == ["| person | total |", "| --- | --- |", "| bob | 20 |"]
     assert (found["rows"], found["shown"]) == (2, 1)
     assert await runner.read("totals.csv") == b"person,total\r\nbob,20\r\nada,15\r\n"
-    with pytest.raises(ToolException, match="no such column: amont"):
+    with pytest.raises(ToolException, match=r"column:? .{0,3}amont"):
         await run_entry(runner, "sql", {"files": ["orders.csv"], "query": "SELECT amont FROM orders"})
 
 

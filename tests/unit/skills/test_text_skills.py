@@ -168,7 +168,7 @@ async def test_code_that_exceeds_a_limit_is_ended_with_the_reason(runner: SkillR
     ):
         done = await runner.json("code-runner", f'run_code.py {options} --code "{code}"', exit_code=1)
         assert done["reason"] == reason, done
-    assert (await runner.bash("pgrep -c sleep")).output == "0\n"  # also not in the background
+    assert (await runner.bash("pgrep -fc 'sleep 6[0]'")).output == "0\n"  # also not in the background
 
 
 async def test_cases_report_what_failed_and_long_output_is_cut(runner: SkillRunner) -> None:

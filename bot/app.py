@@ -152,7 +152,8 @@ class App:
             inbox = Inbox(store, self._current, self._scheduler, reception)
             self._door = await open_http(
                 *(stack, store, self._current, inbox.receive, channels.get),
-                *(self._commands, self._status, self._scheduler, self._folders, routes),
+                *(self._commands, self._status, self._scheduler),
+                *(self._folders, runner.answer_now, routes),
             )
             try:
                 await self._run_tasks(inbox, runner)

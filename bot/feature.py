@@ -5,7 +5,7 @@ Each feature has a folder, whose `feature.py` is its only door; `bot/features.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,7 @@ class Door:
     status: ServiceStatus
     scheduler: Scheduler  # the turns in progress, with their feeds
     folders: ConversationFolders
+    command: Callable[[Message], Awaitable[str]]  # runs a command now, and returns its answer instead of posting it
     service: Service | None = None  # once turns can run
 
     def running(self) -> Service:

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.messages import Message
 from bot.admin.status import ServiceStatus
 from bot.commands.table import Commands
 from bot.config.schema import Config
@@ -106,10 +107,11 @@ async def open_http(
     status: ServiceStatus,
     scheduler: Scheduler,
     folders: ConversationFolders,
+    command: Callable[[Message], Awaitable[str]],
     more: Sequence[Route],
 ) -> Door:
     """Listen for HTTP, where an address is configured. Raises AgentConfigError where it cannot."""
-    door = Door(store, current, receive, channel, commands, status, scheduler, folders)
+    door = Door(store, current, receive, channel, commands, status, scheduler, folders, command)
     if current.config.http.listen:
         from bot.http.health import HealthProbes
         from bot.http.listener import listening

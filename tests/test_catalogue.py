@@ -61,6 +61,7 @@ ENGLISH_FILES = {
     "bot/api/uploads.py": "programs",
     "bot/api/langgraph/": "programs",
     "bot/api/operate/": "programs",
+    "bot/api/own/": "programs",
     "bot/api/posting.py": "programs",
     "bot/api/page/assets.py": "programs",
     "bot/api/page/download.py": "programs",

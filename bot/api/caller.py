@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,13 @@ class Caller:
     def is_person(self, channel: str, person: str) -> bool:
         """Return whether they are this person, on their platform or over HTTP."""
         return true_person(channel, person) == true_person(WEB, self.author.id)
+
+    def at(self, execute: Execute, channel: str) -> tuple[Thread, Author]:
+        """Return where they write privately on this channel, `web` or their own one, and who they are there."""
+        if channel == WEB:
+            return self.chat, self.author
+        home, id = self.home(execute)
+        return home, replace(self.author, id=id)
 
     def home(self, execute: Execute) -> tuple[Thread, str]:
         """Return their direct chat with the bot on their own platform, and their id there. A chat that is not known has

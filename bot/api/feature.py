@@ -21,6 +21,8 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.file_endpoints import FileEndpoints
     from bot.api.langgraph.endpoints import LangGraphEndpoints
     from bot.api.operate.endpoints import OperateEndpoints
+    from bot.api.own.endpoints import OwnEndpoints
+    from bot.api.own.threads import ThreadChanges
     from bot.api.page.download import DownloadEndpoints
     from bot.api.page.endpoints import PageEndpoints
     from bot.api.page.sessions import for_page
@@ -33,6 +35,8 @@ def _routes(door: Door) -> Sequence[Route]:
         FileEndpoints(door, files),
         LangGraphEndpoints(door, hub),
         OperateEndpoints(door),
+        OwnEndpoints(door),
+        ThreadChanges(door),
     )
     routes = [route for part in parts for route in part.routes()]
     mine = [for_page(route) for route in routes if route.path.startswith("/v1/")]

@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 THREAD_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+BAD_THREAD = HttpProblem(
+    *(400, "bad_thread", "This cannot be the id of a thread."),
+    "Choose up to 64 letters, digits, - and _, such as a UUID.",
+)
 
 
 def path_thread(request: web.Request) -> str:
     """Return the id of the thread. Raises HttpProblem."""
     id = request.match_info["thread"]
     if not THREAD_ID.fullmatch(id):
-        fix = "Choose up to 64 letters, digits, - and _, such as a UUID."
-        raise HttpProblem(400, "bad_thread", "This cannot be the id of a thread.", fix)
+        raise BAD_THREAD
     return id
 
 

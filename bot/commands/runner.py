@@ -16,7 +16,7 @@ from bot.commands.presses import PressTable
 from bot.journey import claims
 from bot.rights.work_rights import NOT_ALLOWED, record_refusal
 from bot.service.background import run_forever
-from bot.storage import audit, inbox, languages, outbox
+from bot.storage import audit, conversations, inbox, languages, outbox
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
@@ -74,11 +74,10 @@ class CommandRunner:
             inbox.set_state(execute, row.id, InboxState.DONE, NOT_ALLOWED)
             record_refusal(execute, message)
             return after
-        name, words = self._name_of(message), message.text.partition(" ")[2]
+        name, call = self._name_of(message), self._call(execute, message, row.conversation, after)
         log.info("command name=%s key=%s", name, message.key)
         with languages.speak_to(execute, message.thread, message.author):
             known = name
-            call = CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
             if message.kind is Kind.PRESS:
                 answer = self._presses.answer(call)
             elif command := self._service.commands.find(name):
@@ -87,6 +86,33 @@ class CommandRunner:
                 answer, known = self._unknown_command(name), ""
             _finish_command(execute, row, message, answer, known, "done" if known else "unknown")
         return after
+
+    def _call(
+        self, execute: Execute, message: Message, conversation: str, after: list[Callable[[], None]]
+    ) -> CommandCall:
+        words = message.text.partition(" ")[2]
+        return CommandCall(execute, message, conversation, words.strip(), self._service, after, time.time())
+
+    async def answer_now(self, message: Message) -> str:
+        """Run a command that has nobody work, and return its answer instead of posting it. The audit has it."""
+        after: list[Callable[[], None]] = []
+
+        def work(execute: Execute) -> str:
+            after.clear()  # a unit may run twice
+            command = self._service.commands.find(self._name_of(message))
+            if command is None or not self._service.current.access.may_enter(execute, message):
+                raise LookupError(message.text)
+            conversation = conversations.find_current(execute, message.thread)
+            call = self._call(execute, message, conversation, after)
+            with languages.speak_to(execute, message.thread, message.author):
+                answer = command.answer(call)
+            call.record(AuditKind.COMMAND, {"name": command.name, "via": "http"})
+            return answer
+
+        answer = await self._store.run(work)
+        for effect in after:
+            effect()
+        return answer
 
     def _name_of(self, message: Message) -> str:
         """Return the name of a command, that of a press for one."""

@@ -12,10 +12,9 @@ from agent.skills.library import InstalledSkill, SkillSet, SkillState
 from bot.commands.call import Command, CommandCall
 from bot.commands.presses import Pressed
 from bot.commands.work import describe_waiting, start_over_hint
-from bot.config.schema import Config
-from bot.config.team import RoleConfig
 from bot.current import Current
 from bot.rights import deeds
+from bot.rights.skill_choice import allowed_skills
 from bot.service.outcome_texts import describe_skills
 from bot.skills.decisions import ACCEPT, CHOICE, OPTIONS
 from bot.skills.jobs import enqueue_change
@@ -35,14 +34,6 @@ LINES = {
     SkillState.CHANGED: N_("- `{name}` (disabled, because its files changed): {description}"),
 }
 SKILLS_WORDS = "stats | enable | disable | diff | accept | rollback NAME, install URL"
-
-
-def allowed_skills(config: Config, agent: str, role: RoleConfig) -> tuple[str, ...]:
-    """Return the names of the skills that this named agent may use for a person of this role; empty: all."""
-    allow = next((each.skills for each in config.agents if each.name == agent), ()) or config.skills.allow
-    if role.skills:
-        return tuple(name for name in role.skills if not allow or name in allow) or ("",)  # no skill has this name
-    return allow
 
 
 def skills_command(call: CommandCall) -> str:

@@ -13,7 +13,7 @@ from agent.skills.library import TurnSkills
 from bot.current import Current
 from bot.journey.claimed_run import ClaimedRun
 from bot.rights.deeds import CHANGE_SKILLS
-from bot.skills.commands import allowed_skills
+from bot.rights.skill_choice import allowed_skills
 from bot.skills.decisions import enqueue_question
 from bot.storage import languages, outbox
 from bot.storage.database import Database, Execute

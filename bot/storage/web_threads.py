@@ -8,8 +8,12 @@ from typing import Any
 import orjson
 
 from agent.messages import Thread
+from bot.storage import conversations, inbox, runs, web_files
 from bot.storage.database import Execute
+from bot.storage.jobs import enqueue_job
 from bot.storage.rows import insert_row
+
+FORGET_THREAD_JOB = "forget-thread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,26 @@ def write_note(execute: Execute, thread: Thread, metadata: dict[str, Any], now: 
 def delete_note(execute: Execute, thread: Thread) -> None:
     """Delete what was noted at a thread."""
     execute("DELETE FROM web_threads WHERE thread=:thread", {"thread": str(thread)})
+
+
+def delete_thread(execute: Execute, thread: Thread, by: str) -> list[int]:
+    """Delete a thread: it is gone at once, and a job deletes what its conversations hold. Returns the runs to stop."""
+    rows = execute("SELECT key FROM conversations WHERE thread=:thread", {"thread": str(thread)})
+    keys = [str(row["key"]) for row in rows]
+    stopped = [run.id for run in runs.stoppable_runs(execute, thread)]
+    for run in stopped:
+        runs.request_stop(execute, run, by)
+    for key in keys:
+        inbox.withdraw_conversation(execute, key)
+        conversations.refresh_pending(execute, key)
+    execute("UPDATE addresses SET conversation='' WHERE thread=:thread", {"thread": str(thread)})
+    delete_note(execute, thread)
+    web_files.delete_files(execute, str(thread), thread.chat)
+    payload = {"person": thread.chat, "conversations": keys}
+    enqueue_job(
+        execute, key=f"{FORGET_THREAD_JOB}:{keys[-1] if keys else thread}", kind=FORGET_THREAD_JOB, payload=payload
+    )
+    return stopped
 
 
 def list_notes(execute: Execute, person: str, limit: int) -> list[ThreadNote]:

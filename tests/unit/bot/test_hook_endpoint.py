@@ -95,7 +95,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     migrate_database(tmp_path / "fawn.db")
     async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         config = Config(hooks=HOOKS, channels=(ChannelConfig("slack", None, AccessConfig(open=True)),))
-        door = Door(store, Current(config), *[None] * 6)  # type: ignore[arg-type]  # the route needs no more
+        door = Door(store, Current(config), *[None] * 7)  # type: ignore[arg-type]  # the route needs no more
         listen = HttpConfig(listen="127.0.0.1:0")
         async with (
             listening(listen, HookEndpoint(door).routes()) as address,

@@ -254,14 +254,14 @@ class Idle:
 
 def test_no_two_features_serve_the_same_path(tmp_path: Path) -> None:
     current, idle = SimpleNamespace(config=SimpleNamespace(data_dir=tmp_path)), Idle()
-    door = Door(idle, current, None, None, None, None, idle, None)  # type: ignore[arg-type]  # no service is needed
+    door = Door(idle, current, None, None, None, None, idle, None, None)  # type: ignore[arg-type]  # no service is needed
     served = [(route.method, route.path) for each in FEATURES if each.routes for route in each.routes(door)]
     assert len(served) == len(set(served))
 
 
 def test_routes_may_ask_for_the_running_service_only_when_turns_can_run() -> None:
     with pytest.raises(HttpProblem) as raised:
-        Door(*[None] * 8).running()  # type: ignore[arg-type]  # as before the engine has begun
+        Door(*[None] * 9).running()  # type: ignore[arg-type]  # as before the engine has begun
     assert (raised.value.status, raised.value.headers) == (503, {"Retry-After": "2"})
 
 

@@ -1,0 +1,1 @@
+"""Serve what is the caller's own, beside threads and runs: choices, skills, memory, schedules, tasks, usage."""

@@ -1,0 +1,323 @@
+"""Serve choices, skills, memory, schedules, tasks and usage of the caller. Commands of the chats make the changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+from agent.memory.visibility import Memory, Place
+from agent.messages import Author, Kind, Message, Origin, Thread
+from agent.models.presets import effort_names
+from agent.skills.library import SkillSet
+from bot.api.caller import NO_ACCESS, Caller, find_caller
+from bot.api.cursors import CURSOR, PAGE, make_cursor, read_cursor
+from bot.api.keys import READ, THREADS
+from bot.api.operate.answers import UsageList
+from bot.api.operate.endpoints import BAD_BY, DAYS, read_days
+from bot.api.operate.reading import read_usage, schedule_answer, task_answer
+from bot.api.own import answers
+from bot.api.own.answers import (
+    AgentList,
+    Begun,
+    Forgotten,
+    MemoryList,
+    ModelList,
+    OwnSchedules,
+    OwnTasks,
+    ScheduleChange,
+    SkillList,
+    TaskChange,
+)
+from bot.api.paths import path_number
+from bot.api.posting import RATE
+from bot.api.read_models import not_found
+from bot.feature import Door
+from bot.http.route import HttpProblem, Route, json_response, read_response
+from bot.http.spec import Query, Spec
+from bot.rights.skill_choice import allowed_skills
+from bot.storage import inbox, memory, people, schedules, tasks
+from bot.storage.database import Execute
+from bot.storage.schedules import ScheduleRow
+from bot.storage.states import ScheduleState
+from bot.storage.tasks import TaskRow
+from bot.storage.uses import RATE_LIMIT
+from bot.storage.web_people import WEB, payer_key, true_person
+from catalogue import localized, use_language
+from channels.base import Receipt
+from channels.shared.texts import language_of
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+T = TypeVar("T")
+BY = ("model", "chat", "day")
+MAX_MEMORIES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class OwnEndpoints:
+    """The routes."""
+
+    door: Door
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes."""
+        read, act = partial(Route, "GET"), partial(Route, "POST")
+        schedule = "/v1/schedules/{schedule}"
+        changed = partial(Spec, answer=ScheduleChange, problems=(404, 409))
+        return [
+            read("/v1/models", self._models, spec=Spec("The models to choose from", ModelList)),
+            read("/v1/agents", self._agents, spec=Spec("The agents to choose from", AgentList)),
+            read("/v1/skills", self._skills, spec=Spec("The skills", SkillList)),
+            read(
+                "/v1/memory",
+                self._memory,
+                spec=Spec("What the agent remembers of one", MemoryList, query=(CURSOR,), problems=(400,)),
+            ),
+            Route(
+                *("DELETE", "/v1/memory/{memory}", self._forget),
+                spec=Spec("Forget a memory", Forgotten, problems=(404,)),
+            ),
+            read("/v1/schedules", self._schedules, spec=Spec("One's schedules", OwnSchedules)),
+            act(f"{schedule}/pause", partial(self._change_schedule, verb="pause"), spec=changed("Pause a schedule")),
+            act(f"{schedule}/resume", partial(self._change_schedule, verb="resume"), spec=changed("Resume a schedule")),
+            Route(
+                *("DELETE", schedule, partial(self._change_schedule, verb="delete")), spec=changed("Delete a schedule")
+            ),
+            act(
+                f"{schedule}/run",
+                self._run_schedule,
+                spec=Spec("Run a schedule now", Begun, 202, problems=(404, 429)),
+            ),
+            read("/v1/tasks", self._tasks, spec=Spec("One's background tasks", OwnTasks)),
+            act(
+                "/v1/tasks/{task}/cancel",
+                self._cancel_task,
+                spec=Spec("Cancel a background task", TaskChange, problems=(404, 409)),
+            ),
+            act(
+                "/v1/tasks/{task}/retry",
+                self._retry_task,
+                spec=Spec("Begin a background task again", Begun, 202, problems=(404, 409, 429)),
+            ),
+            read(
+                "/v1/usage",
+                self._usage,
+                spec=Spec(
+                    "What one has spent",
+                    UsageList,
+                    query=(Query("by", f"one of {', '.join(BY)}"), DAYS),
+                    problems=(400,),
+                ),
+            ),
+        ]
+
+    async def _store(self, work: Callable[[Execute], T]) -> T:
+        return await self.door.store.run(work, durable=False)
+
+    # ------------------------------------------------------------ choices
+
+    async def _models(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+        current = self.door.current
+        role = await self._store(partial(current.access.role_of, place=caller.chat, person=caller.author.id))
+        entries = {entry.name: entry for entry in current.config.models}
+        efforts = {name: effort_names(entry.preset, entry.use) for name, entry in entries.items()}
+        with use_language(language_of(caller.chat, caller.author)):
+            found = [
+                answers.ModelAnswer(name, label, [*efforts.get(name, ())])
+                for name, label in current.models.items()
+                if role.may_use_model(name)
+            ]
+        return read_response(request, ModelList(found))
+
+    async def _agents(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+        current = self.door.current
+        role = await self._store(partial(current.access.role_of, place=caller.chat, person=caller.author.id))
+        known = {"default": "", **current.agents}
+        found = [answers.AgentAnswer(name, text) for name, text in known.items() if role.may_use_agent(name)]
+        return read_response(request, AgentList(found))
+
+    async def _skills(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+        current = self.door.current
+        role = await self._store(partial(current.access.role_of, place=caller.chat, person=caller.author.id))
+        allow = allowed_skills(current.config, "", role)
+        known = current.skills.current if current.skills else SkillSet()
+        with use_language(language_of(caller.chat, caller.author)):
+            found = [
+                answers.SkillAnswer(
+                    *(name, each.skill.description, each.state.value),
+                    [localized(warning) for warning in each.skill.warnings],
+                )
+                for name, each in sorted(known.skills.items())
+                if not allow or name in allow
+            ]
+        return read_response(request, SkillList(found))
+
+    # ------------------------------------------------------------ memory
+
+    async def _memory(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+        after = read_cursor(request, (float("inf"), 1 << 62))
+
+        def look(execute: Execute) -> tuple[bool, list[Memory]]:
+            found = _memories(execute, caller)
+            return people.allows_memory(execute, WEB, caller.author.id), found
+
+        on, rows = await self._store(look)
+        rows = [row for row in rows if (row.said, row.id) < after]
+        more = make_cursor(rows[PAGE - 1].said, rows[PAGE - 1].id) if len(rows) > PAGE else None
+        shown = [
+            answers.MemoryAnswer(row.id, str(row.kind), row.subject, row.text, row.said, row.thread)
+            for row in rows[:PAGE]
+        ]
+        return read_response(request, MemoryList(on, shown, more))
+
+    async def _forget(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, THREADS)
+        number = path_number(request, "memory")
+
+        def find(execute: Execute) -> str:
+            row = next((row for row in _memories(execute, caller) if row.id == number), None)
+            if row is None:
+                raise not_found("memory")
+            return Thread.parse(row.thread).channel
+
+        channel = await self._store(find)
+        await self._command(caller, channel, f"memory forget {number}")
+        if any(row.id == number for row in await self._store(partial(_memories, caller=caller))):
+            raise NO_ACCESS
+        return json_response(200, Forgotten(number))
+
+    # ------------------------------------------------------------ schedules
+
+    async def _schedules(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+
+        def look(execute: Execute) -> OwnSchedules:
+            rows = [row for each in _accounts(caller) for row in schedules.list_owned(execute, *each)]
+            return OwnSchedules([schedule_answer(execute, row, caller) for row in rows])
+
+        return read_response(request, await self._store(look))
+
+    async def _change_schedule(self, request: web.Request, verb: str) -> web.Response:
+        caller = await find_caller(self.door, request, THREADS)
+        number = path_number(request, "schedule")
+        row = await self._store(partial(_own_schedule, caller=caller, number=number))
+        said = await self._command(caller, row.channel, f"schedule {verb} {number}")
+
+        def look(execute: Execute) -> ScheduleChange:
+            after = schedules.find_schedule(execute, number)
+            if (after.state if after else "") != SCHEDULE_ENDS[verb]:
+                raise HttpProblem(409, "not_changed", said, "Read the schedule again.")
+            return ScheduleChange(schedule_answer(execute, after, caller) if after else None, said)
+
+        return json_response(200, await self._store(look))
+
+    async def _run_schedule(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, THREADS)
+        number = path_number(request, "schedule")
+        row = await self._store(partial(_own_schedule, caller=caller, number=number))
+        return await self._begin(caller, row.channel, f"schedule run {number}")
+
+    # ------------------------------------------------------------ tasks
+
+    async def _tasks(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+
+        def look(execute: Execute) -> OwnTasks:
+            rows = [row for each in _accounts(caller) for row in tasks.list_of_person(execute, *each)]
+            return OwnTasks([task_answer(execute, row, caller) for row in sorted(rows, key=lambda row: -row.id)])
+
+        return read_response(request, await self._store(look))
+
+    async def _cancel_task(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, THREADS)
+        number = path_number(request, "task")
+        row = await self._store(partial(_own_task, caller=caller, number=number))
+        said = await self._command(caller, row.channel, f"task {number} cancel")
+        if not row.is_open:
+            raise HttpProblem(409, "ended", said, "Read the task again.")
+        after = await self._store(lambda execute: task_answer(execute, _own_task(execute, caller, number), caller))
+        return json_response(200, TaskChange(after, said))
+
+    async def _retry_task(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, THREADS)
+        number = path_number(request, "task")
+        row = await self._store(partial(_own_task, caller=caller, number=number))
+        if row.is_open:
+            raise HttpProblem(409, "busy", "The task has not ended.", "Cancel it first.")
+        return await self._begin(caller, row.channel, f"task {number} retry")
+
+    # ------------------------------------------------------------ usage
+
+    async def _usage(self, request: web.Request) -> web.Response:
+        caller = await find_caller(self.door, request, READ)
+        by, days = request.query.get("by", BY[0]), read_days(request)
+        if by not in BY:
+            raise BAD_BY
+        name, key = self.door.current.config.time_zone, payer_key(WEB, caller.author.id)
+        zone = ZoneInfo(name) if name else None
+        read = partial(read_usage, by=by, days=days, now=time.time(), zone=zone, scope="person", key=key)
+        return read_response(request, await self._store(read))
+
+    # ------------------------------------------------------------ commands
+
+    async def _command(self, caller: Caller, channel: str, words: str) -> str:
+        """Run a command of the caller where they write privately on this channel; return what it says."""
+        place, author = await self._store(partial(caller.at, channel=channel))
+        return await self.door.command(_command(place, author, words))
+
+    async def _begin(self, caller: Caller, channel: str, words: str) -> web.Response:
+        """Offer a command that has the agent work to the inbox, where rate limits count it."""
+        place, author = await self._store(partial(caller.at, channel=channel))
+        message = _command(place, author, words)
+        [receipt] = await self.door.receive([message])
+        if receipt is not Receipt.ACCEPTED:
+            row = await self._store(partial(inbox.find_message, key=message.key))
+            raise RATE if row and row.error == RATE_LIMIT else NO_ACCESS
+        return json_response(202, Begun(words))
+
+
+SCHEDULE_ENDS: dict[str, str] = {"pause": ScheduleState.PAUSED, "resume": ScheduleState.ACTIVE, "delete": ""}
+
+
+def _command(place: Thread, author: Author, words: str) -> Message:
+    key = f"web:command:{uuid4().hex}"
+    return Message(place, key, key, author, words, time.time(), Kind.COMMAND, private=True, origin=Origin.PERSON)
+
+
+def _accounts(caller: Caller) -> list[tuple[str, str]]:
+    """Return channel and id of the caller over HTTP and on their platform."""
+    return [(WEB, caller.author.id), true_person(WEB, caller.author.id)]
+
+
+def _memories(execute: Execute, caller: Caller) -> list[Memory]:
+    """Return what the agent remembers of the caller and may show in a direct chat, the newest first."""
+    found: dict[int, Memory] = {}
+    for channel, _id in _accounts(caller):
+        place, author = caller.at(execute, channel)
+        rows = memory.list_memories(execute, Place(place, private=True), author, MAX_MEMORIES)
+        found |= {row.id: row for row in rows if row.owner == author.id}
+    return sorted(found.values(), key=lambda row: (row.said, row.id), reverse=True)
+
+
+def _own_schedule(execute: Execute, caller: Caller, number: int) -> ScheduleRow:
+    row = schedules.find_schedule(execute, number)
+    if row is None or row.state == ScheduleState.ENDED or not caller.is_person(row.channel, row.owner):
+        raise not_found("schedule")
+    return row
+
+
+def _own_task(execute: Execute, caller: Caller, number: int) -> TaskRow:
+    row = tasks.find_task(execute, number)
+    if row is None or not caller.is_person(row.channel, row.person):
+        raise not_found("task")
+    return row

@@ -18,16 +18,28 @@ from aiohttp import web
 from agent.blocks import Ask
 from agent.messages import Kind, Message, Thread
 from bot.api import read_models
+from bot.api.answers import (
+    Answered,
+    CommandAnswer,
+    CommandBody,
+    MessageAnswer,
+    MessageBody,
+    RunAnswer,
+    ThreadList,
+    ThreadPage,
+)
 from bot.api.bodies import checked_text, text_field
 from bot.api.caller import NO_ACCESS, Caller, find_caller
 from bot.api.keys import READ, THREADS
+from bot.api.operate.answers import AnswerBody
 from bot.api.paths import path_number, path_thread
 from bot.api.posting import event_key, make_message, make_stop, take
 from bot.api.read_models import Json, message_json, not_found
 from bot.api.uploads import FORM, read_form
 from bot.config.team import Right
 from bot.feature import Door
-from bot.http.route import HttpProblem, Route, json_response, read_json
+from bot.http.route import HttpProblem, Route, json_response, read_json, read_response
+from bot.http.spec import Query, Spec
 from bot.rights.approvals import may_answer
 from bot.service.web_files import WebFiles
 from bot.storage import inbox, questions, transcripts, web_files
@@ -39,6 +51,21 @@ from channels.base import Receipt, parse_command_text
 
 MESSAGE_BYTES = 1 << 20
 MAX_KEY_CHARS = 255
+BEFORE = Query("before", "the `next` of the page before")
+AFTER = Query("after", "the `next` of the page before", int, bounds={"minimum": 0, "maximum": 10**18 - 1})
+THREAD = Spec("A thread with a page of its entries", ThreadPage, query=(AFTER,), problems=(404,))
+POST = Spec(
+    *("Write a message", MessageAnswer, 202),
+    body=MessageBody,
+    problems=(409, 429, 507),
+    idempotent=True,
+    form=True,
+)
+COMMAND = Spec("Send a command of the chats", CommandAnswer, 202, body=CommandBody, idempotent=True)
+MESSAGE = Spec("The run that took a message", MessageAnswer, problems=(404,))
+RUN = Spec("A run", RunAnswer, problems=(404,))
+STOP = Spec("Stop a run, or close its questions", RunAnswer, 202, problems=(404,))
+ANSWER = Spec("Answer a question", Answered, 202, body=AnswerBody, problems=(404, 409))
 _CURSOR = re.compile(r"[0-9.e+-]{1,30}~[\x21-\x7e]{1,500}")
 
 
@@ -53,14 +80,14 @@ class Endpoints:
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/v1/threads", self._threads),
-            Route("GET", "/v1/threads/{thread}", self._thread),
-            Route("POST", "/v1/threads/{thread}/messages", self._post, body_bytes=MESSAGE_BYTES),
-            Route("POST", "/v1/threads/{thread}/commands", self._command),
-            Route("GET", "/v1/messages/{message}", self._message),
-            Route("GET", "/v1/runs/{run}", self._run),
-            Route("POST", "/v1/runs/{run}/stop", self._stop),
-            Route("POST", "/v1/questions/{question}/answer", self._answer),
+            Route("GET", "/v1/threads", self._threads, spec=Spec("One's threads", ThreadList, query=(BEFORE,))),
+            Route("GET", "/v1/threads/{thread}", self._thread, spec=THREAD),
+            Route("POST", "/v1/threads/{thread}/messages", self._post, body_bytes=MESSAGE_BYTES, spec=POST),
+            Route("POST", "/v1/threads/{thread}/commands", self._command, spec=COMMAND),
+            Route("GET", "/v1/messages/{message}", self._message, spec=MESSAGE),
+            Route("GET", "/v1/runs/{run}", self._run, spec=RUN),
+            Route("POST", "/v1/runs/{run}/stop", self._stop, spec=STOP),
+            Route("POST", "/v1/questions/{question}/answer", self._answer, spec=ANSWER),
         ]
 
     async def _threads(self, request: web.Request) -> web.Response:
@@ -68,7 +95,7 @@ class Endpoints:
         before = request.query.get("before", "")
         if before and not _CURSOR.fullmatch(before):
             raise HttpProblem(400, "bad_cursor", "`before` is no cursor.", "Send the `next` of the page before.")
-        return await self._answer_read(partial(read_models.list_threads, caller=caller, before=before))
+        return await self._answer_read(request, partial(read_models.list_threads, caller=caller, before=before))
 
     async def _thread(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
@@ -76,15 +103,15 @@ class Endpoints:
         if after is None:
             raise HttpProblem(400, "bad_cursor", "`after` is no number.", "Send the `next` of the page before.")
         id = path_thread(request)
-        return await self._answer_read(partial(read_models.read_thread, caller=caller, id=id, after=after))
+        return await self._answer_read(request, partial(read_models.read_thread, caller=caller, id=id, after=after))
 
     async def _message(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
         number = path_number(request, "message")
-        return await self._answer_read(partial(read_models.read_message, caller=caller, number=number))
+        return await self._answer_read(request, partial(read_models.read_message, caller=caller, number=number))
 
-    async def _answer_read(self, read: Any) -> web.Response:
-        return json_response(200, await self.door.store.run(read, durable=False))
+    async def _answer_read(self, request: web.Request, read: Any) -> web.Response:
+        return read_response(request, await self.door.store.run(read, durable=False))
 
     async def _post(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, THREADS, Right.TALK)
@@ -123,7 +150,7 @@ class Endpoints:
 
     async def _run(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
-        return json_response(200, await self._read_run(caller, path_number(request, "run")))
+        return read_response(request, await self._read_run(caller, path_number(request, "run")))
 
     async def _read_run(self, caller: Caller, number: int) -> Json:
         found, _row, _thread = await self.door.store.run(

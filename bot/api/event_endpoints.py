@@ -20,8 +20,10 @@ from bot.api.paths import path_number, path_thread
 from bot.feature import Door
 from bot.http.event_stream import last_event_id, streaming
 from bot.http.route import HttpProblem, Route
+from bot.http.spec import Query, Spec
 
 P = TypeVar("P")
+AFTER = Query("after", "the id of the last event; so does the header Last-Event-ID")
 
 
 class EventEndpoints:
@@ -34,10 +36,12 @@ class EventEndpoints:
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/v1/events", self._all),
-            Route("GET", "/v1/threads/{thread}/events", self._thread),
-            Route("GET", "/v1/messages/{message}/events", self._message),
-            Route("GET", "/v1/runs/{run}/events", self._run),
+            Route("GET", "/v1/events", self._all, spec=_events("all threads")),
+            Route("GET", "/v1/threads/{thread}/events", self._thread, spec=_events("a thread")),
+            Route(
+                "GET", "/v1/messages/{message}/events", self._message, spec=_events("the run that takes a message", 404)
+            ),
+            Route("GET", "/v1/runs/{run}/events", self._run, spec=_events("a run", 404)),
         ]
 
     async def _all(self, request: web.Request) -> web.StreamResponse:
@@ -81,6 +85,10 @@ class EventEndpoints:
             async with streaming(request, woken) as stream:
                 await RunEvents(self._door, caller, stream, subscription, run, message, position).send()
         return stream.response
+
+
+def _events(whose: str, *problems: int) -> Spec:
+    return Spec(f"The events of {whose}", query=(AFTER,), problems=problems, media="events")
 
 
 def _position(request: web.Request, parse: Callable[[str], P | None]) -> P | None:

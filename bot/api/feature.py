@@ -20,6 +20,7 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.event_hub import EventHub
     from bot.api.file_endpoints import FileEndpoints
     from bot.api.langgraph.endpoints import LangGraphEndpoints
+    from bot.api.openapi import OpenApi
     from bot.api.operate.endpoints import OperateEndpoints
     from bot.api.own.endpoints import OwnEndpoints
     from bot.api.own.threads import ThreadChanges
@@ -41,7 +42,7 @@ def _routes(door: Door) -> Sequence[Route]:
     routes = [route for part in parts for route in part.routes()]
     mine = [for_page(route) for route in routes if route.path.startswith("/v1/")]
     page = (PageEndpoints(door), ThreadEndpoints(door), DownloadEndpoints(door, files))
-    return [*routes, *mine, *(route for part in page for route in part.routes())]
+    return [*routes, *OpenApi(routes).routes(), *mine, *(route for part in page for route in part.routes())]
 
 
 def _start(service: Service) -> Parts:

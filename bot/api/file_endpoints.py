@@ -21,6 +21,7 @@ from bot.api.keys import READ
 from bot.api.read_models import not_found
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route
+from bot.http.spec import Spec
 from bot.journey.outbox import undelivered_file
 from bot.service.web_files import WebFiles
 from bot.storage import web_files
@@ -30,6 +31,7 @@ from bot.storage.web_files import WebFileRow
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # with `?inline`, for an `img` of the page
 ACTIVE = re.compile(r"html|xml|svg|script|xsl")  # types that a browser might run
 SLOWEST_BYTES, LEAST_SECONDS = 20_000, 60.0  # a second, that a client must take; and how long it has at least
+FILE = Spec("A file", problems=(404, 410), media="file")
 CLOSED = "default-src 'none'; sandbox"
 # Of a page that the agent made, in a frame of the chat page: its own scripts run in an origin of their own, without
 # cookies, storage and network (https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Content-Security-Policy/sandbox).
@@ -78,7 +80,7 @@ class FileEndpoints:
 
     def routes(self) -> Sequence[Route]:
         """Return the route."""
-        return [Route("GET", "/v1/files/{file}", self._send)]
+        return [Route("GET", "/v1/files/{file}", self._send, spec=FILE)]
 
     async def _send(self, request: web.Request) -> web.StreamResponse:
         caller = await find_caller(self.door, request, READ)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parameter of the address. `kind` is its type; none is required."""
+    """A parameter of the address; none is required. `kind` is its type, `bounds` are keywords of its JSON Schema."""
 
     name: str
     help: str
-    kind: Any = str
+    kind: type = str
+    choices: tuple[str, ...] = ()
+    bounds: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

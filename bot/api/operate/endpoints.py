@@ -64,8 +64,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 VIA = {"via": "http"}  # in the audit
 BY = ("person", "chat", "model", "day")
-DAYS = Query("days", "how many days, with today: 1 to 366; 30 where it is not said", int)
 MOST_DAYS = 366
+DAYS = Query(
+    "days", "how many days, with today; 30 where it is not said", int, bounds={"minimum": 1, "maximum": MOST_DAYS}
+)
 NO_DEAD = HttpProblem(404, "not_found", "There is no such dead letter.", "Read the list again.")
 CLOSED = HttpProblem(409, "answered", "This does not wait any more.", "Read the list again.")
 BAD_BY = HttpProblem(400, "bad_query", "`by` is none of its words.", f"Send one of {', '.join(BY)}.")
@@ -85,10 +87,10 @@ class OperateEndpoints:
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
         read, act = partial(Route, "GET", quiet=True), partial(Route, "POST")
-        usage = Spec("What was spent", UsageList, query=(Query("by", f"one of {', '.join(BY)}"), DAYS), problems=(400,))
+        usage = Spec("What was spent", UsageList, query=(Query("by", "by what", choices=BY), DAYS), problems=(400,))
         kinds = (
             CURSOR,
-            Query("kind", "a kind of event"),
+            Query("kind", "a kind of event, or its part before the dot", choices=tuple(sorted(KINDS))),
             Query("person", "`CHANNEL:ID` of who did it or is concerned"),
         )
         return [

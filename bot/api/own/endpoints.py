@@ -111,7 +111,7 @@ class OwnEndpoints:
                 spec=Spec(
                     "What one has spent",
                     UsageList,
-                    query=(Query("by", f"one of {', '.join(BY)}"), DAYS),
+                    query=(Query("by", "by what", choices=BY), DAYS),
                     problems=(400,),
                 ),
             ),

@@ -50,6 +50,9 @@ async def test_no_request_gets_a_fault_or_an_answer_that_is_not_documented(start
     (tmp_path / "schemathesis.toml").write_text(CONFIG.format(good=GOOD))
     code, said = await schemathesis(tmp_path, address_of(service), key)
     assert code == 0, said
+    [(selected, total)] = re.findall(r"Operations: +(\d+) selected / (\d+) total", said)
+    assert int(total) - int(selected) == 4, "the streams"
+    assert int(re.findall(r"(\d+) generated", said)[0]) > 500
     assert "http.fault" not in service.log()
 
 

@@ -47,7 +47,8 @@ def _run_command(words: list[str]) -> int:
     if isinstance(command, PlainCommand):
         return command.run(arguments)
     try:
-        config = load_config(Path(arguments.config) if arguments.config else None, accounts=command.accounts)
+        accounts = command.accounts and not getattr(arguments, "url", "")  # a service elsewhere has them
+        config = load_config(Path(arguments.config) if arguments.config else None, accounts=accounts)
         silence_libraries(config)
         if config.language != "auto":
             set_language(config.language)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,20 +72,36 @@ class Fawn:
         self, text: str, *, thread: str = "", files: Iterable[str | Path] = ()
     ) -> AsyncIterator[Block | Answer]:
         """Yield the blocks of the answer as they come, and at last the Answer. Raises FawnError."""
-        form = aiohttp.FormData({"text": text} if text else {}, default_to_multipart=True, quote_fields=False)
-        for path in map(Path, files):
-            form.add_field("file", await asyncio.to_thread(path.read_bytes), filename=path.name)
-        name = thread or uuid4().hex
-        headers = {"Idempotency-Key": uuid4().hex}
-        sent = await self._call("POST", f"/v1/threads/{name}/messages", data=form, headers=headers)
+        named = [(path.name, path) for path in map(Path, files)]
+        sent = await self.post(thread or uuid4().hex, text, named)
         async for block in self._follow(f"/v1/messages/{sent['id']}/events"):
             yield block
+
+    async def post(self, thread: str, text: str, files: Iterable[tuple[str, Path]] = ()) -> Json:
+        """Write a message with files (name, path) in a thread; return it as the API does. Raises FawnError."""
+        form = aiohttp.FormData({"text": text} if text else {}, default_to_multipart=True, quote_fields=False)
+        for name, path in files:
+            form.add_field("file", await asyncio.to_thread(path.read_bytes), filename=name)
+        headers = {"Idempotency-Key": uuid4().hex}
+        return await self._call("POST", f"/v1/threads/{thread}/messages", data=form, headers=headers)
+
+    async def command(self, thread: str, command: str) -> None:
+        """Send a command of the chats, such as /status; a notice in the thread answers it. Raises FawnError."""
+        await self._call("POST", f"/v1/threads/{thread}/commands", json={"command": command})
+
+    def events(self, thread: str, opened: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[str, Json]]:
+        """Yield name and data of what happens in a thread from now on. `opened` is called when the stream is open."""
+        return self._read(f"/v1/threads/{thread}/events", opened)
 
     async def answer(self, question: str, answer: str) -> AsyncIterator[Block | Answer]:
         """Answer an open question; yields the blocks of the work that goes on, and its Answer. Raises FawnError."""
         sent = await self._call("POST", f"/v1/questions/{question}/answer", json={"answer": answer})
         async for block in self._follow(f"/v1/messages/{sent['message']}/events"):
             yield block
+
+    async def check(self) -> None:
+        """Raise FawnError where the key is not good."""
+        await self._call("GET", "/v1/threads")
 
     async def stop(self, run: int = 0) -> None:
         """Stop a run, or the latest one that was asked for."""
@@ -107,23 +123,30 @@ class Fawn:
             return found
 
     async def _follow(self, path: str) -> AsyncIterator[Block | Answer]:
-        last, asked = "", set[str]()
+        asked = set[str]()
+        async for name, data in self._read(path):
+            asked |= {data["id"]} if name == "question" else set()
+            if name == "end":
+                for question in data.get("questions", ()):
+                    if question["id"] not in asked:  # it was asked before this stream began
+                        yield read_question(question)
+                yield _answer(data)
+                return
+            for block in read_blocks(name, data):
+                yield block
+
+    async def _read(self, path: str, opened: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[str, Json]]:
+        """Yield the events of a stream, which goes on where it was cut."""
+        last = ""
         while True:
             try:
                 async with self._http.get(path, headers={"Last-Event-ID": last} if last else {}) as answer:
                     await _refuse(answer)
+                    opened()
                     async for name, data, id in _events(answer):
                         last = id or last
                         self.run = data.get("run") or self.run
-                        asked |= {data["id"]} if name == "question" else set()
-                        if name == "end":
-                            for question in data.get("questions", ()):
-                                if question["id"] not in asked:  # it was asked before this stream began
-                                    yield _question(question)
-                            yield _answer(data)
-                            return
-                        for block in _blocks(name, data):
-                            yield block
+                        yield name, data
             except LOST:
                 pass
             await asyncio.sleep(WAIT_SECONDS)
@@ -150,14 +173,14 @@ def _answer(data: Json) -> Answer:
     return Answer(*facts, tuple(data.get("files", ())), tuple(data.get("questions", ())))
 
 
-def _question(data: Json) -> Ask | Approve:
+def read_question(data: Json) -> Ask | Approve:
     if data["kind"] == "approve":
         detail, count = data.get("detail", ""), len(data["options"])
         return Approve(data["id"], data["text"], detail, data["call"], option_count=count)
     return Ask(data["id"], data["text"], tuple(data["options"]), data["free_text"])
 
 
-def _blocks(name: str, data: Json) -> list[Block]:
+def read_blocks(name: str, data: Json) -> list[Block]:
     """Return the blocks of an event; those of a snapshot replace what was shown."""
     match name:
         case "text":
@@ -167,7 +190,7 @@ def _blocks(name: str, data: Json) -> list[Block]:
         case "plan":
             return [Plan(tuple(PlanItem(**item) for item in data["items"]))]
         case "question":
-            return [_question(data)]
+            return [read_question(data)]
         case "file":
             return [File(data["path"], data["caption"])]
         case "notice":

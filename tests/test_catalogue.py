@@ -60,6 +60,7 @@ ENGLISH_FILES = {
     "bot/api/file_endpoints.py": "programs",
     "bot/api/uploads.py": "programs",
     "bot/api/langgraph/": "programs",
+    "bot/api/openapi.py": "programs",
     "bot/api/operate/": "programs",
     "bot/api/own/": "programs",
     "bot/api/posting.py": "programs",

@@ -141,7 +141,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemAnswer:
     """What is wrong with a request, and what to do (RFC 9457). `code` is for programs, `request` is in the log."""
 
     type: str

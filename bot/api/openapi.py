@@ -11,7 +11,7 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from bot.api.answers import Problem
+from bot.api.answers import ProblemAnswer
 from bot.http.exchange import PROBLEM_TYPE
 from bot.http.route import JSON_TYPE, Route
 from bot.http.spec import Query, Spec
@@ -33,7 +33,7 @@ class OpenApi:
     """The route of the document. `routes` are those that it describes."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        self._document = describe(routes)
+        self._document = _describe(routes)
 
     def routes(self) -> Sequence[Route]:
         """Return the route."""
@@ -45,7 +45,7 @@ class OpenApi:
         return read_response(request, self._document())
 
 
-def describe(routes: Sequence[Route]) -> Any:
+def _describe(routes: Sequence[Route]) -> Any:
     """Return what makes the document, once."""
 
     @cache
@@ -100,7 +100,7 @@ def _operation(route: Route, spec: Spec, schemas: dict[str, Any]) -> dict[str, A
     if spec.media == "file":
         answers |= {"206": _answer(spec, schemas), "416": {"description": "There is no such part"}}
         answers["304"] = {"description": "The client has this file already"}
-    problem = {PROBLEM_TYPE: {"schema": _schema(Problem, schemas, "serialization")}}
+    problem = {PROBLEM_TYPE: {"schema": _schema(ProblemAnswer, schemas, "serialization")}}
     for status in sorted(problems):
         answers[f"{status}"] = {"description": HTTPStatus(status).phrase, "content": problem}
     return {**found, "responses": answers}

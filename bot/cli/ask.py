@@ -9,6 +9,7 @@ from typing import Any
 
 from bot.cli import service
 from bot.cli.command import ConfiguredCommand
+from bot.cli.elsewhere import add_arguments
 from bot.cli.exit_codes import CONFIG, TAKEN, fail
 from bot.config.schema import Config
 from catalogue import _
@@ -31,11 +32,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--continue", dest="name", metavar="NAME", default="", help=_("keep a conversation of this name between calls")
     )
+    add_arguments(parser)
 
 
 def _ask(arguments: argparse.Namespace, config: Config) -> int:
     from bot.console.client import NO_ANSWER, AskError, answer_for_script, ask_own_service
 
+    if arguments.url:
+        return _ask_elsewhere(arguments, config)
     source = service.config_source(config, arguments, log_to_file=True)
 
     def serve(asking: Any) -> int:
@@ -48,6 +52,17 @@ def _ask(arguments: argparse.Namespace, config: Config) -> int:
         return answer_for_script(config, arguments, serve)
     except AskError as error:
         return fail(error, TAKEN if str(error) == _(NO_ANSWER) else CONFIG)
+
+
+def _ask_elsewhere(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.console.client import AskError, console_settings, make_ask_view
+    from bot.console.remote import RemoteError, ask_by_url
+
+    try:
+        settings, place = console_settings(config, arguments, has_terminal=False)
+        return ask_by_url(arguments, make_ask_view(settings, place, arguments), place)
+    except (AskError, RemoteError) as error:
+        return fail(error, CONFIG)
 
 
 COMMAND = ConfiguredCommand(_ask, _add_arguments, accounts=True)

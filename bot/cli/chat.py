@@ -8,7 +8,8 @@ from functools import partial
 
 from bot.cli import service
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, TAKEN, fail
+from bot.cli.elsewhere import add_arguments
+from bot.cli.exit_codes import CONFIG, FAULT, OK, TAKEN, fail
 from bot.config.schema import Config
 from catalogue import _
 
@@ -17,11 +18,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     kept = parser.add_mutually_exclusive_group()
     kept.add_argument("--new", action="store_true", help=_("begin a conversation beside yours; the default in a pipe"))
     kept.add_argument("--continue", dest="old", action="store_true", help=_("use your conversation also in a pipe"))
+    add_arguments(parser)
 
 
 def _chat(arguments: argparse.Namespace, config: Config) -> int:
     from bot.storage.database import DataDirLocked
 
+    if arguments.url:
+        return _chat_elsewhere(config, arguments)
     source = service.config_source(config, arguments, log_to_file=True)
     connects = service.console_connector(config, arguments)
     try:
@@ -39,6 +43,17 @@ def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
         return OK if whole else FAULT
     except NotRunning:
         return fail(f"{config.data_dir}: {_(NO_ANSWER)}", TAKEN)
+
+
+def _chat_elsewhere(config: Config, arguments: argparse.Namespace) -> int:
+    from bot.console.client import console_settings
+    from bot.console.remote import RemoteError, chat_by_url
+
+    try:
+        chat_by_url(arguments, *console_settings(config, arguments, service.has_terminal()))
+    except RemoteError as error:
+        return fail(error, CONFIG)
+    return OK
 
 
 COMMAND = ConfiguredCommand(_chat, _add_arguments, accounts=True)

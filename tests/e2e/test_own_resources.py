@@ -39,7 +39,8 @@ async def test_threads_are_begun_named_found_repeated_and_deleted(start: Start) 
         assert (status, begun["id"], begun["title"]) == (201, "t1", "The plan")
         assert (await post(client, "/v1/threads", {"id": "t1"}))[0] == 409
         assert (await post(client, "/v1/threads", {}))[0] == 201
-        for wrong in ({"id": "a/b"}, {"id": 1}, {"title": "x" * 201}, {"name": "x"}, []):
+        wrongs: list[Any] = [{"id": "a/b"}, {"id": 1}, {"title": "x" * 201}, {"name": "x"}, []]
+        for wrong in wrongs:
             assert (await post(client, "/v1/threads", wrong))[0] in (400, 422)
         status, named = await request(client, "PATCH", "/v1/threads/t1", {"title": "Budget"})
         assert (status, named["title"]) == (200, "Budget")

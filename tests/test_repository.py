@@ -150,7 +150,7 @@ def test_every_imported_package_is_declared_with_a_reason() -> None:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules = [node.module]
             imported |= {module.partition(".")[0]: path for module in modules}
-    foreign = imported.keys() - sys.stdlib_module_names - {*SOURCES}
+    foreign = imported.keys() - sys.stdlib_module_names - {*SOURCES, "fawn"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = [each for name, entries in project["optional-dependencies"].items() if name != "dev" for each in entries]
     declared = {plain(re.split(r"[><=;\[ ]", entry)[0]) for entry in [*project["dependencies"], *extras]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,6 +41,9 @@ class IdentityConfig:
         return tuple(map(ipaddress.ip_network, self.peers))
 
 
+ORIGIN = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:]+\](?::[0-9]{1,5})?")
+
+
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
     """The listener for machines: probes (docs/operations.md) and the HTTP API (docs/api.md)."""
@@ -47,8 +51,16 @@ class HttpConfig:
     listen: str = setting("", "address and port, such as 127.0.0.1:8080; empty: no listener", example="127.0.0.1:8080")
     peers: tuple[str, ...] = setting(
         (),
-        "addresses and networks that may connect beside this machine, such as 10.0.0.0/8 for the probes of a cluster;"
-        " an address that is not this machine's own needs them",
+        "addresses and networks that may ask the probes and `/metrics` beside this machine, such as 10.0.0.0/8 in a"
+        " cluster; an address that is not this machine's own needs them or `proxies`",
+    )
+    proxies: tuple[str, ...] = setting(
+        (),
+        "addresses and networks of proxies with TLS on other machines, through which keys and messages may come; they"
+        " must set `X-Forwarded-Proto`",
+    )
+    origins: tuple[str, ...] = setting(
+        (), "pages of other addresses that may call the API with a key, such as https://chat.example.com (CORS)"
     )
     hosts: tuple[str, ...] = setting((), "names that requests may address it by, beside localhost and addresses")
     identity: IdentityConfig = setting(IdentityConfig(), "a proxy that signs people in to the page")
@@ -65,8 +77,13 @@ class HttpConfig:
 
     @property
     def networks(self) -> Networks:
-        """The networks of `peers`. Raises ValueError."""
-        return tuple(map(ipaddress.ip_network, self.peers))
+        """The networks of `peers` and `proxies`. Raises ValueError."""
+        return tuple(map(ipaddress.ip_network, (*self.peers, *self.proxies)))
+
+    @property
+    def proxy_networks(self) -> Networks:
+        """The networks of `proxies`. Raises ValueError."""
+        return tuple(map(ipaddress.ip_network, self.proxies))
 
 
 DEMO_PORT = 8484
@@ -116,10 +133,13 @@ def is_this_machine(host: str) -> bool:
 
 
 def check_http(document: Document, section: object) -> None:
-    """The address is one, the peers are networks, and an address that others reach names them."""
+    """The address is one, peers and proxies are networks, and an address that others reach names some."""
     values = section if isinstance(section, dict) else {}
-    listen, peers, identity = values.get("listen"), values.get("peers"), values.get("identity")
-    _check_networks(document, ("http", "peers"), peers)
+    listen, identity = values.get("listen"), values.get("identity")
+    peers = values.get("peers") or values.get("proxies")
+    for name in ("peers", "proxies"):
+        _check_networks(document, ("http", name), values.get(name))
+    _check_origins(document, values.get("origins"))
     if isinstance(identity, dict):
         _check_networks(document, ("http", "identity", "peers"), identity.get("peers"))
         if identity.get("header") and not identity.get("peers"):
@@ -134,8 +154,17 @@ def check_http(document: Document, section: object) -> None:
         return
     if not is_this_machine(host) and not peers:
         wrong = _("would let every machine that reaches this one connect")
-        fix = _("write 127.0.0.1:PORT, or name in `http.peers` who may connect, such as 10.0.0.0/8")
+        fix = _("write 127.0.0.1:PORT, or name the proxy with TLS in `http.proxies`, or the probes in `http.peers`")
         document.fault(("http", "listen"), wrong, fix)
+
+
+def _check_origins(document: Document, origins: object) -> None:
+    """Each entry is what a browser sends as the origin of a page."""
+    entries: Iterable[object] = origins if isinstance(origins, list) else ()
+    for i, origin in enumerate(entries):
+        if not ORIGIN.fullmatch(str(origin)):
+            fix = _("write scheme and name as browsers send them, such as https://chat.example.com")
+            document.fault(("http", "origins", i), _("is no origin of a page"), fix)
 
 
 def _check_networks(document: Document, path: tuple[str, ...], peers: object) -> None:

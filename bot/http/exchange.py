@@ -14,7 +14,7 @@ from aiohttp import web
 
 from bot.config.http import HttpConfig
 from bot.http.route import HttpProblem, route_var
-from bot.http.visitors import refuse_foreign_pages, refuse_strangers
+from bot.http.visitors import names_origin, refuse_foreign_pages, refuse_strangers
 from bot.service.log import request_var
 from bot.storage.database import StorageError
 from channels.base import NotStored
@@ -30,6 +30,9 @@ HEADERS = {  # where the handler says nothing else
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
 }
+CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
+ASKED_HEADERS = "Authorization, X-Api-Key, Content-Type, Idempotency-Key, Last-Event-ID, If-None-Match"
+TOLD_HEADERS = f"Content-Location, Location, X-Pagination-Next, ETag, Retry-After, {ID_HEADER}"
 KNOWN = {
     404: ("not_found", "There is nothing at this path.", "Compare the path with the documentation."),
     405: ("method_not_allowed", "This path does not take this method.", "Use one of the methods in the header Allow."),
@@ -56,8 +59,9 @@ class Exchange:
         began = time.monotonic()
         try:
             refuse_strangers(self.config, request)
-            refuse_foreign_pages(request)
-            response = await handler(request)
+            refuse_foreign_pages(self.config, request)
+            asks = request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers
+            response = _allow(request) if asks and names_origin(self.config, request) else await handler(request)
         except HttpProblem as problem:
             response = render_problem(problem)
         except web.HTTPException as error:
@@ -88,8 +92,24 @@ class Exchange:
                 request.transport.abort()
 
 
-async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+def _allow(request: web.Request) -> web.Response:
+    """Answer the question of a browser whether a page of a named origin may call the API. No cookie opens anything.
+
+    https://fetch.spec.whatwg.org/#http-cors-protocol
+    """
+    asked = request.headers.get("Access-Control-Request-Method", "")
+    headers = {"Access-Control-Allow-Headers": ASKED_HEADERS, "Access-Control-Max-Age": "600"}
+    methods = asked if asked in CORS_METHODS else ", ".join(CORS_METHODS)
+    return web.Response(status=204, headers={**headers, "Access-Control-Allow-Methods": methods})
+
+
+async def add_headers(config: HttpConfig, request: web.Request, response: web.StreamResponse) -> None:
     """Add what each answer has, also one that is sent in pieces."""
+    if config.origins:
+        response.headers.add("Vary", "Origin")
+        if names_origin(config, request):
+            response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
+            response.headers["Access-Control-Expose-Headers"] = TOLD_HEADERS
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers["Server"] = "Fawn"

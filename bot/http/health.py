@@ -27,7 +27,7 @@ class HealthProbes:
 
     def routes(self) -> Sequence[Route]:
         """Return the routes of both probes."""
-        return [Route("GET", "/healthz", self._live), Route("GET", "/readyz", self._ready)]
+        return [Route("GET", "/healthz", self._live, plain=True), Route("GET", "/readyz", self._ready, plain=True)]
 
     async def _live(self, _request: web.Request) -> web.Response:
         """Say that the event loop works: an answer says it."""

@@ -16,6 +16,7 @@ from agent.models.settings import AgentConfigError
 from bot.config.http import HttpConfig
 from bot.http.exchange import WRITE_SECONDS, Exchange, Next, add_headers
 from bot.http.route import BODY_BYTES, Route, route_var
+from bot.http.visitors import refuse_unencrypted
 from catalogue import N_, LazyText
 
 if TYPE_CHECKING:
@@ -80,11 +81,11 @@ async def listening(
         return await exchange.answer(request, handler)
 
     app = web.Application(middlewares=[answer], client_max_size=BODY_BYTES)
-    app.on_response_prepare.append(add_headers)
+    app.on_response_prepare.append(partial(add_headers, config))
     for route in routes:
-        app.router.add_route(route.method, route.path, partial(_serve, route))
+        app.router.add_route(route.method, route.path, partial(_serve, config, route))
         if route.method == "GET":
-            app.router.add_route("HEAD", route.path, partial(_serve, route))
+            app.router.add_route("HEAD", route.path, partial(_serve, config, route))
     runner = web.AppRunner(
         app,
         handler_cancellation=True,  # a handler ends with its client
@@ -127,8 +128,10 @@ async def _listen(connections: _Connections, config: HttpConfig) -> asyncio.Serv
         raise AgentConfigError(("http", "listen"), text, N_("stop what listens there, or name another port")) from error
 
 
-async def _serve(route: Route, request: web.Request) -> web.StreamResponse:
+async def _serve(config: HttpConfig, route: Route, request: web.Request) -> web.StreamResponse:
     route_var.set(route)
+    if not route.plain:
+        refuse_unencrypted(config, request)
     return await route.handle(request)
 
 

@@ -62,6 +62,7 @@ class Route:
 
     `body_bytes` and `body_seconds` bound what `read_body` and `read_json` return; a handler that reads
     `request.content` bounds itself. `quiet`: good answers are not in the log. `spec` describes it for programs.
+    `plain`: it shows no secret and takes none, so that `http.peers` may ask it over a network without TLS.
     """
 
     method: str
@@ -71,6 +72,7 @@ class Route:
     body_seconds: float = BODY_SECONDS
     quiet: bool = False
     spec: Spec | None = None
+    plain: bool = False
 
 
 route_var: ContextVar[Route] = ContextVar("route")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -11,6 +12,9 @@ from bot.http.route import HttpProblem
 
 NAME_ADDRESSES = "The operator names addresses in http.peers."
 NAME_NAMES = "The operator names names in http.hosts."
+NAME_PROXIES = "The operator names the proxy in http.proxies."
+SET_PROTO = "The operator has the proxy set X-Forwarded-Proto."
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 OWN_PAGES = ("same-origin", "none")  # of Sec-Fetch-Site: a page of this address, or a person's own hand
 
 
@@ -22,7 +26,17 @@ def refuse_strangers(config: HttpConfig, request: web.Request) -> None:
         raise HttpProblem(421, "foreign_host", "This name is not served here.", NAME_NAMES)
 
 
-def refuse_foreign_pages(request: web.Request) -> None:
+def refuse_unencrypted(config: HttpConfig, request: web.Request) -> None:
+    """Raise the refusal of what came over a network without TLS: a key would have been readable there."""
+    if is_loopback(str(request.remote)):
+        return
+    if not is_within(str(request.remote), config.proxy_networks):
+        raise HttpProblem(403, "no_proxy", "This path answers through a proxy with TLS only.", NAME_PROXIES)
+    if request.headers.getall("X-Forwarded-Proto", ()) != ["https"]:
+        raise HttpProblem(403, "no_tls", "The proxy does not say that TLS was used.", SET_PROTO)
+
+
+def refuse_foreign_pages(config: HttpConfig, request: web.Request) -> None:
     """Raise the refusal of what a page of another address sends through its reader's browser.
 
     A browser names the page in `Origin`, and its relation in `Sec-Fetch-Site` (https://www.w3.org/TR/fetch-metadata/).
@@ -33,6 +47,8 @@ def refuse_foreign_pages(request: web.Request) -> None:
         *("GET", "navigate", "document"),
     )
     from_own_page = all(site in OWN_PAGES for site in headers.getall("Sec-Fetch-Site", ()))
+    if names_origin(config, request):
+        return
     if not own_origins(request).issuperset(headers.getall("Origin", ())) or not (from_own_page or followed):
         fix = "Ask from a program, or from a page that this address serves."
         raise HttpProblem(403, "foreign_page", "A page of another address sent this.", fix)
@@ -45,8 +61,23 @@ def own_origins(request: web.Request) -> set[str]:
 
 def may_connect(config: HttpConfig, address: str) -> bool:
     """Return whether the other end of a connection, by its address, is this machine or a peer."""
-    peer = peer_of(address)
-    return peer.is_loopback or any(peer in network for network in config.networks)
+    return is_loopback(address) or is_within(address, config.networks)
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether the other end of a connection is this machine."""
+    return peer_of(address).is_loopback
+
+
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    """Return whether the other end of a connection is in one of the networks."""
+    return any(peer_of(address) in network for network in networks)
+
+
+def names_origin(config: HttpConfig, request: web.Request) -> bool:
+    """Return whether a page that may call the API from its own address sent this."""
+    origins = request.headers.getall("Origin", ())
+    return len(origins) == 1 and origins[0] in config.origins
 
 
 def peer_of(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

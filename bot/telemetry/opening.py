@@ -69,7 +69,7 @@ def _metrics_route(metrics: Metrics) -> Route:
         text = await metrics.render()
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    return Route("GET", "/metrics", answer, quiet=True)
+    return Route("GET", "/metrics", answer, quiet=True, plain=True)
 
 
 async def _open_traces(current: Current, seed: str, stack: AsyncExitStack) -> Reader:

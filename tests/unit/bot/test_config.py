@@ -718,16 +718,26 @@ def test_an_address_to_listen_on_is_checked(listen: str) -> None:
 @pytest.mark.parametrize("listen", ["0.0.0.0:80", "[::]:80", "10.0.0.7:80"])
 def test_an_address_that_others_reach_names_them(listen: str) -> None:
     [fault] = faults(f"config_version: 1\nhttp: {{listen: '{listen}'}}\n")
-    assert "name in `http.peers` who may connect" in fault
-    named = f"http: {{listen: '{listen}', peers: [10.0.0.0/8, 'fd00::/8']}}\n"
-    assert read(named).http.address == split_address(listen)
+    assert "name the proxy with TLS in `http.proxies`" in fault
+    for setting in ("peers", "proxies"):
+        named = f"http: {{listen: '{listen}', {setting}: [10.0.0.0/8, 'fd00::/8']}}\n"
+        assert read(named).http.address == split_address(listen)
 
 
-def test_peers_are_addresses_or_networks() -> None:
+@pytest.mark.parametrize("setting", ["peers", "proxies"])
+def test_peers_and_proxies_are_addresses_or_networks(setting: str) -> None:
     peers = "[10.0.0.1/8, kubelet, 10.0.0.7, '']"
-    found = faults(f"config_version: 1\nhttp: {{listen: '127.0.0.1:80', peers: {peers}}}\n")
+    found = faults(f"config_version: 1\nhttp: {{listen: '127.0.0.1:80', {setting}: {peers}}}\n")
     assert [fault.partition(" → ")[0] for fault in found] == [
-        f"config.yaml:2: http.peers[{number}]: is no address and no network" for number in (0, 1, 3)
+        f"config.yaml:2: http.{setting}[{number}]: is no address and no network" for number in (0, 1, 3)
+    ]
+
+
+def test_origins_are_those_that_browsers_send() -> None:
+    origins = "['https://chat.example.com', 'http://localhost:3000', 'https://x/', '*', chat.example.com]"
+    found = faults(f"config_version: 1\nhttp: {{listen: '127.0.0.1:80', origins: {origins}}}\n")
+    assert [fault.partition(" → ")[0] for fault in found] == [
+        f"config.yaml:2: http.origins[{number}]: is no origin of a page" for number in (2, 3, 4)
     ]
 
 

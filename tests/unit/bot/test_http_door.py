@@ -19,9 +19,11 @@ from bot.feature import Door
 from bot.features import FEATURES
 from bot.http.listener import listening
 from bot.http.route import HttpProblem, Route, json_response, read_body, read_json
+from bot.http.visitors import may_connect, refuse_unencrypted
 from bot.storage.database import StorageError
 from channels.base import NotStored
 
+CHAT = "https://chat.example"  # whose pages may call
 LARGE = 32 << 20  # more than all buffers of a connection hold
 
 
@@ -72,7 +74,7 @@ def handlers() -> Handlers:
 
 @asynccontextmanager
 async def served(handlers: Handlers, write_seconds: float = 30.0) -> AsyncIterator[ClientSession]:
-    config = HttpConfig(listen="127.0.0.1:0", hosts=("fawn.example",))
+    config = HttpConfig(listen="127.0.0.1:0", hosts=("fawn.example",), origins=(CHAT,))
     async with (
         listening(config, handlers.routes(), write_seconds=write_seconds) as address,
         ClientSession(base_url=address, connector=TCPConnector(force_close=True)) as client,
@@ -102,6 +104,58 @@ async def test_a_route_gets_its_body_and_the_names_of_its_path(handlers: Handler
             assert await answer.json() == {"name": "../../etc"}
         async with client.head("/names/a") as answer:
             assert (answer.status, await answer.read()) == (200, b"")
+
+
+async def test_pages_of_a_named_origin_may_call_and_no_others(handlers: Handlers) -> None:
+    asks = {"Access-Control-Request-Method": "POST", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}
+    async with served(handlers) as client:
+        async with client.options("/json", headers={"Origin": CHAT, **asks}) as answer:
+            assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (204, CHAT)
+            assert "Authorization" in answer.headers["Access-Control-Allow-Headers"]
+            assert answer.headers["Access-Control-Allow-Methods"] == "POST"
+            assert "Access-Control-Allow-Credentials" not in answer.headers
+        async with client.post("/json", json=1, headers={"Origin": CHAT, "Sec-Fetch-Site": "cross-site"}) as answer:
+            assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (202, CHAT)
+            assert answer.headers["Vary"] == "Origin"
+        for origin in ("https://evil.example", "http://chat.example", "null"):
+            async with client.options("/json", headers={"Origin": origin, **asks}) as answer:
+                assert (answer.status, "Access-Control-Allow-Origin" in answer.headers) == (403, False)
+            async with client.post("/json", json=2, headers={"Origin": origin}) as answer:
+                assert (answer.status, "Access-Control-Allow-Origin" in answer.headers) == (403, False)
+    assert handlers.taken == [1]
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "code"),
+    [
+        ("127.0.0.1", {}, ""),
+        ("10.0.0.7", {"X-Forwarded-Proto": "https"}, ""),
+        ("10.0.0.7", {}, "no_tls"),
+        ("10.0.0.7", {"X-Forwarded-Proto": "http"}, "no_tls"),
+        ("10.9.0.7", {"X-Forwarded-Proto": "https"}, "no_proxy"),
+    ],
+)
+async def test_other_machines_send_keys_only_through_a_proxy_with_tls(
+    peer: str, headers: dict[str, str], code: str
+) -> None:
+    config, found = HttpConfig(listen="127.0.0.1:0", peers=("10.9.0.0/16",), proxies=("10.0.0.7",)), []
+
+    async def look(request: web.Request) -> web.StreamResponse:
+        try:
+            refuse_unencrypted(config, request.clone(remote=peer))
+            found.append("")
+        except HttpProblem as problem:
+            found.append(problem.code)
+        return json_response(200, {})
+
+    async with (
+        listening(config, [Route("GET", "/look", look)]) as address,
+        ClientSession(address) as client,
+        client.get("/look", headers=headers) as answer,
+    ):
+        assert answer.status == 200
+    assert found == [code]
+    assert may_connect(config, peer)
 
 
 @pytest.mark.parametrize(

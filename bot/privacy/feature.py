@@ -11,6 +11,7 @@ from bot.privacy.notice import privacy_command
 from bot.privacy.overwriting import FREE_PAGES_JOB, FREE_PAGES_SECONDS, OVERWRITE_JOB, OverwriteJobs
 from bot.privacy.own_data import EXPORT_JOB, ExportJobs, export_command
 from bot.privacy.retention import RETENTION_JOB, ROUND_SECONDS, Retention
+from bot.privacy.thread_deletion import ThreadDeletion
 from bot.service.jobs import JobKind
 from bot.storage.web_threads import FORGET_THREAD_JOB
 from catalogue import N_
@@ -27,7 +28,7 @@ def _start(service: Service) -> Parts:
             RETENTION_JOB: JobKind(Retention(store, current, folders, forget, service.personal).run_job, ROUND_SECONDS),
             command.FORGET_PERSON_JOB: JobKind(jobs.forget_person),
             command.LATELY_JOB: JobKind(end_lately),
-            FORGET_THREAD_JOB: JobKind(jobs.forget_thread),
+            FORGET_THREAD_JOB: JobKind(ThreadDeletion(jobs).delete),
             OVERWRITE_JOB: JobKind(upkeep.overwrite),
             FREE_PAGES_JOB: JobKind(upkeep.free_pages, FREE_PAGES_SECONDS),
             EXPORT_JOB: JobKind(ExportJobs(store, current, service.personal).export),

@@ -27,7 +27,7 @@ from bot.service import spool
 from bot.service.data_dir import LOG_FOLDER, conversation_folder
 from bot.service.jobs import Effect
 from bot.service.web_files import WebFiles
-from bot.storage import conversations, forgetting, languages, memory, outbox, retention, runs
+from bot.storage import conversations, forgetting, languages, memory, outbox, runs
 from bot.storage import forgotten_accounts as accounts
 from bot.storage.blanked import StillCounted
 from bot.storage.database import Database, Execute
@@ -36,7 +36,6 @@ from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.migrate import remove_upgrade_backups
 from bot.storage.personal import Tables
 from bot.storage.states import RunState
-from bot.storage.web_people import WEB
 from catalogue import N_, _, join_sentences
 from sandbox.base import SandboxFileError, SandboxProvider
 from sandbox.disk.file_threads import run_file_work
@@ -124,8 +123,8 @@ class ForgetJobs:
         await self.store.run(partial(forgetting.stop_tasks, person=person))
         chats = [*map(Thread.parse, given["chats"])]
         traces = await self.store.run(partial(forgetting.find_traces, person=person, chats=chats))
-        busy = [key for key in traces.private if not await self._clean(person, key, traces, private=True)]
-        busy += [key for key in traces.shared if not await self._clean(person, key, traces, private=False)]
+        busy = [key for key in traces.private if not await self.clean(person, key, traces, private=True)]
+        busy += [key for key in traces.shared if not await self.clean(person, key, traces, private=False)]
         if busy:
             log.info("forget.waits conversations=%d", len(busy))
             again = {**given, "chats": [*map(str, traces.chats)]}
@@ -134,21 +133,7 @@ class ForgetJobs:
         await self._finish(person, traces, given)
         return None
 
-    async def forget_thread(self, job: BackgroundJob) -> Effect | None:
-        """Handle a job: delete the conversations of a thread over HTTP, which its person has deleted."""
-        given = job.arguments
-        person = PersonKey(WEB, given["person"])
-        busy = [key for key in given["conversations"] if not await self._clean(person, key, Traces(), private=True)]
-        for key in given["conversations"]:
-            if key not in busy:
-                await self.store.run(partial(retention.delete_conversation, key=key))
-        await WebFiles(self.cleaner.data_dir).sweep(self.store)
-        if busy:
-            again, due = {**given, "conversations": busy}, time.time() + BUSY_SECONDS
-            return partial(enqueue_job, key=job.key, kind=job.kind, payload=again, due=due)
-        return None
-
-    async def _clean(self, person: PersonKey, key: str, traces: Traces, *, private: bool) -> bool:
+    async def clean(self, person: PersonKey, key: str, traces: Traces, *, private: bool) -> bool:
         """Forget a person in a conversation. False: a turn works in it."""
         if not await self.store.run(partial(forgetting.claim_conversation, key=key)):
             return False

@@ -204,7 +204,7 @@ WORST: dict[str, tuple[str, str, bytes, dict[str, str], int, str]] = {
     "an unknown message": ("GET", "/v1/messages/999", b"", {}, 404, "not_found"),
     "an unknown question": ("POST", "/v1/questions/a/answer", b'{"answer": "a"}', JSON_TYPE, 404, "not_found"),
     "a stop of nothing": ("POST", "/v1/runs/999/stop", b"", {}, 404, "not_found"),
-    "another method": ("DELETE", "/v1/threads/t", b"", {}, 405, "method_not_allowed"),
+    "another method": ("PUT", "/v1/threads/t", b"", {}, 405, "method_not_allowed"),
     "no key": ("GET", "/v1/threads", b"", {"Authorization": ""}, 401, "no_key"),
     "another scheme": ("GET", "/v1/threads", b"", {"Authorization": "Basic KEY"}, 401, "no_key"),
     "half a key": ("GET", "/v1/threads", b"", {"Authorization": "Bearer HALF"}, 401, "no_key"),

@@ -51,7 +51,7 @@ class HttpConfig:
     listen: str = setting("", "address and port, such as 127.0.0.1:8080; empty: no listener", example="127.0.0.1:8080")
     peers: tuple[str, ...] = setting(
         (),
-        "addresses and networks that may ask the probes and `/metrics` beside this machine, such as 10.0.0.0/8 in a"
+        "addresses and networks that may ask the probes and the metrics beside this machine, such as 10.0.0.0/8 in a"
         " cluster; an address that is not this machine's own needs them or `proxies`",
     )
     proxies: tuple[str, ...] = setting(

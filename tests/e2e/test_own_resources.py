@@ -116,9 +116,10 @@ async def test_memory_is_read_and_forgotten(start: Start) -> None:
     service = await start(http=HTTP, memory={"enabled": True, "wait_seconds": 0})
     key = await add_key(service, "ci", "telegram/7")
     theirs = await add_key(service, "theirs", "telegram/8")
-    values = {"kind": "preference", "subject": "tea", "confidence": 0.9, "used": 1.0, "uses": 0, "name": "Ada"}
+    now = time.time()
+    values = {"kind": "preference", "subject": "tea", "confidence": 0.9, "used": now, "uses": 0, "name": "Ada"}
     numbers = [
-        fill(service, "memory", account="web/", owner="telegram:7", audience="x", text=f"fact {each}", said=float(each),
+        fill(service, "memory", account="web/", owner="telegram:7", audience="x", text=f"fact {each}", said=now + each,
              thread="web//telegram%3A7/t", message="", links="", **values)
         for each in range(60)
     ]  # fmt: skip

@@ -16,6 +16,7 @@ from bot.storage.states import InboxState
 from catalogue import N_, _
 
 QUESTION_DELETED, ANSWER_DELETED = "withdrawn", "answer deleted"  # who stopped a run
+LINKED = N_("This is what I linked to.")
 REASONS = {
     QUESTION_DELETED: N_("The message was deleted, so I stopped."),
     ANSWER_DELETED: N_("My message was deleted, so I stopped."),
@@ -85,12 +86,15 @@ def _run_of_answer(execute: Execute, event: Message) -> int | None:
 def _as_steering(execute: Execute, event: Message, row: InboxRow) -> Message | None:
     """Return the change of a message as a further one of its author, which the running turn takes."""
     old = row.message
-    if event.kind is Kind.EDIT and (event.text == old.text or event.author.id != old.author.id):
+    same = event.text == old.text
+    if event.kind is Kind.EDIT and ((same and not event.quotes) or event.author.id != old.author.id):
         return None
     if conversations.find_current(execute, old.thread) != row.conversation:  # `/new`: another turn would take it
         return None
     with languages.speak_to(execute, old.thread, old.author):
-        if event.kind is Kind.EDIT:
+        if event.kind is Kind.EDIT and same:
+            text = _(LINKED)
+        elif event.kind is Kind.EDIT:
             text = _("I changed it to: {text}", text=event.text)
         else:
             text = _("I deleted this message: {text}", text=old.text)

@@ -188,8 +188,9 @@ def _parse_edit(raw: Json, account: SlackAccount) -> Message | None:
     inner, before = raw["message"], raw.get("previous_message") or {}
     if inner.get("subtype") == "tombstone":  # deleted, but with replies under it
         return _parse_delete({**raw, "deleted_ts": inner["ts"]}, account)
-    if inner.get("subtype", "") not in _SUBTYPES or inner.get("text") == before.get("text"):
-        return None  # a preview was added, a thread grew
+    links_come = bool(shared_messages(inner)) and not shared_messages(before)  # Slack shows what a link names later
+    if inner.get("subtype", "") not in _SUBTYPES or (inner.get("text") == before.get("text") and not links_come):
+        return None  # a preview of a page was added, a thread grew
     shared: Json = {name: raw[name] for name in ("channel", "channel_type") if name in raw}
     message = _parse_message({**inner, **shared, "type": "message"}, account)
     if message is None or message.kind is Kind.UNSUPPORTED:

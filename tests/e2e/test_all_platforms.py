@@ -223,6 +223,18 @@ async def test_an_alert_above_a_mention_reaches_the_model(service: AllPlatforms)
     assert "Two of three people lose their cart after sign-in." in discord
 
 
+async def test_a_linked_message_that_slack_shows_while_the_turn_works_reaches_the_model(service: AllPlatforms) -> None:
+    rig = service.rigs["slack"]
+    assert isinstance(rig, SlackRig)
+    steps = [{"text": "I look.", "calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}]
+    ts = rig.server.send(f"<@{BOT}> " + escaped(ask(steps=steps, text="seen", delay_ms=1500, id="link")))
+    await until(lambda: service.model.requests("link"), what="the first model call")
+    rig.server.unfurl(ts, {"author_name": "Ann", "author_id": "U2", "text": "the port is 5433"})
+    await until(lambda: "the port is 5433" in str(service.model.requests()[-1].messages), 30, "the linked message")
+    await service.quiet()
+    assert service.rows("SELECT count(*) FROM runs") == [(1,)]
+
+
 async def test_a_search_quotes_its_chat_on_every_platform_and_on_discord_its_thread_only(service: AllPlatforms) -> None:
     """On Discord a thread can be closed to members of its channel."""
 

@@ -125,6 +125,15 @@ class People(Methods):
         now = {**self.message(team, post), "edited": {"user": post.user, "ts": self.ts()}}
         self._changed("message_changed", channel, team, message=now, previous_message=before)
 
+    def unfurl(self, ts: str, shown: Json, channel: str = OPS, team: str = TEAM) -> None:
+        """Show the message that a message links to, which Slack does a moment after that was posted
+        (docs.slack.dev/messaging/unfurling-links-in-messages)."""
+        post = self.conversation(channel, team).posts[ts]
+        before = self.message(team, post)
+        post.attachments = [*post.attachments, {"is_msg_unfurl": True, **shown}]
+        now = self.message(team, post)
+        self._changed("message_changed", channel, team, message=now, previous_message=before)
+
     def remove(self, ts: str, channel: str = OPS, team: str = TEAM) -> None:
         """Delete a message (a person's, of which the app is notified, or the bot's)."""
         post = self.conversation(channel, team).posts.pop(ts)

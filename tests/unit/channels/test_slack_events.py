@@ -167,6 +167,14 @@ def test_an_edit_and_a_deletion_name_their_message() -> None:
     assert (withdrawn.kind, withdrawn.target) == (Kind.DELETE, "slack:T1:C1:5.1")
 
 
+def test_a_linked_message_that_slack_shows_later_is_a_change_with_a_quote() -> None:
+    old = {"user": "U1", "text": "<@UBOT> see <https://a.slack.com/archives/C2/p1>", "ts": "5.1"}
+    shown = {"is_msg_unfurl": True, "author_name": "Ann", "author_id": "U2", "text": "port 5433"}
+    event = channel("", subtype="message_changed", message={**old, "attachments": [shown]}, previous_message=old)
+    assert (event.kind, event.target) == (Kind.EDIT, "slack:T1:C1:5.1")
+    assert [(quote.author, quote.text, quote.kind) for quote in event.quotes] == [("Ann", "port 5433", "forward")]
+
+
 def test_link_previews_and_own_edits_are_ignored() -> None:
     old = {"user": "U1", "text": "<@UBOT> see x", "ts": "5.1"}
     previewed = {**old, "attachments": [{"text": "x"}]}

@@ -13,7 +13,7 @@ endif
 # What was installed once stays up to date with its lock.
 WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.extra-%,%,$(wildcard .venv/.extra-*))))
 
-.PHONY: help install run setup dev check quick test bench docs schema words lock clean
+.PHONY: help install run setup dev check quick test bench docs schema words lock release clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -102,6 +102,9 @@ words: dev ## collect new sentences into catalogue/zh.po, to be translated there
 	@$(BIN)/pybabel -q extract --no-location --sort-output --no-wrap -o .venv/words.pot $(CODE)
 	@$(BIN)/pybabel -q update -l zh --omit-header --no-fuzzy-matching --ignore-obsolete --no-wrap -i .venv/words.pot -o catalogue/zh.po
 	@$(BIN)/python -m pytest -q tests/test_catalogue.py
+
+release: dev ## build wheel, sdist, SBOM, licences and signed checksums into dist/: SIGNING_KEY=FILE, or DRAFT=1
+	@$(BIN)/python packaging/release
 
 lock: ## update the pinned dependencies (needs uv); the runtime gets the tested versions
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +14,9 @@ import pytest
 from bot.config.loader import load_config
 from bot.config.schema import SystemdConfig
 from bot.service.systemd import SystemdNotifier
+
+UNIT = Path(__file__).parents[3] / "packaging" / "fawn.service"
+MOST_EXPOSURE = 3.0
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -42,3 +48,16 @@ def test_the_environment_names_socket_and_watchdog(tmp_path: Path, monkeypatch: 
     environ = {"NOTIFY_SOCKET": "/run/n", "WATCHDOG_USEC": "60000000"}
     assert load_config(None, environ).systemd == SystemdConfig("/run/n", 60.0)
     assert load_config(None, {"WATCHDOG_USEC": "x"}).systemd == SystemdConfig()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_unit_is_valid_and_takes_away_what_can_be_taken_away(tmp_path: Path) -> None:
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/fawn/.venv/bin/fawn", shutil.which("true") or ""))
+    checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", unit]
+    judged = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    level = re.search(r"Overall exposure level for fawn\.service: (\d+\.\d)", judged)
+    assert level, judged
+    assert float(level[1]) <= MOST_EXPOSURE, judged

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agent.messages import Message
+from bot.accounts.feature import FEATURE as ACCOUNTS
 from bot.api.feature import FEATURE as API
 from bot.backups.feature import FEATURE as BACKUPS
 from bot.budgets.feature import FEATURE as BUDGETS
@@ -33,7 +34,7 @@ from bot.threads.feature import FEATURE as THREADS
 from bot.waiting.feature import FEATURE as WAITING
 
 FEATURES: tuple[Feature, ...] = (
-    *(MEMORY, BUDGETS, SCHEDULES, HOOKS, TASKS, THREADS, WAITING, SKILLS),
+    *(MEMORY, BUDGETS, SCHEDULES, HOOKS, TASKS, THREADS, WAITING, ACCOUNTS, SKILLS),
     *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS, SIEM, API),
 )
 

@@ -16,7 +16,7 @@ GROUPS = (
     (N_("Work"), ("new", "stop", "retry", "plan", "goal", "search")),
     (N_("Who answers, and how"), ("model", "models", "agents", "skills", "language")),
     (N_("Later, and in the background"), ("waiting", "schedule", "zone", "tasks", "task", "notify")),
-    (N_("You"), ("whoami", "memory", "usage", "privacy", "export", "forget")),
+    (N_("You"), ("whoami", "link", "unlink", "memory", "usage", "privacy", "export", "forget")),
     (N_("The service and its rules"), ("help", "status", "permissions", "access", "audit", "hooks", "reload")),
 )
 OTHERS = N_("More")

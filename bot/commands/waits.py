@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -10,7 +10,8 @@ from agent.blocks import APPROVAL_OPTIONS, Ask
 from agent.messages import Kind, Message, Thread
 from bot.current import Current
 from bot.journey.addressing import AnswerElsewhere
-from bot.storage import sent_messages
+from bot.storage import account_links, people, sent_messages
+from bot.storage.account_links import LinkedAccount
 from bot.storage.database import Execute
 from bot.storage.jobs import enqueue_job
 from bot.storage.rows import parse_row_id
@@ -30,7 +31,8 @@ class Waiting:
 
     `options` are as the question shows them, or untranslated. `call` is the exact call that needs approval. `who` asks,
     and `title` names the thread or the work; "" where nobody or nothing is known. `conversation` is that of a question
-    of the agent, "" for one of the bot itself. `since` is 0 where it is unknown.
+    of the agent, "" for one of the bot itself. `since` is 0 where it is unknown. `account` is that of the person for
+    which it waits, if it is not the one that asks for the list; `is_direct` says that `place` is its direct chat.
     """
 
     place: Thread
@@ -43,6 +45,8 @@ class Waiting:
     title: str = ""
     since: float = 0.0
     conversation: str = ""
+    account: LinkedAccount | None = None
+    is_direct: bool = False
 
     @property
     def digest(self) -> str:
@@ -76,15 +80,45 @@ class WaitTable:
         self._current = current
 
     def listed(self, execute: Execute, viewer: Message, now: float) -> Sequence[tuple[int, Waiting]]:
-        """Return what waits for the author of a private message, the oldest first, with its numbers."""
+        """Return what waits for the author of a private message, on all platforms, the oldest first, with its numbers.
+
+        What waits for several of their accounts is listed once, for the one that asks if it is among them.
+        """
         if not viewer.private or not viewer.is_by_author:
             return ()
-        found = [each for waits in self._waits for each in waits(execute, self._current, viewer, now)]
-        return [(number_of(execute, each.digest, now), each) for each in sorted(found, key=lambda each: each.since)]
+        accounts = account_links.others_of(execute, viewer.thread.channel, viewer.author.id)
+        found: dict[tuple[str, str], Waiting] = {}
+        for each in self._listed_for(execute, viewer, now):
+            found[each.conversation, each.target] = each
+        for account in accounts:
+            for each in self._listed_for_linked(execute, viewer, account, now):
+                found.setdefault((each.conversation, each.target), each)
+        ordered = sorted(found.values(), key=lambda each: each.since)
+        return [(number_of(execute, each.digest, now), each) for each in ordered]
+
+    def _listed_for(self, execute: Execute, viewer: Message, now: float) -> Iterator[Waiting]:
+        home = viewer.thread.without_topic
+        for waits in self._waits:
+            for each in waits(execute, self._current, viewer, now):
+                yield replace(each, is_direct=each.place.without_topic == home)
+
+    def _listed_for_linked(
+        self, execute: Execute, viewer: Message, account: LinkedAccount, now: float
+    ) -> Iterator[Waiting]:
+        """Yield what waits for another account of the viewer, with the rights of that one, as long as it may enter."""
+        known = people.find_person(execute, account.channel, account.person)
+        if known is None or (home := known.private_chat) is None:
+            return
+        there = replace(viewer, thread=home, author=account.author)
+        if self._current.access.may_enter(execute, there):
+            for each in self._listed_for(execute, there, now):
+                yield replace(each, account=account)
 
     def redirect(self, execute: Execute, event: Message, now: float) -> AnswerElsewhere | None:
         """Return what a press in the list, or its number with an answer, is at the question's own place; None for
-        anything else, and for what does not wait for this person."""
+        anything else, and for what does not wait for this person.
+
+        What waits for a linked account is answered by that one: its rights decide, and its name stands there."""
         given = _given_answer(event)
         if given is None or not self._current.access.may_enter(execute, event):
             return None
@@ -95,11 +129,12 @@ class WaitTable:
         press = replace(
             event,
             thread=item.place,
+            author=item.account.author if item.account else event.author,
             kind=Kind.CLICK,
             target=item.target,
             text=answer,
             id=sent_messages.message_of_question(execute, item.place, item.target),
-            private=item.place.without_topic == event.thread.without_topic,
+            private=item.is_direct,
             attachments=(),
             quotes=(),
             reply_to="",

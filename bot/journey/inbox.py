@@ -234,10 +234,14 @@ class Inbox:
     ) -> Outcome:
         """Store an answer as a press on the question itself, and tell who gave it in words whether it counts."""
         outcome = self._store_addressed(execute, elsewhere.press, now, elsewhere.conversation)
-        counts = receipt_of(outcome) is Receipt.ACCEPTED
+        counts, press = receipt_of(outcome) is Receipt.ACCEPTED, elsewhere.press
+        by = audit.person_name(event.thread.channel, event.author.id)
+        if counts and by != audit.person_name(press.thread.channel, press.author.id):  # a linked account
+            kind = AuditKind.ACCOUNT_LINK
+            audit.record(execute, AuditEvent(kind, press.thread, press.author.id, subject=by, result="answered"))
         if event.kind is Kind.COMMAND:
             sentence = ANSWERED if counts else CLOSED
-            _notify_author(execute, event, lambda: _(sentence, answer=elsewhere.press.text), f"in:{event.key}", now)
+            _notify_author(execute, event, lambda: _(sentence, answer=press.text), f"in:{event.key}", now)
         return outcome
 
     def _store_addressed(self, execute: Execute, event: Message, now: float, asking: str = "") -> Outcome:

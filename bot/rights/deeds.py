@@ -67,7 +67,7 @@ CHANGE_OWN = Deed(
     "change what is one's own",
     (
         *("/memory", "/zone", "/notify", "/language", "/stop", "/task", "/export me", "/forget me", "button forget:"),
-        *("/waiting hand over", "button handover:"),
+        *("/waiting hand over", "button handover:", "/link", "/unlink", "button link:"),
     ),
     None,
     Extent.OWN,

@@ -7,14 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.config.loader import channel_modules
 from bot.service.plain_text import without_formatting
-from bot.storage import audit, inbox, people, transcripts
+from bot.storage import account_links, audit, inbox, people, transcripts
 from bot.storage.database import Execute
+from catalogue import N_, _, list_items
 from channels.shared.ids import IdForms
 
 MAX_SUGGESTED = 3
+LINKED_WITH = N_("This account is linked with {accounts}. `{command}` ends that.")
 MENTION = re.compile(r"<@!?(?P<id>[^\s|>/]+)(?:\|(?P<name>[^>]*))?>|@?(?P<plain>[^\s/@<>|]+)")
 
 
@@ -51,6 +54,18 @@ class KnownPerson:
         """The person in an answer: names can be chosen by anybody, so the id stands with it."""
         name = without_formatting(self.name)
         return f"{name} (`{self.id}`)" if name else f"`{self.id}`"
+
+
+def show_account(channel: str, id: str, name: str) -> str:
+    """Return an account as people of other platforms read it."""
+    return _("{person} on {channel}", person=KnownPerson(id, name).shown, channel=channel.capitalize())
+
+
+def describe_links(execute: Execute, channel: str, person: str) -> str:
+    """Say with which accounts an account is linked; "" for none."""
+    others = account_links.others_of(execute, channel, person)
+    accounts = list_items(show_account(each.channel, each.person, each.name) for each in others)
+    return _(LINKED_WITH, accounts=accounts, command=command_hint("unlink")) if others else ""
 
 
 def find_people(execute: Execute, channel: str, words: str) -> list[KnownPerson]:

@@ -30,6 +30,9 @@ def describe_offboarding(answer: Mapping[str, Any]) -> Iterator[str]:
         yield ngettext("{n} key of the API was revoked.", "{n} keys of the API were revoked.", left["keys"])
     if left["sessions"]:
         yield ngettext("{n} session of the page has ended.", "{n} sessions of the page have ended.", left["sessions"])
+    if left["links"]:
+        n = left["links"]
+        yield ngettext("{n} link with another account has ended.", "{n} links with other accounts have ended.", n)
     if left["pairing"]:
         yield _("What pairing allowed has ended.")
 

@@ -54,6 +54,7 @@ class AuditKind(StrEnum):
     GRANT_GIVEN = "grant.given"
     GRANT_REVOKED = "grant.revoked"
     HAND_OVER = "hand.over"  # of what waits for a person, to a deputy
+    ACCOUNT_LINK = "account.link"  # began, ended, or a question was answered by it
     COMMAND = "command"
     CHOICE = "choice"  # of a model or an agent
     SKILL = "skill"

@@ -10,11 +10,12 @@ from bot.storage.states import ScheduleState
 
 _WITH_RIGHTS = f"""SELECT channel, owner AS person FROM schedules WHERE state='{ScheduleState.ACTIVE}'
     UNION SELECT channel, person FROM permission_grants WHERE person<>''
-    UNION SELECT channel, person FROM people WHERE allowed>0"""
+    UNION SELECT channel, person FROM people WHERE allowed>0
+    UNION SELECT channel, person FROM account_links"""
 
 
 def people_with_rights(execute: Execute) -> list[PersonKey]:
-    """Return who has an active schedule, a grant, a role by `/access` or a pairing, in order."""
+    """Return who has an active schedule, a grant, a role by `/access`, a pairing or a linked account, in order."""
     found = {PersonKey(row["channel"], row["person"]) for row in execute(_WITH_RIGHTS, {})}
     found |= {PersonKey(row.channel, row.person) for row in person_roles.list_roles(execute) if row.person}
     return sorted(found, key=lambda person: (person.channel, person.id))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from bot.storage import account_links
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
 
@@ -42,26 +43,51 @@ def add_hand_over(execute: Execute, values: Mapping[str, object]) -> int:
 
 
 def of_deputy(execute: Execute, channel: str, deputy: str, at: float) -> list[HandOverRow]:
-    """Return what others have handed over to a person and is in force, the oldest first."""
-    sql = f"SELECT * FROM hand_overs WHERE {_IN_FORCE} AND deputy=:deputy ORDER BY id"
-    return read_rows(execute, HandOverRow, sql, channel=channel, deputy=deputy, at=at)
+    """Return what others have handed over to a person and is in force on a channel, the oldest first.
+
+    Who has linked accounts, as both have, hands everything over on each platform: such rows name the accounts there.
+    """
+    return _in_force_on(execute, channel, account_links.accounts_of(execute, channel, deputy), "deputy", at)
 
 
 def of_giver(execute: Execute, channel: str, giver: str, at: float) -> list[HandOverRow]:
-    """Return what a person has handed over and is in force, the oldest first."""
-    sql = f"SELECT * FROM hand_overs WHERE {_IN_FORCE} AND giver=:giver ORDER BY id"
-    return read_rows(execute, HandOverRow, sql, channel=channel, giver=giver, at=at)
+    """Return what a person has handed over and is in force on a channel, in the same way."""
+    return _in_force_on(execute, channel, account_links.accounts_of(execute, channel, giver), "giver", at)
+
+
+def _in_force_on(
+    execute: Execute, channel: str, accounts: Sequence[tuple[str, str]], side: str, at: float
+) -> list[HandOverRow]:
+    found = [_on_channel(execute, row, channel) for row in _in_force(execute, accounts, side, at)]
+    return sorted(filter(None, found), key=lambda row: row.id)
+
+
+def _in_force(execute: Execute, accounts: Sequence[tuple[str, str]], side: str, at: float) -> list[HandOverRow]:
+    """Return the rows of one side, the giver or the deputy, of all these accounts (channel and id)."""
+    sql = f"SELECT * FROM hand_overs WHERE {_IN_FORCE} AND {side}=:person"
+    rows = (read_rows(execute, HandOverRow, sql, channel=each, person=id, at=at) for each, id in accounts)
+    return [row for found in rows for row in found]
+
+
+def _on_channel(execute: Execute, row: HandOverRow, channel: str) -> HandOverRow | None:
+    """Return a row as it counts on a channel: a single question only on its own."""
+    if row.channel == channel:
+        return row
+    giver = account_links.account_on(execute, row.channel, row.giver, channel)
+    deputy = account_links.account_on(execute, row.channel, row.deputy, channel)
+    return replace(row, channel=channel, giver=giver, deputy=deputy) if giver and deputy and not row.subject else None
 
 
 def of_person(execute: Execute, channel: str, person: str, at: float) -> list[HandOverRow]:
-    """Return what is in force and concerns a person: what they gave, then what they were given."""
-    return [*of_giver(execute, channel, person, at), *of_deputy(execute, channel, person, at)]
+    """Return what is in force and concerns a person with any account: what they gave, then what they were given."""
+    accounts = account_links.accounts_of(execute, channel, person)
+    return [*_in_force(execute, accounts, "giver", at), *_in_force(execute, accounts, "deputy", at)]
 
 
-def find_in_force(execute: Execute, id: int, channel: str, at: float) -> HandOverRow | None:
+def find_in_force(execute: Execute, id: int, at: float) -> HandOverRow | None:
     """Return a hand-over that is in force."""
-    sql = f"SELECT * FROM hand_overs WHERE id=:id AND {_IN_FORCE}"
-    return read_row(execute, HandOverRow, sql, id=id, channel=channel, at=at)
+    sql = "SELECT * FROM hand_overs WHERE id=:id AND ended IS NULL AND since<=:at AND until>:at"
+    return read_row(execute, HandOverRow, sql, id=id, at=at)
 
 
 def latest_deputies(execute: Execute, channel: str, giver: str, limit: int) -> dict[str, str]:
@@ -72,11 +98,16 @@ def latest_deputies(execute: Execute, channel: str, giver: str, limit: int) -> d
     return {str(row["deputy"]): str(row["name"]) for row in rows}
 
 
-def end_hand_over(execute: Execute, id: int, channel: str, person: str, now: float) -> HandOverRow | None:
-    """End one that is in force, of its giver or its deputy, and return it; None for another one."""
-    sql = f"""UPDATE hand_overs SET ended=:at WHERE id=:id AND {_IN_FORCE} AND (giver=:person OR deputy=:person)
-        RETURNING *"""
-    return read_row(execute, HandOverRow, sql, id=id, channel=channel, person=person, at=now)
+def end_hand_over(execute: Execute, id: int, now: float) -> HandOverRow | None:
+    """End one that is in force, and return it; None for another one."""
+    sql = """UPDATE hand_overs SET ended=:at WHERE id=:id AND ended IS NULL AND since<=:at AND until>:at RETURNING *"""
+    return read_row(execute, HandOverRow, sql, id=id, at=now)
+
+
+def expire(execute: Execute, id: int, now: float) -> HandOverRow | None:
+    """End one whose time is over, and return it; None for one that was ended before, or goes on."""
+    sql = "UPDATE hand_overs SET ended=until WHERE id=:id AND ended IS NULL AND until<=:now RETURNING *"
+    return read_row(execute, HandOverRow, sql, id=id, now=now)
 
 
 def end_hand_overs_of(execute: Execute, channel: str, person: str, now: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bot.storage import (
+    account_links,
     api_keys,
     forgetting,
     hand_overs,
@@ -23,7 +24,8 @@ from bot.storage.states import ScheduleState
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
     """Runs and commands that were stopped, and how many grants, which roles and whether a pairing ended, and how many
-    keys of the API and sessions of the page. What they handed over, and what was handed over to them, ended, too."""
+    keys of the API, sessions of the page and links of accounts there were. What they handed over, and what was handed
+    over to them, ended, too."""
 
     runs: tuple[int, ...] = ()
     tasks: tuple[int, ...] = ()
@@ -32,6 +34,7 @@ class LeftBehind:
     pairing: bool = False
     keys: int = 0
     sessions: int = 0
+    links: int = 0  # with other accounts
 
 
 def all_schedules(execute: Execute, person: PersonKey) -> list[ScheduleRow]:
@@ -55,6 +58,7 @@ def end_account(execute: Execute, person: PersonKey, now: float) -> LeftBehind:
     sql = "DELETE FROM permission_grants WHERE channel=:channel AND person=:person RETURNING 1"
     grants = len(execute(sql, values))
     hand_overs.end_hand_overs_of(execute, person.channel, person.id, now)
+    links = len(account_links.unlink(execute, person.channel, person.id))
     execute("DELETE FROM held_pings WHERE channel=:channel AND person=:person", values)
     roles = person_roles.roles_of_person(execute, person.channel, person.id)
     for row in roles:
@@ -67,4 +71,5 @@ def end_account(execute: Execute, person: PersonKey, now: float) -> LeftBehind:
         people.revoke_pairing(execute, person.channel, person.id),
         api_keys.revoke_keys_of(execute, person.channel, person.id),
         page_sessions.end_sessions_of(execute, person.channel, person.id),
+        links,
     )

@@ -238,6 +238,30 @@ WAITING = (
     ),
 )
 
+_OF_REQUEST = "((channel=:channel AND person=:person) OR (to_channel=:channel AND to_person=:person))"
+ACCOUNTS = (
+    PersonalTable(
+        "account_links",
+        ("person", "name"),
+        forget=(
+            "DELETE FROM account_links WHERE channel=:channel AND person=:person",
+            """DELETE FROM account_links WHERE linked IN
+            (SELECT linked FROM account_links GROUP BY linked HAVING count(*)=1)""",
+        ),
+        exported="linked_account",
+        export="SELECT channel, person, name, since FROM account_links WHERE linked="
+        "(SELECT linked FROM account_links WHERE channel=:channel AND person=:person) ORDER BY channel",
+    ),
+    PersonalTable(
+        "link_codes",
+        ("person", "name", "to_person", "to_name"),
+        "until<:now",
+        (f"DELETE FROM link_codes WHERE {_OF_REQUEST}",),
+        "link_request",
+        f"SELECT channel, name, to_channel, to_name, until FROM link_codes WHERE {_OF_REQUEST} ORDER BY id",
+    ),
+)
+
 OUTCOMES = (
     PersonalTable("outcomes", finished="day<:oldest_day"),
     PersonalTable("outcome_errors", finished="day<:oldest_day"),

@@ -800,6 +800,33 @@ CREATE TABLE audit_pushes (
     PRIMARY KEY (target)
 );
 
+CREATE TABLE account_links (
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT NOT NULL,
+    guest INTEGER NOT NULL,
+    linked TEXT NOT NULL,
+    since FLOAT NOT NULL,
+    PRIMARY KEY (channel, person)
+);
+CREATE INDEX account_links_linked ON account_links (linked);
+
+CREATE TABLE link_codes (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    code TEXT NOT NULL,
+    until FLOAT NOT NULL,
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT NOT NULL,
+    guest INTEGER NOT NULL,
+    to_channel TEXT NOT NULL,
+    to_person TEXT NOT NULL,
+    to_name TEXT NOT NULL,
+    to_guest INTEGER NOT NULL,
+    agreed INTEGER NOT NULL
+);
+CREATE INDEX link_codes_until ON link_codes (until);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)

@@ -73,6 +73,7 @@ def offboard(execute: Execute, person: PersonKey, to: PersonKey | None, now: flo
     what: dict[str, int | str] = {"via": via, **counts, "roles": len(left.roles), "pairing": int(left.pairing)}
     what |= {"keys": left.keys} if left.keys else {}
     what |= {"sessions": left.sessions} if left.sessions else {}
+    what |= {"links": left.links} if left.links else {}
     audit.record(execute, AuditEvent(AuditKind.PERSON_OFFBOARDED, subject=person.key, what=what))
     return receipt
 

@@ -7,7 +7,6 @@ one effect. What the stranger wrote is kept in their row and reaches the inbox o
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from bot.commands.waits import Waiting
 from bot.current import Current
 from bot.rights.access import LOCAL_CHANNEL, AccessPolicy
 from bot.rights.deeds import DECIDE_PAIRING
+from bot.service.codes import make_code
 from bot.storage import audit, conversations, inbox, languages, outbox, people
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
@@ -37,7 +37,6 @@ MAX_WAITING = 200  # people with a code at once
 MAX_ANNOUNCED = 10  # people with a code of whom operators are told in their chat
 MAX_KEPT_BYTES = 64_000  # of a stranger's message
 MAX_NAME_CHARS = 60
-_CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no 0/O, 1/I
 
 CODE = N_(
     "Hello! I don't know you yet. Send this code to whoever runs me: **{code}** (good for one hour)."
@@ -81,7 +80,7 @@ def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: f
     if (waiting := people.count_waiting(execute, now)) >= MAX_WAITING:
         oldest = people.withdraw_oldest_code(execute, now)
         log.warning("pairing.full waiting=%d withdrawn=%s", waiting, oldest)
-    code = "".join(secrets.choice(_CODE_LETTERS) for _letter in range(8))
+    code = make_code()
     person = people.store_code(execute, message, code, now + PAIRING_CODE_SECONDS)
     _keep_message(execute, person, message)
     name = readable_name(person)

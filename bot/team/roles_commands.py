@@ -11,7 +11,7 @@ from bot.commands.call import CommandCall
 from bot.config.team import OWNER, Right, RoleConfig
 from bot.rights.access import Standing
 from bot.rights.deeds import GIVE_ROLE
-from bot.rights.known_people import MENTION, is_possible_id, suggest_people
+from bot.rights.known_people import MENTION, describe_links, is_possible_id, suggest_people
 from bot.service.plain_text import without_formatting
 from bot.storage import audit, people, person_roles
 from bot.storage.audit import AuditEvent, AuditKind
@@ -57,6 +57,8 @@ def whoami_command(call: CommandCall) -> str:
         join_sentences(_("Your role here is **{role}**.", role=standing.role.name), _source(standing)),
         *_describe_role(standing.role),
     ]
+    if call.message.private and (links := describe_links(call.execute, place.channel, author.id)):
+        lines.append(links)
     return "\n".join(lines)
 
 

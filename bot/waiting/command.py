@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.blocks import Approve, command_hint
-from agent.messages import Thread
 from bot.commands.call import CommandCall
 from bot.commands.waits import COMMAND, PREFIX, Waiting, split_number
 from bot.rights.approvals import send_long_call
@@ -85,7 +84,7 @@ def _show(call: CommandCall, number: int, item: Waiting, key: str) -> None:
     options = tuple(_(option) for option in item.options)
     first = options[0] if options else _("ANSWER")
     answer = command_hint(f"{COMMAND} {number} {first}")
-    origin = describe_origin(item, call.thread, call.now)
+    origin = describe_origin(item, call.now)
     detail = join_sentences(origin, _(HOW, command=answer) if options else f"`{answer}`")
     words = f"**{number}.** {shorten(item.question, MAX_QUESTION_CHARS)}"
     approve = Approve(f"{PREFIX}{number}", words, detail, item.call, option_count=len(options))
@@ -95,12 +94,17 @@ def _show(call: CommandCall, number: int, item: Waiting, key: str) -> None:
     outbox.enqueue_notice(call.execute, call.thread, ask.question, key=key, now=call.now, asks=asks)
 
 
-def describe_origin(item: Waiting, reader: Thread, now: float) -> str:
+def describe_origin(item: Waiting, now: float) -> str:
     """Say where something was asked, for whose request, and for how long it has waited."""
-    place = item.place
-    here = place.without_topic == reader.without_topic
-    chat = "/".join(filter(None, (place.channel, place.workspace, place.chat)))
-    return " · ".join([_("our direct chat") if here else code_span(chat), *describe_request(item, now)]) + "."
+    return " · ".join([describe_place(item), *describe_request(item, now)]) + "."
+
+
+def describe_place(item: Waiting) -> str:
+    """Name the chat in which something was asked."""
+    if item.is_direct:
+        on = item.account.channel.capitalize() if item.account else ""
+        return _("our direct chat on {channel}", channel=on) if on else _("our direct chat")
+    return code_span("/".join(filter(None, (item.place.channel, item.place.workspace, item.place.chat))))
 
 
 def describe_request(item: Waiting, now: float) -> list[str]:

@@ -13,6 +13,7 @@ from bot.storage import personal
 from bot.storage.database import Execute
 from bot.waiting import hand_over
 from bot.waiting.command import WAITING_WORDS, show_list, waiting_command
+from bot.waiting.ending import HandOverEnds
 from bot.waiting.home import show_home
 from bot.waiting.questions import waiting_questions
 from catalogue import N_
@@ -30,8 +31,9 @@ def refuse_in_group(_execute: Execute, pressed: Pressed) -> Receipt | None:
 
 
 def start(service: Service) -> Parts:
-    """Return the job that shows the list on the bot's own page."""
-    return Parts({HOME_JOB: JobKind(partial(show_home, service))})
+    """Return the jobs that show the list on the bot's own page, and end what was handed over."""
+    jobs = {HOME_JOB: JobKind(partial(show_home, service)), hand_over.ENDS_JOB: JobKind(HandOverEnds().end)}
+    return Parts(jobs)
 
 
 FEATURE = Feature(

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from agent.blocks import Ask, command_hint
-from agent.messages import Author, Thread
+from agent.messages import Author, Message, Thread
 from bot.commands.call import CommandCall
 from bot.commands.presses import UNKNOWN, Pressed
-from bot.commands.waits import COMMAND
+from bot.commands.waits import COMMAND, Waiting
 from bot.config.team import Right
+from bot.current import Current
 from bot.rights.approvals import may_stand_in
 from bot.rights.known_people import KnownPerson, find_people, people_around
 from bot.service.plain_text import plain_line
-from bot.storage import audit, hand_overs, languages, outbox, people
+from bot.storage import account_links, audit, hand_overs, languages, outbox, people
 from bot.storage import questions as stored
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.hand_overs import EVERYTHING, HandOverRow
+from bot.storage.jobs import enqueue_job
 from bot.storage.questions import QuestionRow
 from bot.storage.rows import parse_row_id
 from bot.waiting.until import A_WEEK, FRIDAY, TODAY, TOMORROW, describe_until, parse_until
@@ -37,6 +40,7 @@ OPTIONS = (HAND_OVER, TAKE_BACK, GIVE_BACK, *UNTILS)
 MAX_OFFERED = 8  # people, as buttons
 MAX_GIVEN = 20  # hand-overs of one person that are in force
 UTC = "UTC"
+ENDS_JOB = "hand over"  # the kind of the job that ends one whose time is over
 _WORDS = re.compile(r"(?i)hand over(?: #?(\d{1,18}))? to (.+)")
 _END_WORDS = re.compile(r"(?i)(?:take|give) back(?: #?(\d{1,18}))?")
 _UNTIL = re.compile(r"(?i) until ")
@@ -60,6 +64,9 @@ ONE_OF = N_("number {number}")
 GIVEN = N_("Until {until}, {person} may answer in your place: {what}.")
 WHAT_FOR = N_(
     "They can answer, approve once and deny, but allow nothing for later. You can answer, too; who comes first decides."
+)
+NO_ACCOUNT = N_(
+    "Number {number} waits on {channel}, and I know no account of {person} there. They can link it: `{command}`."
 )
 NOT_TOLD = N_("I have no direct chat with {person}, so please tell them: `{command}` shows it to them.")
 STANDS_IN = N_("You stand in for {giver} until {until}: {what}.")
@@ -126,31 +133,33 @@ def _find_deputy(call: CommandCall, words: str) -> KnownPerson:
 
 def _give(call: CommandCall, deputy: KnownPerson, number: int, when: str) -> str:
     """Store that a person stands in for the author until then, and tell both. Raises _Refused."""
-    execute, author, channel = call.execute, call.message.author, call.thread.channel
-    zone = _zone_of(call, author.id)
+    execute, author = call.execute, call.message.author
+    zone = zone_of(execute, call.current, call.thread.channel, author.id)
     until = parse_until(when, zone, call.now)
     if until is None:
         raise _Refused(_(NO_TIME, words=plain_line(when), command=command_hint(_example(deputy, number))))
-    subject = _check(call, deputy, number)
-    if len(hand_overs.of_giver(execute, channel, author.id, call.now)) >= MAX_GIVEN:
+    given = _check(call, deputy, number)
+    if len(hand_overs.of_giver(execute, given.channel, given.giver, call.now)) >= MAX_GIVEN:
         raise _Refused(_(TOO_MANY, n=MAX_GIVEN, command=command_hint("waiting take back")))
     values = {
-        "channel": channel,
-        "giver": author.id,
+        "channel": given.channel,
+        "giver": given.giver,
         "giver_name": author.name,
-        "deputy": deputy.id,
+        "deputy": given.deputy,
         "deputy_name": deputy.name,
-        "subject": subject,
+        "subject": given.subject,
         "number": number,
         "since": call.now,
         "until": until,
         "ended": None,
     }
     row = HandOverRow(id=hand_overs.add_hand_over(execute, values), **values)  # type: ignore[arg-type]  # by name
-    _record(call, row, "given")
-    told = _tell(call, row, row.deputy, lambda: describe(row, row.deputy, _zone_of(call, row.deputy)), END)
+    enqueue_job(execute, key=f"{ENDS_JOB}:{row.id}", kind=ENDS_JOB, payload={"id": row.id}, due=until)
+    _record(call, row, "given", is_giver=True)
+    deputys = zone_of(execute, call.current, row.channel, row.deputy)
+    told = _tell(call, row, row.deputy, lambda: describe(row, deputys, is_giver=False), END)
     words = join_sentences(
-        describe(row, author.id, zone),
+        describe(row, zone, is_giver=True),
         _(WHAT_FOR),
         "" if told else _(NOT_TOLD, person=deputy.shown, command=command_hint(COMMAND)),
     )
@@ -165,20 +174,45 @@ def _example(deputy: KnownPerson, number: int) -> str:
     return _("waiting hand over to @{name} until Friday", name=name)
 
 
-def _check(call: CommandCall, deputy: KnownPerson, number: int) -> str:
-    """Return the subject of what is handed over. Raises _Refused where this person may not have it."""
-    access, giver = call.current.access, call.message.author.id
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What is handed over by which account to which one, all of one channel. The subject is as in HandOverRow."""
+
+    channel: str
+    giver: str
+    deputy: str
+    subject: str = EVERYTHING
+
+
+def _check(call: CommandCall, deputy: KnownPerson, number: int) -> _Given:
+    """Return what is handed over. Raises _Refused where this person may not have it."""
+    access, giver, channel = call.current.access, call.message.author.id, call.thread.channel
     if deputy.id == giver:
         raise _Refused(_(YOURSELF))
     if not _may_talk(call, deputy):
         role = access.role_of(call.execute, _shared_place(call), deputy.id)
         raise _Refused(_(MAY_NOT, person=deputy.shown, role=role.name or "-"))
     if not number:
-        return EVERYTHING
-    question, at = _find_question(call, number)
-    if not may_stand_in(call.execute, access, question, at, giver=giver, deputy=deputy.id):
+        return _Given(channel, giver, deputy.id)
+    question, item = _find_question(call, number)
+    there = deputy.id
+    if item.account:  # it waits for another account of the giver: the deputy answers with theirs on that channel
+        giver = item.account.person
+        there = account_links.account_on(call.execute, channel, deputy.id, item.account.channel)
+        if not there:
+            raise _Refused(
+                _(
+                    NO_ACCOUNT,
+                    number=number,
+                    channel=item.account.channel.capitalize(),
+                    person=deputy.shown,
+                    command=command_hint("link"),
+                )
+            )
+        channel = item.account.channel
+    if not may_stand_in(call.execute, access, question, item.place, giver=giver, deputy=there):
         raise _Refused(_(MAY_NOT_THIS, person=deputy.shown, number=number))
-    return question.subject
+    return _Given(channel, giver, there, question.subject)
 
 
 def _shared_place(call: CommandCall) -> Thread:
@@ -193,8 +227,8 @@ def _may_talk(call: CommandCall, deputy: KnownPerson) -> bool:
     return any(call.current.access.may(call.execute, place, deputy.id, Right.TALK) for place in places)
 
 
-def _find_question(call: CommandCall, number: int) -> tuple[QuestionRow, Thread]:
-    """Return the question with this number in the author's list, and its place. Raises _Refused."""
+def _find_question(call: CommandCall, number: int) -> tuple[QuestionRow, Waiting]:
+    """Return the question with this number in the author's list, and how it is listed. Raises _Refused."""
     if not call.message.private:
         raise _Refused(_(NOT_LISTED, number=number, command=command_hint(COMMAND)))
     item = dict(call.service.waits(call.execute, call.message, call.now)).get(number)
@@ -203,16 +237,16 @@ def _find_question(call: CommandCall, number: int) -> tuple[QuestionRow, Thread]
     question = stored.find_question(call.execute, item.conversation, item.target) if item.conversation else None
     if question is None:
         raise _Refused(_(NOT_ALLOWED_ITSELF, number=number))
-    return question, item.place
+    return question, item
 
 
 # ------------------------------------------------------------ show
 
 
-def describe(row: HandOverRow, reader: str, zone: str) -> str:
+def describe(row: HandOverRow, zone: str, *, is_giver: bool) -> str:
     """Say to its giver or its deputy what is handed over until when."""
     until = describe_until(row.until, zone)
-    if reader == row.giver:
+    if is_giver:
         what = _(ONE_OF, number=row.number) if row.subject else _(EVERYTHING_OF)
         return _(GIVEN, until=until, person=KnownPerson(row.deputy, row.deputy_name).shown, what=what)
     giver = plain_line(row.giver_name) or row.giver
@@ -221,16 +255,17 @@ def describe(row: HandOverRow, reader: str, zone: str) -> str:
 
 def show_all(call: CommandCall, key: str) -> None:
     """Enqueue a line with a button for each hand-over that the author gave, or was given."""
-    author = call.message.author.id
-    zone = _zone_of(call, author)
-    rows = hand_overs.of_person(call.execute, call.thread.channel, author, call.now)
+    author, channel = call.message.author.id, call.thread.channel
+    zone = zone_of(call.execute, call.current, channel, author)
+    rows = hand_overs.of_person(call.execute, channel, author, call.now)
     for row in rows[:MAX_GIVEN]:
-        show(call, row, describe(row, author, zone), f"{key}:handover:{row.id}")
+        words = describe(row, zone, is_giver=_is_giver(call.execute, call.message, row))
+        show(call, row, words, f"{key}:handover:{row.id}")
 
 
 def show(call: CommandCall, row: HandOverRow, words: str, key: str, reply_to: str = "") -> None:
     """Enqueue words to the author about a hand-over, with the button that ends it."""
-    end = TAKE_BACK if call.message.author.id == row.giver else GIVE_BACK
+    end = TAKE_BACK if _is_giver(call.execute, call.message, row) else GIVE_BACK
     asks = (Ask(f"{PREFIX}{END}{row.id}", words, (_(end),), free_text=False),)
     outbox.enqueue_notice(call.execute, call.thread, words, key=key, now=call.now, asks=asks, reply_to=reply_to)
 
@@ -240,24 +275,38 @@ def offer(words: str) -> Ask:
     return Ask(f"{PREFIX}{ASK}", words, (_(HAND_OVER),), free_text=False)
 
 
-def _zone_of(call: CommandCall, person: str) -> str:
-    return people.zone_of(call.execute, call.thread.channel, person) or call.current.config.time_zone or UTC
+def _is_giver(execute: Execute, message: Message, row: HandOverRow) -> bool:
+    """Return whether the author of a message gave this, with any account."""
+    accounts = account_links.accounts_of(execute, message.thread.channel, message.author.id)
+    return (row.channel, row.giver) in accounts
+
+
+def zone_of(execute: Execute, current: Current, channel: str, person: str) -> str:
+    """Return the time zone of a person, or else that of the service."""
+    return people.zone_of(execute, channel, person) or current.config.time_zone or UTC
 
 
 def _tell(call: CommandCall, row: HandOverRow, person: str, words: Callable[[], str], about: str = "") -> bool:
+    """Tell one of the two that something was given or ended. Return whether their direct chat is known."""
+    return tell_one(call.execute, row, person, words, call.now, about)
+
+
+def tell_one(
+    execute: Execute, row: HandOverRow, person: str, words: Callable[[], str], now: float, about: str = ""
+) -> bool:
     """Enqueue words to one of the two in their direct chat, with the button that ends it if there is something to end.
     Return whether it is known."""
-    known = people.find_person(call.execute, row.channel, person)
+    known = people.find_person(execute, row.channel, person)
     home = known.private_chat if known else None
     if home is None:
         return False
-    with languages.speak_to(call.execute, home, Author(person, known.name if known else "")):
+    with languages.speak_to(execute, home, Author(person, known.name if known else "")):
         text = words()
         if about:
             text = join_sentences(text, _(SEE_LIST, command=command_hint(COMMAND)))
         ask = Ask(f"{PREFIX}{about}{row.id}", text, (_(GIVE_BACK),), free_text=False)
-        key = f"handover:{row.id}:told:{'given' if about else 'ended'}"
-        outbox.enqueue_notice(call.execute, home, text, key=key, now=call.now, asks=(ask,) if about else ())
+        key = f"handover:{row.id}:told:{'given' if about else 'ended'}:{person}"
+        outbox.enqueue_notice(execute, home, text, key=key, now=now, asks=(ask,) if about else ())
     return True
 
 
@@ -266,15 +315,17 @@ def _tell(call: CommandCall, row: HandOverRow, person: str, words: Callable[[], 
 
 def _end_by_words(call: CommandCall, number: str | None) -> str:
     """End the hand-over with this number, or the only one."""
-    author = call.message.author.id
-    found = hand_overs.of_person(call.execute, call.thread.channel, author, call.now)
-    rows = {row.id: row for row in found}
+    author, channel = call.message.author.id, call.thread.channel
+    rows = {row.id: row for row in hand_overs.of_person(call.execute, channel, author, call.now)}
     if not rows:
         return _(NOTHING_GIVEN)
     wanted = parse_row_id(number) if number else next(iter(rows)) if len(rows) == 1 else None
     if wanted not in rows:
-        zone = _zone_of(call, author)
-        listed = "\n".join(f"- **{id}**: {describe(row, author, zone)}" for id, row in rows.items())
+        zone, message = zone_of(call.execute, call.current, channel, author), call.message
+        described = {
+            id: describe(row, zone, is_giver=_is_giver(call.execute, message, row)) for id, row in rows.items()
+        }
+        listed = "\n".join(f"- **{id}**: {words}" for id, words in described.items())
         command = command_hint(_("waiting take back {n}", n=next(iter(rows))))
         return "\n".join([_(USE_TAKE_BACK, command=command, numbers=list_items(map(str, rows))), listed])
     return _end(call, wanted)
@@ -282,32 +333,43 @@ def _end_by_words(call: CommandCall, number: str | None) -> str:
 
 def _end(call: CommandCall, id: int) -> str:
     """End a hand-over of the author, and tell the other one; return the answer."""
-    author = call.message.author.id
-    row = hand_overs.end_hand_over(call.execute, id, call.thread.channel, author, call.now)
-    if row is None:
+    row = hand_overs.find_in_force(call.execute, id, call.now)
+    if row is None or not _concerns(call.execute, call.message, row):
         return _(NOTHING_GIVEN)
-    _record(call, row, "ended")
-    giver, deputy = plain_line(row.giver_name) or row.giver, plain_line(row.deputy_name) or row.deputy
-    if author == row.giver:
+    hand_overs.end_hand_over(call.execute, id, call.now)
+    is_giver = _is_giver(call.execute, call.message, row)
+    _record(call, row, "ended", is_giver=is_giver)
+    giver, deputy = names_of(row)
+    if is_giver:
         _tell(call, row, row.deputy, lambda: _(TOLD_DEPUTY, person=giver))
         return _(TAKEN_BACK, person=deputy)
     _tell(call, row, row.giver, lambda: _(TOLD_GIVER, person=deputy))
     return _(GAVE_BACK, person=giver)
 
 
-def _record(call: CommandCall, row: HandOverRow, result: str) -> None:
+def names_of(row: HandOverRow) -> tuple[str, str]:
+    """Return the names of the giver and of the deputy, as people read them."""
+    return plain_line(row.giver_name) or row.giver, plain_line(row.deputy_name) or row.deputy
+
+
+def _concerns(execute: Execute, message: Message, row: HandOverRow) -> bool:
+    """Return whether the author of a message is the giver or the deputy, with any account."""
+    accounts = account_links.accounts_of(execute, message.thread.channel, message.author.id)
+    return any(channel == row.channel and id in (row.giver, row.deputy) for channel, id in accounts)
+
+
+def _record(call: CommandCall, row: HandOverRow, result: str, *, is_giver: bool) -> None:
+    """Note in the audit that the author handed something over, or that one of the two ended this."""
+    subject = audit.person_name(row.channel, row.deputy if is_giver else row.giver)
+    record_hand_over(call.execute, row, call.thread, call.message.author.id, subject, result)
+
+
+def record_hand_over(
+    execute: Execute, row: HandOverRow, where: Thread | None, who: str, subject: str, result: str
+) -> None:
     """Note in the audit that something was handed over, or that this ended."""
-    other = row.deputy if call.message.author.id == row.giver else row.giver
     what = {"id": row.id, "until": round(row.until), "number": row.number}
-    event = AuditEvent(
-        AuditKind.HAND_OVER,
-        call.thread,
-        call.message.author.id,
-        subject=audit.person_name(row.channel, other),
-        what=what,
-        result=result,
-    )
-    audit.record(call.execute, event)
+    audit.record(execute, AuditEvent(AuditKind.HAND_OVER, where, who, subject=subject, what=what, result=result))
 
 
 # ------------------------------------------------------------ buttons
@@ -318,10 +380,10 @@ def check_step(execute: Execute, pressed: Pressed) -> Receipt | None:
     if not pressed.subject.startswith(END):
         return None if pressed.click.private else Receipt.IGNORED
     id, click = parse_row_id(pressed.subject.removeprefix(END)), pressed.click
-    row = hand_overs.find_in_force(execute, id, click.thread.channel, pressed.now) if id is not None else None
+    row = hand_overs.find_in_force(execute, id, pressed.now) if id is not None else None
     if row is None:
         return Receipt.DUPLICATE
-    return None if click.author.id in (row.giver, row.deputy) else Receipt.IGNORED
+    return None if _concerns(execute, click, row) else Receipt.IGNORED
 
 
 def take_step(call: CommandCall, pressed: Pressed) -> str:

@@ -14,7 +14,7 @@ from bot.feature import Service
 from bot.storage import languages
 from bot.storage.database import Execute
 from bot.storage.jobs import BackgroundJob
-from bot.waiting.command import MAX_SHOWN, count_waiting, describe_request
+from bot.waiting.command import MAX_SHOWN, count_waiting, describe_place, describe_request
 from catalogue import N_, _
 from channels.base import Home, HomeItem, HomePage, Refused, TryLater
 from channels.shared.texts import shorten
@@ -57,20 +57,19 @@ def _read_home(service: Service, thread: Thread, person: Author, now: float, exe
         if not service.current.access.may_enter(execute, viewer):
             return Home(_(NOT_LET_IN))
         found = service.waits(execute, viewer, now)
-        items = [_make_item(number, item, thread, now) for number, item in found[:MAX_SHOWN]]
+        items = [_make_item(number, item, now) for number, item in found[:MAX_SHOWN]]
         return Home(count_waiting(len(found)), tuple(items), _(ALWAYS, command=command_hint(COMMAND)))
 
 
-def _make_item(number: int, item: Waiting, reader: Thread, now: float) -> HomeItem:
+def _make_item(number: int, item: Waiting, now: float) -> HomeItem:
     """Return an item as plain text. A call that is not shown whole cannot be approved here."""
     asked = Approve(f"{PREFIX}{number}", item.question, call=item.call)
     question = f"{number}. {shorten(item.question, MAX_QUESTION_CHARS)}"
-    here = item.place.without_topic == reader.without_topic
-    parts = [*([_("our direct chat")] if here else []), *describe_request(item, now)]
+    place = None if item.account or item.is_direct else item.place
+    parts = [*([] if place else [describe_place(item)]), *describe_request(item, now)]
     options = () if asked.has_long_call else tuple(_(option) for option in item.options)
     if asked.has_long_call:
         parts.append(_(TOO_LONG, command=command_hint(COMMAND)))
     elif not options:
         parts.append(_(HOW_IN_WORDS, command=command_hint(f"{COMMAND} {number} …")))
-    place = None if here else item.place
     return HomeItem(asked.id, question, place, " · ".join(parts), asked.shown_call, options)

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0107"
-down_revision = "0091"
+down_revision = "0096"
 
 
 def upgrade() -> None:

@@ -19,13 +19,14 @@ from agent.user_message import MessageFormatter
 from bot.cli import backup, dead, offboard, pair
 from bot.cli.program import command_line_parser
 from bot.cli.skills import ACTIONS, READING, changes_skills
+from bot.accounts import command as linking
 from bot.commands import waits
 from bot.features import FEATURES
 from bot.journey import addressing
 from bot.privacy import command as forgetting
 from bot.schedules import proposals
 from bot.skills import decisions
-from bot.storage import audit, hand_overs, inbox
+from bot.storage import account_links, audit, hand_overs, inbox
 from bot.storage.audit import AuditKind
 from bot.storage.database import Execute
 from bot.storage.states import InboxState
@@ -76,6 +77,7 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.GRANT_GIVEN: "tests/e2e/test_audit.py",
     AuditKind.GRANT_REVOKED: "tests/e2e/test_audit.py",
     AuditKind.HAND_OVER: "tests/unit/bot/test_hand_over.py",
+    AuditKind.ACCOUNT_LINK: "tests/unit/bot/test_links.py",
     AuditKind.COMMAND: "tests/e2e/test_audit.py",
     AuditKind.CHOICE: "tests/e2e/test_audit.py",
     AuditKind.SKILL: "tests/e2e/test_skills.py",
@@ -171,6 +173,7 @@ PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreig
     addressing.PREFIX: (addressing.NEITHER, "1", AuditKind.ACCESS_DENIED),
     waits.LIST_PREFIX: (waits.SHOW_LIST, "", AuditKind.ACCESS_DENIED),  # in a group
     hand_over.PREFIX: (hand_over.TAKE_BACK, f"{hand_over.END}1", AuditKind.ACCESS_DENIED),
+    linking.PREFIX: (linking.MINE, "1", AuditKind.ACCESS_DENIED),
 }
 
 
@@ -188,6 +191,7 @@ async def test_every_decision_button_has_its_row(team: Team, decision: str) -> N
         given: dict[str, object] = {"channel": "telegram", "giver": EVE.id, "giver_name": "", "deputy": "8"}
         given |= {"deputy_name": "", "subject": "", "number": 0, "since": 0.0, "until": 9e9, "ended": None}
         assert hand_overs.add_hand_over(execute, given) == 1
+        account_links.add_request(execute, "telegram", EVE, "CODE", 9e9)
         values = ", ".join(f":{name}" for name in row)
         execute(f"INSERT INTO schedules({', '.join(row)}) VALUES ({values})", row)  # noqa: S608 — own names
 

@@ -118,7 +118,7 @@ def _ask(execute: Execute, home: Thread, request: LinkRequest, question: str, no
 # ------------------------------------------------------------ confirm
 
 
-def check_press(execute: Execute, pressed: Pressed) -> Receipt | None:
+def check_confirmation(execute: Execute, pressed: Pressed) -> Receipt | None:
     """Return the receipt of a press that is another person's, or has no effect any more."""
     id, click = parse_row_id(pressed.subject), pressed.click
     request = account_links.find_request(execute, id, pressed.now) if id is not None else None

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from bot.accounts.command import LINK_WORDS, OPTIONS, PREFIX, check_press, link_command, take_press, unlink_command
+from bot.accounts.command import (
+    LINK_WORDS,
+    OPTIONS,
+    PREFIX,
+    check_confirmation,
+    link_command,
+    take_press,
+    unlink_command,
+)
 from bot.commands.call import Command
 from bot.commands.presses import Press
 from bot.feature import Feature
@@ -24,5 +32,5 @@ FEATURE = Feature(
         ),
         Command("unlink", N_("end the links of this account"), unlink_command, deed=deeds.CHANGE_OWN, rank=137),
     ),
-    presses={PREFIX: Press("link", OPTIONS, check_press, take_press)},
+    presses={PREFIX: Press("link", OPTIONS, check_confirmation, take_press)},
 )

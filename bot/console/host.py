@@ -12,7 +12,7 @@ from bot.journey.scheduler import Scheduler
 from bot.storage import conversations, questions
 from bot.storage.database import Database, Execute
 from bot.storage.questions import QuestionRow
-from bot.storage.states import QuestionKind, QuestionState
+from bot.storage.states import QuestionKind
 from catalogue import _, format_duration, ngettext
 from channels.console.host import ConsoleHost
 from channels.console.view import Progress
@@ -71,12 +71,10 @@ class ServiceConsoleHost(ConsoleHost):
 
 
 def _open_question(execute: Execute, thread: Thread) -> Final | None:
-    conversation = conversations.find_current(execute, thread)
-    rows = questions.unresolved_questions(execute, conversation) if conversation else []
+    """Return what is open in a thread, also of background tasks and schedules there."""
     view = View()
-    for row in rows:
-        if row.state == QuestionState.OPEN:
-            view.add(_asked(row))
+    for row in questions.open_questions_at(execute, thread):
+        view.add(_asked(row))
     return view.final() if view.asks else None
 
 

@@ -11,6 +11,7 @@ from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
 
 _OPEN = "id=:id AND until>:now"
+_ALONE = "SELECT linked FROM account_links GROUP BY linked HAVING count(*)=1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,5 @@ def unlink(execute: Execute, channel: str, person: str) -> Sequence[LinkedAccoun
     execute(
         "DELETE FROM account_links WHERE channel=:channel AND person=:person", {"channel": channel, "person": person}
     )
-    alone = "SELECT linked FROM account_links GROUP BY linked HAVING count(*)=1"
-    execute(f"DELETE FROM account_links WHERE linked IN ({alone})", {})
+    execute(f"DELETE FROM account_links WHERE linked IN ({_ALONE})", {})
     return others

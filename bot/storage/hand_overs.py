@@ -12,6 +12,10 @@ from bot.storage.rows import insert_row, read_row, read_rows
 EVERYTHING = ""  # the subject of one that hands over all questions
 _IN_FORCE = "channel=:channel AND ended IS NULL AND since<=:at AND until>:at"
 
+_OF_SIDE = {
+    "giver": f"SELECT * FROM hand_overs WHERE {_IN_FORCE} AND giver=:person",
+    "deputy": f"SELECT * FROM hand_overs WHERE {_IN_FORCE} AND deputy=:person",
+}
 _SAME = "channel=:channel AND giver=:giver AND deputy=:deputy AND subject=:subject AND ended IS NULL"
 
 
@@ -64,8 +68,7 @@ def _in_force_on(
 
 def _in_force(execute: Execute, accounts: Sequence[tuple[str, str]], side: str, at: float) -> list[HandOverRow]:
     """Return the rows of one side, the giver or the deputy, of all these accounts (channel and id)."""
-    sql = f"SELECT * FROM hand_overs WHERE {_IN_FORCE} AND {side}=:person"
-    rows = (read_rows(execute, HandOverRow, sql, channel=each, person=id, at=at) for each, id in accounts)
+    rows = (read_rows(execute, HandOverRow, _OF_SIDE[side], channel=each, person=id, at=at) for each, id in accounts)
     return [row for found in rows for row in found]
 
 

@@ -21,7 +21,10 @@ from tests.support.traced_service import DURABLE, LAZY
 
 # A row a person and a row a thread, all of which only retention reads, once an hour: an index would cost every message.
 # `plan_holds` has the plans at work. `budgets` has the counters of the present periods, which only a start resets.
-SMALL = {"people", "person_roles", "heard", "audit_names", "alembic_version", "budgets", "languages", "plan_holds"}
+SMALL = {
+    *("people", "person_roles", "account_links", "heard", "audit_names", "alembic_version", "budgets", "languages"),
+    "plan_holds",
+}
 WRITES = {"calls": [{"name": "write_file", "args": {"path": "/mnt/user-data/outputs/a.txt", "content": "a"}}]}
 NOTE = {"path": "/mnt/user-data/workspace/a.txt", "content": "a", "append": True}  # an effect that happens once
 NOTES = {"calls": [{"name": "write_file", "args": NOTE}]}

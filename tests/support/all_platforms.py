@@ -21,6 +21,7 @@ from tests.fakes import wecom as fake_wecom
 from tests.fakes.model import FakeModel
 from tests.fakes.model_script import without_directives
 from tests.fakes.server import until
+from tests.support.rigs.attached_console import AttachedConsoleRig
 from tests.support.rigs.base import Rig
 from tests.support.rigs.dingtalk import DingTalkRig
 from tests.support.rigs.discord import DiscordRig
@@ -63,9 +64,12 @@ class AllPlatforms(Service):
         await self.spawn("run", "--config", "config.yaml")
         for _ in range(600):
             if await self._ready():
-                return
+                break
             assert not self._ended(), self.log()
-        raise AssertionError(self.log())
+        else:
+            raise AssertionError(self.log())
+        if isinstance(console := self.rigs.get("console"), AttachedConsoleRig):
+            await console.attach(self)
 
     async def _ready(self) -> bool:
         await asyncio.sleep(0.05)
@@ -81,7 +85,7 @@ class AllPlatforms(Service):
     async def open(cls, folder: Path, only: str = "", /, **settings: Any) -> AsyncIterator[AllPlatforms]:
         """Start the platforms, the model and the service, with one channel if `only` names it; kill it at the end.
 
-        WeCom comes only by its name.
+        WeCom and the console come only by their names; the console is attached to a service with Telegram.
         """
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
@@ -134,7 +138,11 @@ class AllPlatforms(Service):
                     "gateway_url": company.ws_url,
                 }
                 rigs["wecom"] = WeComRig(company, wecom.WeComSettings("unused", unused))
-            sections = {name: section for name, section in sections.items() if only in ("", name)}
+            if only == "console":
+                rigs["console"] = console = AttachedConsoleRig(folder)
+                stack.push_async_callback(console.detach)
+            kept = "telegram" if only == "console" else only
+            sections = {name: section for name, section in sections.items() if kept in ("", name)}
             service = cls(folder, model, rigs, sections, settings)
             await service.start()
             try:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from agent.blocks import Approve, Ask, Final, View
 from agent.messages import Thread
 from bot.admin.status import ServiceStatus
+from bot.journey.addressing import held_question
 from bot.journey.scheduler import Scheduler
 from bot.storage import conversations, questions
 from bot.storage.database import Database, Execute
@@ -71,8 +72,12 @@ class ServiceConsoleHost(ConsoleHost):
 
 
 def _open_question(execute: Execute, thread: Thread) -> Final | None:
-    """Return what is open in a thread, also of background tasks and schedules there."""
+    """Return what is open in a thread, also of background tasks and schedules there: the choice between them alone,
+    while one is open."""
     view = View()
+    if which := held_question(execute, thread):
+        view.add(which)
+        return view.final()
     for row in questions.open_questions_at(execute, thread):
         view.add(_asked(row))
     return view.final() if view.asks else None

@@ -147,10 +147,22 @@ def hold(execute: Execute, message: Message, choices: Sequence[str], now: float)
     row = stored_as.id
     inbox.set_state(execute, row, InboxState.DONE, HELD)
     with languages.speak_to(execute, message.thread, message.author):
-        labels = (*(label_of(execute, each) for each in choices), _(NEITHER))
-        ask = Ask(f"{PREFIX}{row}", _(WHICH), labels, free_text=False, personal=True)
+        ask = _ask_which(execute, row, choices)
         key = f"which:{message.key}"
         outbox.enqueue_notice(execute, message.thread, ask.question, key=key, now=now, reply_to=message.id, asks=(ask,))
+
+
+def _ask_which(execute: Execute, row: int, choices: Sequence[str]) -> Ask:
+    labels = (*(label_of(execute, each) for each in choices), _(NEITHER))
+    return Ask(f"{PREFIX}{row}", _(WHICH), labels, free_text=False, personal=True)
+
+
+def held_question(execute: Execute, thread: Thread) -> Ask | None:
+    """Return the question which question the latest held message answers, in a chat with one person; None for none."""
+    current = conversations.find_current(execute, thread)
+    row = inbox.latest_held(execute, current, HELD) if current else None
+    asked = stored.open_questions_at(execute, thread)
+    return _ask_which(execute, row, [*dict.fromkeys(each.conversation for each in asked)]) if row and asked else None
 
 
 def held_by(execute: Execute, row: int) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from agent.messages import Kind, Message, Thread, Unreadable
 from agent.stored_json import Damaged
@@ -250,6 +250,12 @@ def finish_rows(execute: Execute, run: int) -> None:
     """Mark what the run took as done."""
     sql = f"UPDATE inbox SET state={InboxState.DONE} WHERE run=:run AND state={InboxState.NEW}"
     execute(sql, {"run": run})
+
+
+def latest_held(execute: Execute, conversation: str, reason: str) -> int | None:
+    """Return the latest message of a conversation that was not read for this reason."""
+    sql = "SELECT max(id) AS id FROM inbox WHERE conversation=:conversation AND error=:reason"
+    return cast("int | None", execute(sql, {"conversation": conversation, "reason": reason})[0]["id"])
 
 
 def find_row(execute: Execute, row: int) -> InboxRow | None:

@@ -71,6 +71,12 @@ class AllPlatforms(Service):
         if isinstance(console := self.rigs.get("console"), AttachedConsoleRig):
             await console.attach(self)
 
+    async def kill(self) -> None:
+        """kill -9. The console beside it leaves first: one that finds no service begins its own."""
+        if isinstance(console := self.rigs.get("console"), AttachedConsoleRig):
+            await console.detach()
+        await super().kill()
+
     async def _ready(self) -> bool:
         await asyncio.sleep(0.05)
         try:
@@ -82,8 +88,10 @@ class AllPlatforms(Service):
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, folder: Path, only: str = "", /, **settings: Any) -> AsyncIterator[AllPlatforms]:
-        """Start the platforms, the model and the service, with one channel if `only` names it; kill it at the end.
+    async def open(
+        cls, folder: Path, only: str | tuple[str, ...] = "", /, **settings: Any
+    ) -> AsyncIterator[AllPlatforms]:
+        """Start the platforms, the model and the service, with the channels that `only` names; kill it at the end.
 
         WeCom and the console come only by their names; the console is attached to a service with Telegram.
         """
@@ -141,8 +149,8 @@ class AllPlatforms(Service):
             if only == "console":
                 rigs["console"] = console = AttachedConsoleRig(folder)
                 stack.push_async_callback(console.detach)
-            kept = "telegram" if only == "console" else only
-            sections = {name: section for name, section in sections.items() if kept in ("", name)}
+            kept = ("telegram",) if only == "console" else (only,) if isinstance(only, str) else only
+            sections = {name: section for name, section in sections.items() if name in kept or "" in kept}
             service = cls(folder, model, rigs, sections, settings)
             await service.start()
             try:

@@ -1,4 +1,4 @@
-"""Rig of a console that is attached to a running service: `fawn chat --continue` on two pipes, opened anew after a kill.
+"""Rig of a console that is attached to a running service: `fawn chat --continue` on pipes, opened anew after a kill.
 
 A console has one person and one conversation, and prints: what it shows is one text, in which nothing disappears.
 """

@@ -16,10 +16,10 @@ from agent.permissions.policy import PermissionPolicy
 from agent.policies import chains
 from agent.sections import AgentSettings
 from agent.user_message import MessageFormatter
+from bot.accounts import command as linking
 from bot.cli import backup, dead, offboard, pair
 from bot.cli.program import command_line_parser
 from bot.cli.skills import ACTIONS, READING, changes_skills
-from bot.accounts import command as linking
 from bot.commands import waits
 from bot.features import FEATURES
 from bot.journey import addressing

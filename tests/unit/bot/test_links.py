@@ -14,8 +14,9 @@ import pytest
 from agent.blocks import Ask, Final
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.accounts.command import CODE_SECONDS, MINE, NOT_MINE, PREFIX
-from bot.config.schema import AccessConfig
+from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.team import RoleAssignment
+from bot.current import Current
 from bot.features import gather_personal, gather_waits
 from bot.rights.approvals import question_columns
 from bot.service.jobs import JobWorker
@@ -88,6 +89,10 @@ class World:
         self.store, self.number = store, 0
         self.access = {name: AccessConfig(open=True) for name in CHANNELS}
 
+    @property
+    def current(self) -> Current:
+        return current_of(ServiceLimits(), **self.access)
+
     async def read(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await self.store.run(lambda execute: execute(sql, values))]
 
@@ -102,7 +107,7 @@ class World:
             *(thread, key, key, who.author, text, time.time(), kind),
             **{"target": target, "private": not group, "origin": Origin.PERSON, **more},
         )
-        current = current_of(**self.access)
+        current = self.current
         await open_inbox(self.store, current, IDLE_TURNS).receive([event])
         serving = asyncio.create_task(command_runner(self.store, command_service(current)).serve())
         async with asyncio.timeout(10):
@@ -168,7 +173,7 @@ class World:
 
     async def waits_for(self, who: Account) -> dict[int, tuple[str, str]]:
         """Return number → channel and id of the question."""
-        table = gather_waits(current_of(**self.access))
+        table = gather_waits(self.current)
         viewer = Message(who.direct, "v", "", who.author, "", 0.0, Kind.COMMAND, private=True, origin=Origin.PERSON)
         found = await self.store.run(lambda execute: table.listed(execute, viewer, time.time()))
         return {number: (each.place.channel, each.target) for number, each in found}
@@ -293,7 +298,7 @@ async def test_two_presses_at_once_link_once(world: World) -> None:
     press = Message(
         JANE.direct, "p", "p", JANE.author, MINE, 1.0, Kind.CLICK, target=question, private=True, origin=Origin.PERSON
     )
-    current = current_of(**world.access)
+    current = world.current
     box = open_inbox(world.store, current, IDLE_TURNS)
     await asyncio.gather(*(box.receive([replace(press, key=f"p{n}")]) for n in range(5)))
     await world.send(JANE, "whoami")
@@ -394,13 +399,13 @@ async def test_a_single_question_is_handed_over_on_its_own_platform(world: World
 
 async def test_both_are_told_when_the_time_is_over(world: World) -> None:
     await world.ask(JANE, OWN)
-    for who in (JANE, BOB):
-        await world.read("SELECT 1")
-        await world.store.run(
-            lambda execute, who=who: people.store_address(
-                execute, Message(who.direct, "a", "", who.author, "", 0.0, private=True, origin=Origin.PERSON)
-            )
-        )  # type: ignore[misc]  # lambda
+
+    def meet(execute: Execute) -> None:
+        for who in (JANE, BOB):
+            message = Message(who.direct, "a", "", who.author, "", 0.0, private=True, origin=Origin.PERSON)
+            people.store_address(execute, message)
+
+    await world.store.run(meet)
     await world.send(JANE, "waiting hand over to 77 until 3 days")
     await world.send(JANE, "waiting hand over to 77 until 2 days")  # in place of the first
     soon = time.time() + 2.5 * 86400
@@ -431,8 +436,8 @@ async def test_unlink_ends_all_of_an_account_and_tells_the_others(world: World) 
     await world.ask(JANE, FREE)
     [said] = await world.send(JANE, "unlink", group=True)
     assert "direct chat" in said.text
-    said = await world.send(JANE, "unlink")
-    assert {each.chat for each in said} == {each.direct.chat for each in (JANE, JANE_S, JANE_D)}
+    told = await world.send(JANE, "unlink")
+    assert {each.chat for each in told} == {each.direct.chat for each in (JANE, JANE_S, JANE_D)}
     assert await world.linked() == {("slack", "U42"), ("discord", "4")}
     assert not await world.waits_for(JANE_S)
     assert await world.waits_for(JANE)

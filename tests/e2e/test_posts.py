@@ -222,8 +222,11 @@ async def test_what_the_thread_asks_is_answered_and_closed_and_survives_a_kill_a
             await settled(talk)
             await talk.service.quiet()
             await talk.service.restart()
-            talk.say(f"what of {label}?")
-            await talk.shows(f"what of {label}?")
+            talk.say(ask(steps=[asks], text=f"in words: {done}"))
+            await until(lambda: bool(talk.service.rows("SELECT 1 FROM questions WHERE state='open'")), 30, "it asks")
+            await talk.service.quiet()
+            talk.say(label)
+            await talk.shows(f"in words: {done}")
             await talk.service.quiet()
             assert not talk.count(f"again: {done}")
         assert talk.service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]

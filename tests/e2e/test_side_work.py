@@ -111,9 +111,15 @@ async def test_work_beside_a_thread_is_cancelled_and_its_approval_closed(tmp_pat
                 await talk.shows("the first is done")
                 await talk.service.quiet()
         talk.say("!task 2 cancel")
-        await talk.shows("Closed without an answer")
+        await talk.shows("Task 2 is cancelled.")
+        if name != "console":  # what it printed stays
+            await talk.shows("Closed without an answer")
         await talk.service.quiet()
-        assert "Approve" not in talk.offers()
+        if name == "console":
+            talk.press("Approve")
+            await talk.service.quiet()
+        else:
+            assert "Approve" not in talk.offers()
         assert not talk.count("the second is done")
 
         yearly = tool("schedule", action="create", what="Read the news", cron="0 4 1 1 *", time_zone="UTC")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from agent.messages import Author, Message, Origin, Thread
+from bot.storage import people
+from bot.storage.database import Database
+from tests.e2e.test_skills import RUN, skill_text
 from tests.fakes.model_script import without_directives
 from tests.fakes.server import until
 from tests.support.service_process import ask
@@ -150,7 +155,40 @@ async def test_what_waits_is_handed_over_by_buttons_and_answered_after_a_kill_un
         direct.say(f"!waiting hand over to {talk.other} until tomorrow")
         await until(lambda: direct.text().count("may answer in your place") == 2, 20, "the second hand-over")
         await talk.service.quiet()
-        talk.press("Approve", by=talk.other)
+        talk.say("Approve", by=talk.other)  # in words
         await talk.shows("the second is done")
         await talk.service.quiet()
         assert talk.service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
+
+
+async def test_an_operator_lets_a_stranger_in_and_accepts_a_skill_from_the_list_of_what_waits(
+    tmp_path: Path, name: str
+) -> None:
+    """By buttons, after a kill. The stranger's code is stored while the service is dead, as if they had written."""
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        direct = Direct(talk)
+        direct.say(ask(text="good evening"))
+        await direct.shows("good evening")
+        files = [{"path": "SKILL.md", "content": skill_text()}, {"path": "run.py", "content": RUN}]
+        proposes = {"name": "propose_skill", "args": {"name": "add-numbers", "files": files}}
+        talk.say(ask(steps=[calls(proposes)], text="proposed"))
+        await talk.shows("proposed")
+        await talk.service.quiet()
+        [(jane,)] = talk.service.rows("SELECT requester FROM runs LIMIT 1")
+        await talk.service.kill()
+        stranger = Thread(name, talk.service.rigs[name].thread().workspace, "D9")
+        wrote = Message(stranger, "s1", "1", Author("S9", "Sam"), "hi", 1.0, private=True, origin=Origin.PERSON)
+        async with Database(talk.service.data / "fawn.db") as store:
+            await store.run(lambda execute: people.store_code(execute, wrote, "ABCD2345", time.time() + 3600))
+        talk.service.configure({"channels": {name: {"access": {"open": True, "pairing": True, "operators": [jane]}}}})
+        await talk.service.start()
+        direct.say("!waiting")
+        await direct.shows("ABCD2345")
+        await direct.shows("add-numbers")
+        await until(lambda: "Let in" in direct.offers() and "Accept" in direct.offers(), 20, "the buttons")
+        direct.press("Let in")
+        await until(
+            lambda: talk.service.rows("SELECT allowed FROM people WHERE person='S9'") == [(1,)], 20, "their way in"
+        )
+        direct.press("Accept")
+        await direct.shows("The skill add-numbers is installed.")

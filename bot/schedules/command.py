@@ -7,6 +7,7 @@ from dataclasses import replace
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
+from bot.commands.background import cancel_task
 from bot.commands.call import CommandCall
 from bot.commands.presses import Pressed
 from bot.commands.work import busy_answer
@@ -18,7 +19,7 @@ from bot.schedules.timing import next_time
 from bot.schedules.words import describe_line, describe_next, format_times
 from bot.service.schedule_changes import record_change, withdraw_fire
 from bot.service.times import TimingError, find_zone, local_time, suggest_zones
-from bot.storage import conversations, inbox, languages, people, runs, schedules
+from bot.storage import conversations, inbox, languages, people, runs, schedules, tasks
 from bot.storage.rows import parse_row_id
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
@@ -209,7 +210,13 @@ def _move_here(call: CommandCall, row: ScheduleRow) -> str:
 
 
 def _delete(call: CommandCall, row: ScheduleRow) -> str:
+    """Delete a schedule, and end the work that it has begun."""
     withdraw_fire(call.execute, row)
+    for task in tasks.open_of_thread(call.execute, row.place):
+        if task.conversation != row.conversation:
+            continue
+        if stop := cancel_task(call.execute, task, call.message.author.id, call.now, call.service.stop_run):
+            call.after.append(stop)
     questions.close_open_questions(call.execute, row.conversation, call.now)
     schedules.delete_schedule(call.execute, row.id)
     return _("Schedule {number} is deleted.", number=row.id)

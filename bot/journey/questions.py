@@ -13,7 +13,7 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import ask_elsewhere, may_answer, question_columns
-from bot.rights.known_people import name_of
+from bot.rights.known_people import call_person
 from bot.service.plain_text import code_block
 from bot.storage import audit, conversations, grants, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
@@ -244,12 +244,12 @@ def _announce_here(execute: Execute, question: QuestionRow, text: str, message: 
 
 def _chosen(execute: Execute, question: QuestionRow, option: str, message: Message) -> str:
     """Return who chose what, in whose place, and the beginning of the call that was decided."""
-    by, shown = message.author, {"option": option, "question": question.text}
+    by, channel, shown = message.author, message.thread.channel, {"option": option, "question": question.text}
+    name = call_person(execute, channel, by.id, by.name)
     if giver := _giver(execute, question, by.id):
-        name = name_of(execute, message.thread.channel, giver)
-        words = _(CHOSEN_FOR, name=by.name or by.id, giver=name, **shown)
+        words = _(CHOSEN_FOR, name=name, giver=call_person(execute, channel, giver), **shown)
     else:
-        words = _(CHOSEN, name=by.name or by.id, **shown)
+        words = _(CHOSEN, name=name, **shown)
     return words + _shown_call(question)
 
 

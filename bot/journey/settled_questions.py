@@ -13,7 +13,7 @@ from agent.blocks import Final
 from agent.context import NO_ANSWER
 from agent.messages import Thread
 from bot.journey.spelled_reply import open_reply
-from bot.rights.known_people import name_of
+from bot.rights.known_people import call_person
 from bot.storage import outbox, sent_messages
 from bot.storage import questions as stored
 from bot.storage.database import Database, Execute
@@ -69,5 +69,5 @@ def _describe_outcome(execute: Execute, question: QuestionRow, thread: Thread) -
         return _(CLOSED)
     if question.answer == NO_ANSWER and not question.answered_by:
         return _(EXPIRED)
-    by = name_of(execute, thread.channel, question.answered_by)
+    by = call_person(execute, thread.channel, question.answered_by)
     return choice_line(shorten(question.answer, MAX_ANSWER_CHARS), by)

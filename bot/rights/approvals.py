@@ -11,6 +11,7 @@ from agent.permissions.rules import ToolUse, judge, parse_rules
 from bot.config.roles_check import chat_of
 from bot.config.team import ApprovalRule, Right, RoleConfig, TeamConfig
 from bot.rights.access import AccessPolicy
+from bot.rights.known_people import call_person
 from bot.storage import conversations, hand_overs, inbox, languages, outbox, runs
 from bot.storage.database import Execute
 from bot.storage.hand_overs import HandOverRow
@@ -176,7 +177,7 @@ def ask_elsewhere(execute: Execute, ask: Ask | Approve, home: Thread, run: int, 
         return
     with languages.speak_to(execute, ask.chat, Author("", "")):
         chat = f"{home.channel}/{home.workspace}/{home.chat}"
-        about = _(ELSEWHERE, name=requester.name or requester.id, chat=chat)
+        about = _(ELSEWHERE, name=call_person(execute, home.channel, requester.id, requester.name), chat=chat)
         shown = replace(ask, detail="").to_question()
         shown = replace(shown, question=f"{about}\n\n{shown.question}")
         key = f"ask:{run}:{ask.id}:elsewhere"

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.config.loader import channel_modules
-from bot.service.plain_text import without_formatting
+from bot.service.plain_text import plain_line, without_formatting
 from bot.storage import account_links, audit, inbox, people, transcripts
 from bot.storage.database import Execute
 from catalogue import N_, _, list_items
 from channels.shared.ids import IdForms
 
 MAX_SUGGESTED = 3
+SOMEBODY = N_("a colleague")
 LINKED_WITH = N_("This account is linked with {accounts}. `{command}` ends that.")
 MENTION = re.compile(r"<@!?(?P<id>[^\s|>/]+)(?:\|(?P<name>[^>]*))?>|@?(?P<plain>[^\s/@<>|]+)")
 
@@ -33,6 +34,13 @@ def name_of(execute: Execute, channel: str, id: str) -> str:
     """Return how people call a person; the id where no name is known."""
     known = people.find_person(execute, channel, id)
     return (known.name if known else "") or inbox.latest_name(execute, audit.person_name(channel, id)) or id
+
+
+def call_person(execute: Execute, channel: str, id: str, name: str = "") -> str:
+    """Return how a text in a chat names a person: an id that no reader knows is none (Feishu tells no name without
+    a permission)."""
+    known = name if name and name != id else name_of(execute, channel, id)
+    return plain_line(known) if known and known != id else _(SOMEBODY)
 
 
 def names_of_channel(execute: Execute, channel: str) -> dict[str, str]:

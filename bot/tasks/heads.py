@@ -7,7 +7,7 @@ from dataclasses import replace
 from agent.blocks import Final
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.turn_part import EndedTurn
-from bot.service.plain_text import plain_line
+from bot.rights.known_people import call_person
 from bot.service.side_work import name_side_work
 from bot.storage.database import Execute
 from catalogue import N_, _
@@ -19,16 +19,16 @@ HEADS = {  # by the kind of the work: for its person, and in a shared chat
 }
 
 
-def present_work(_execute: Execute, ended: EndedTurn, final: Final) -> Final:
+def present_work(execute: Execute, ended: EndedTurn, final: Final) -> Final:
     """Put a head above what a background agent, or the run of a schedule or hook, says or asks."""
-    head = _head_of(ended.job)
+    head = _head_of(execute, ended.job)
     return replace(final, text=f"{head}\n\n{final.text}".strip()) if head else final
 
 
-def _head_of(job: ClaimedRun) -> str:
+def _head_of(execute: Execute, job: ClaimedRun) -> str:
     work = name_side_work(job.conversation, job.title)
     if not work.kind:
         return ""
     alone, shared = HEADS[work.kind]
-    name = "" if job.who.private else plain_line(job.author.name)
+    name = "" if job.who.private else call_person(execute, job.thread.channel, job.requester, job.author.name)
     return _(shared if name else alone, number=work.number, title=work.title, name=name)

@@ -11,7 +11,7 @@ from bot.current import Current
 from bot.journey.questions import is_meant_for
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import find_hand_over, may_answer
-from bot.rights.known_people import name_of
+from bot.rights.known_people import call_person
 from bot.service.side_work import name_side_work
 from bot.storage import conversations, hand_overs, inbox, runs
 from bot.storage import questions as stored
@@ -43,7 +43,7 @@ def waiting_questions(execute: Execute, current: Current, viewer: Message, now: 
             options,
             bool(question.free_text),
             question.call,
-            who=name_of(execute, channel, run.requester) if run else "",
+            who=call_person(execute, channel, run.requester) if run else "",
             title=work.label if work.kind else work.title,
             since=question.asked,
             conversation=question.conversation,

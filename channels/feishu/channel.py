@@ -157,6 +157,8 @@ class FeishuChannel(PlatformChannel):
         event = parse_event(raw, me) or await self._parse_menu(raw, me)
         if event is None:
             return None
+        if isinstance(event, Message):
+            event = await self._history.named(event)
         try:
             [receipt] = await self._pipeline.store([event])
         except NotStored:

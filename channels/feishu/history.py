@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.parse import quote as quote_path
 
 from agent.messages import Kind, Message, Quote
-from channels.base import CatchUpSource, LastEvent, Refused
+from channels.base import CatchUpSource, ChannelError, LastEvent, Refused
 from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing
 from channels.feishu.events import FeishuAccount, parse_message
 from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
@@ -26,6 +27,8 @@ MAX_FORWARDED = 50  # messages of a bundle
 MAX_TOPICS = 100  # the latest are read after an absence
 MAX_QUOTE_CHARS = 4_000
 MAX_NAMES = 10_000
+NAME_SECONDS = 1.0  # for a name, before its event is stored: Feishu waits three for the answer to a click
+NAME_PAUSE_SECONDS = 60.0  # without looks, after one that failed
 GONE_STATES = ("is_frozen", "is_resigned", "is_exited")  # `is_unjoin` has not joined yet
 EDIT_SECONDS = 10.0  # a message that waited longer for its turn may have been edited
 
@@ -38,6 +41,7 @@ class FeishuHistory:
     def __init__(self, api: FeishuApi) -> None:
         self._api = api
         self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)
+        self._names_from = 0.0  # when names are asked for again before an event is stored
         self._chat_modes: dict[str, str] = {}  # chat → "p2p", "group" or "topic"
 
     # ------------------------------------------------------------ context of a message
@@ -128,6 +132,21 @@ class FeishuHistory:
                 log.info("feishu.no_name reason=%s", error)
                 self._names[id] = id
         return self._names.get(id, id)
+
+    async def named(self, message: Message) -> Message:
+        """Return an event with the name of its author, which Feishu tells only who asks for it; as it is where the app
+        may not read it, or no answer comes in time."""
+        author = message.author
+        if author.name != author.id or not author.id or time.monotonic() < self._names_from:
+            return message
+        try:
+            async with asyncio.timeout(NAME_SECONDS):
+                name = await self._person_name({"id": author.id})
+        except (ChannelError, TimeoutError) as error:
+            log.info("feishu.no_name reason=%s", error or "no answer in time")
+            self._names_from = time.monotonic() + NAME_PAUSE_SECONDS
+            return message
+        return replace(message, author=replace(author, name=name))
 
     async def is_gone(self, person: str) -> bool | None:
         """Return whether the account was suspended, or its owner resigned or exited; None where the app may not know.

@@ -136,18 +136,18 @@ async def test_what_works_beside_a_thread_is_cancelled_and_posts_nothing_more(tm
         )
         talk.say("!task 2 cancel")
         await talk.shows("Task 2 is cancelled.")
-        await propose(talk, 1, what=ask(**SLOW))
-        stopped = "SELECT count(*) FROM runs WHERE conversation='schedule:1' AND state='stopped'"
-        for count, words in ((1, "!task 3 cancel"), (2, "!schedule delete 1")):
-            talk.say("!schedule run 1")
-            await runs_now(talk, "schedule:1")
+        await propose(talk, 1, kind="reminder", what="Stretch your legs")
+        talk.say("!schedule delete 1")
+        await talk.shows("Schedule 1 is deleted.")
+        talk.say("!schedule run 1")
+        await talk.shows("I don't know a schedule 1 here.")
+        await propose(talk, 2, what=ask(**SLOW))
+        stopped = "SELECT count(*) FROM runs WHERE conversation='schedule:2' AND state='stopped'"
+        for count, words in ((1, "!task 3 cancel"), (2, "!schedule delete 2")):
+            talk.say("!schedule run 2")
+            await runs_now(talk, "schedule:2")
             talk.say(words)
             await until(lambda count=count: talk.service.rows(stopped) == [(count,)], 30, "its end")  # type: ignore[misc]  # lambda
-        await propose(talk, 2, kind="reminder", what="Stretch your legs")
-        talk.say("!schedule delete 2")
-        await talk.shows("Schedule 2 is deleted.")
-        talk.say("!schedule run 2")
-        await talk.shows("I don't know a schedule 2 here.")
         await talk.service.quiet()
         await talk.service.restart()
         await talk.service.quiet()

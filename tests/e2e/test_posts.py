@@ -152,7 +152,8 @@ async def test_what_works_beside_a_thread_is_cancelled_and_posts_nothing_more(tm
         await talk.service.restart()
         await talk.service.quiet()
         assert not talk.count("⏰ Stretch your legs")
-        assert not talk.count("late.csv")
+        assert not [*talk.service.data.glob("threads/*/outputs/late.csv")]
+        assert not talk.service.rows("SELECT 1 FROM outbox WHERE kind='file'")
         talk.say("!tasks")
         await talk.shows("Background tasks, newest first:")
         for number in range(1, 5):

@@ -337,6 +337,25 @@ async def test_each_account_lists_and_answers_what_waits_for_the_others(world: W
     assert await world.audited("answered") == 1, "it counts once"
 
 
+async def test_a_hundred_open_questions_of_two_accounts_are_counted_and_the_oldest_are_shown(world: World) -> None:
+    """Each number still hits its own question, and words that look like an option hit none of them."""
+    await world.link(JANE, JANE_S)
+    for number in range(50):
+        await world.ask(JANE, replace(OWN, id=f"own{number}", question=f"Run {number}?"))
+        await world.ask(JANE_S, replace(FREE, id=f"free{number}", question=f"Which {number}?"))
+    numbers = await world.waits_for(JANE_S)
+    assert len(numbers) == 100
+    said = await world.send(JANE_S, "waiting")
+    assert said[0].text == "100 questions wait for you. These are the oldest 10."
+    assert len(said) == 11
+    last = next(number for number, found in numbers.items() if found[1] == "own49")
+    for words in ("Approve", "1", f"{last}", f"{last} 1", f"{last} Approve it", f"{last} own49", "own49 Approve"):
+        await world.send(JANE_S, f"waiting {words}")
+    assert await world.read("SELECT count(*) FROM questions WHERE state<>'open'") == [(0,)]
+    await world.send(JANE_S, f"waiting #{last} approve")
+    assert await world.read("SELECT id, answer FROM questions WHERE state<>'open'") == [("own49", "Approve")]
+
+
 async def test_the_rights_of_the_account_that_was_asked_decide(world: World) -> None:
     """An owner on one platform is nobody more on the other; who lost their access there sees nothing of it."""
     await world.link(JANE, JANE_S)

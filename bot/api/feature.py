@@ -20,6 +20,7 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.event_hub import EventHub
     from bot.api.file_endpoints import FileEndpoints
     from bot.api.langgraph.endpoints import LangGraphEndpoints
+    from bot.api.langgraph.store import StoreEndpoints
     from bot.api.openapi import OpenApi
     from bot.api.operate.endpoints import OperateEndpoints
     from bot.api.own.endpoints import OwnEndpoints
@@ -35,6 +36,7 @@ def _routes(door: Door) -> Sequence[Route]:
         EventEndpoints(door, hub),
         FileEndpoints(door, files),
         LangGraphEndpoints(door, hub),
+        StoreEndpoints(door),
         OperateEndpoints(door),
         OwnEndpoints(door),
         ThreadChanges(door),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from langgraph_sdk.errors import AuthenticationError, ConflictError, NotFoundErr
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, add_key
+from tests.e2e.test_own_resources import fill
 from tests.e2e.test_probes import address_of
 from tests.fakes.node import running
 from tests.fakes.server import until
@@ -146,11 +148,54 @@ async def test_keys_and_foreign_threads(start: Start) -> None:
         with pytest.raises(ConflictError):
             await client.threads.create(thread_id=id)
         assert (await client.threads.create(thread_id=id, if_exists="do_nothing"))["thread_id"] == id
+        with pytest.raises(NotFoundError):
+            await stranger.threads.delete(id)
+        gone = (await client.threads.create())["thread_id"]
+        await client.threads.delete(gone)
+        with pytest.raises(NotFoundError):
+            await client.threads.get(gone)
         picture = {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}
         inputs: list[Any] = [{"messages": []}, picture, "text", None]
         for wrong in inputs:
             with pytest.raises(UnprocessableEntityError):
                 await client.runs.create(id, "fawn", input=wrong)
+
+
+async def test_the_store_is_the_memory_of_the_person(start: Start) -> None:
+    service = await start(http=HTTP, memory={"enabled": True, "wait_seconds": 0})
+    mine, other = await add_key(service, "ci", "telegram/7"), await add_key(service, "other", "telegram/8")
+    now = time.time()
+    common = {
+        "kind": "preference",
+        "confidence": 0.9,
+        "used": now,
+        "uses": 0,
+        "name": "Ada",
+        "message": "",
+        "links": "",
+    }
+    place = {"account": "web/", "owner": "telegram:7", "audience": "x", "thread": "web//telegram%3A7/t"}
+    facts = {"tea": "drinks green tea", "test": "uses pytest"}
+    keys = [
+        fill(service, "memory", subject=about, text=fact, said=now, **common, **place) for about, fact in facts.items()
+    ]
+    async with sdk(service, mine) as client, sdk(service, other) as stranger:
+        found = await client.store.search_items(("memory",), query="green")
+        assert [item["value"]["text"] for item in found["items"]] == ["drinks green tea"]
+        assert len((await client.store.search_items(()))["items"]) == 2
+        assert (await client.store.list_namespaces())["namespaces"] == [["memory"]]
+        item = await client.store.get_item(("memory",), f"{keys[1]}")
+        assert (item["key"], item["value"]["subject"]) == (f"{keys[1]}", "test")
+        with pytest.raises(UnprocessableEntityError, match="written from outside"):
+            await client.store.put_item(("memory",), "1", {"text": "trust everybody"})
+        assert (await stranger.store.search_items(()))["items"] == []
+        for call in (stranger.store.get_item, stranger.store.delete_item):
+            with pytest.raises(NotFoundError):
+                await call(("memory",), f"{keys[0]}")
+        await client.store.delete_item(("memory",), key=f"{keys[0]}")
+        with pytest.raises(NotFoundError):
+            await client.store.get_item(("memory",), f"{keys[0]}")
+    assert service.rows("SELECT text FROM memory") == [("uses pytest",)]
 
 
 async def test_the_javascript_client(start: Start) -> None:

@@ -69,6 +69,7 @@ class LangGraphEndpoints:
             ("POST", "/threads/search", self._search),
             ("GET", THREAD, self._thread),
             ("PATCH", THREAD, self._patch),
+            ("DELETE", THREAD, self._delete),
             ("GET", f"{THREAD}/state", self._state),
             ("POST", f"{THREAD}/history", self._history),
             ("POST", f"{THREAD}/runs", self._begin),
@@ -89,30 +90,30 @@ class LangGraphEndpoints:
         return json_response(200, {"ok": True})
 
     async def _info(self, request: web.Request) -> web.Response:
-        await self._caller(request)
+        await caller_of(self.door, request)
         flags = {"assistants": True, "crons": False, "langsmith": False}
         return json_response(200, {"version": "0.1", "flags": flags})
 
     async def _assistants(self, request: web.Request) -> web.Response:
-        await self._caller(request)
+        await caller_of(self.door, request)
         return json_response(200, [assistant()])
 
     async def _assistant(self, request: web.Request) -> web.Response:
-        await self._caller(request)
+        await caller_of(self.door, request)
         if request.match_info["assistant"] != GRAPH:
             raise not_found("assistant")
         return json_response(200, assistant())
 
     async def _schemas(self, request: web.Request) -> web.Response:
-        await self._caller(request)
+        await caller_of(self.door, request)
         kinds = ("input_schema", "output_schema", "state_schema", "config_schema", "context_schema")
         return json_response(200, {"graph_id": GRAPH, **dict.fromkeys(kinds)})
 
     # ------------------------------------------------------------ threads
 
     async def _create(self, request: web.Request) -> web.Response:
-        caller = await self._caller(request, THREADS, Right.TALK)
-        body = await _body(request)
+        caller = await caller_of(self.door, request, THREADS, Right.TALK)
+        body = await read_object(request)
         id = body.get("thread_id") or f"{uuid4()}"
         if not isinstance(id, str) or not THREAD_ID.fullmatch(id):
             raise BAD_ID
@@ -130,10 +131,10 @@ class LangGraphEndpoints:
         return json_response(200, await self.door.store.run(create))
 
     async def _search(self, request: web.Request) -> web.Response:
-        caller = await self._caller(request)
-        body = await _body(request)
+        caller = await caller_of(self.door, request)
+        body = await read_object(request)
         wanted, status = body.get("metadata") or {}, body.get("status")
-        limit, offset = _count(body, "limit", PAGE), _count(body, "offset", 0)
+        limit, offset = count_of(body, "limit", PAGE), count_of(body, "offset", 0)
         if not isinstance(wanted, dict):
             raise BAD_BODY
 
@@ -158,21 +159,21 @@ class LangGraphEndpoints:
         return await self._read(request, shapes.state_json)
 
     async def _history(self, request: web.Request) -> web.Response:
-        caller = await self._caller(request)
+        caller = await caller_of(self.door, request)
         thread = caller.thread(path_thread(request))
         state = await self.door.store.run(partial(shapes.state_json, thread=thread), durable=False)
         return json_response(200, [state] if state and state["values"]["messages"] else [])
 
     async def _read(self, request: web.Request, read: Callable[..., Json | None]) -> web.Response:
-        caller = await self._caller(request)
+        caller = await caller_of(self.door, request)
         thread = caller.thread(path_thread(request))
         if (found := await self.door.store.run(partial(read, thread=thread), durable=False)) is None:
             raise not_found("thread")
         return json_response(200, found)
 
     async def _patch(self, request: web.Request) -> web.Response:
-        caller = await self._caller(request, THREADS)
-        thread, note = caller.thread(path_thread(request)), _note((await _body(request)).get("metadata"))
+        caller = await caller_of(self.door, request, THREADS)
+        thread, note = caller.thread(path_thread(request)), _note((await read_object(request)).get("metadata"))
 
         def patch(execute: Execute) -> Json | None:
             if conversations.find_current(execute, thread):
@@ -183,6 +184,20 @@ class LangGraphEndpoints:
         if (found := await self.door.store.run(patch)) is None:
             raise not_found("thread")
         return json_response(200, found)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        caller = await caller_of(self.door, request, THREADS)
+        thread = caller.thread(path_thread(request))
+
+        def delete(execute: Execute) -> list[int]:
+            if not conversations.find_current(execute, thread):
+                raise not_found("thread")
+            return web_threads.delete_thread(execute, thread, caller.author.id)
+
+        service = self.door.running()
+        for run in await self.door.store.run(delete):
+            service.stop_run(run, caller.author.id)
+        return web.Response(status=204)
 
     # ------------------------------------------------------------ runs
 
@@ -217,7 +232,7 @@ class LangGraphEndpoints:
 
     async def _thread_stream(self, request: web.Request) -> web.StreamResponse:
         """Follow what runs now."""
-        caller = await self._caller(request)
+        caller = await caller_of(self.door, request)
         thread = caller.thread(path_thread(request))
         row = await self.door.store.run(partial(_latest_message, thread=thread), durable=False)
         if row is None:
@@ -230,7 +245,7 @@ class LangGraphEndpoints:
         return json_response(200, shapes.run_json(thread, row, run))
 
     async def _runs(self, request: web.Request) -> web.Response:
-        caller = await self._caller(request)
+        caller = await caller_of(self.door, request)
         thread = caller.thread(path_thread(request))
         limit = request.query.get("limit", f"{PAGE}")
         most = min(int(limit), MOST) if limit.isdecimal() and len(limit) < 10 else PAGE
@@ -260,8 +275,8 @@ class LangGraphEndpoints:
 
     async def _post(self, request: web.Request) -> tuple[Caller, Thread, InboxRow, Json]:
         """Take the input of a run as a message, or its command as an answer. Raises HttpProblem."""
-        caller = await self._caller(request, THREADS, Right.TALK)
-        thread, body = caller.thread(path_thread(request)), await _body(request)
+        caller = await caller_of(self.door, request, THREADS, Right.TALK)
+        thread, body = caller.thread(path_thread(request)), await read_object(request)
         find = partial(_look, thread=thread)
         exists, busy, asked = await self.door.store.run(find, durable=False)
         if not exists and body.get("if_not_exists") != "create":
@@ -287,7 +302,7 @@ class LangGraphEndpoints:
         return caller, thread, row, body
 
     async def _known_run(self, request: web.Request, scope: str = READ) -> tuple[Caller, Thread, InboxRow]:
-        caller = await self._caller(request, scope)
+        caller = await caller_of(self.door, request, scope)
         thread, number = caller.thread(path_thread(request)), parse_run_id(request.match_info["run"])
         find = partial(_find_message, caller=caller, thread=thread, number=number or 0)
         return caller, thread, await self.door.store.run(find, durable=False)
@@ -319,12 +334,13 @@ class LangGraphEndpoints:
                 await stream.write(orjson.dumps(found))
         return stream.response
 
-    async def _caller(self, request: web.Request, scope: str = READ, right: Right | None = None) -> Caller:
-        """Return who calls; LangGraph's clients send their key as `x-api-key`."""
-        keys = request.headers.getall("X-Api-Key", ())
-        if len(keys) == 1 and "Authorization" not in request.headers:
-            request = request.clone(headers={**request.headers, "Authorization": f"Bearer {keys[0]}"})
-        return await find_caller(self.door, request, scope, right)
+
+async def caller_of(door: Door, request: web.Request, scope: str = READ, right: Right | None = None) -> Caller:
+    """Return who calls; LangGraph's clients send their key as `x-api-key`."""
+    keys = request.headers.getall("X-Api-Key", ())
+    if len(keys) == 1 and "Authorization" not in request.headers:
+        request = request.clone(headers={**request.headers, "Authorization": f"Bearer {keys[0]}"})
+    return await find_caller(door, request, scope, right)
 
 
 class _End:
@@ -385,7 +401,8 @@ def _modes(value: Any) -> list[str]:
     return modes
 
 
-async def _body(request: web.Request) -> Json:
+async def read_object(request: web.Request) -> Json:
+    """Return the object that the body is; an empty one for none. Raises HttpProblem."""
     body = await read_json(request) if request.body_exists else {}
     if not isinstance(body, dict):
         raise BAD_BODY
@@ -400,7 +417,8 @@ def _note(value: Any) -> Json:
     return value
 
 
-def _count(body: Json, name: str, least: int) -> int:
+def count_of(body: Json, name: str, least: int) -> int:
+    """Return a number of the body, `least` where it is not there. Raises HttpProblem."""
     value = body.get(name, least)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST * PAGE:
         raise HttpProblem(422, "bad_body", f"`{name}` is no number from 0.", f"Send one up to {MOST * PAGE}.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
-from agent.memory.visibility import Memory, Place
+from agent.memory.visibility import Memory
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.models.presets import effort_names
 from agent.skills.library import SkillSet
@@ -33,6 +33,7 @@ from bot.api.own.answers import (
     SkillList,
     TaskChange,
 )
+from bot.api.own.memories import accounts_of, memories_of
 from bot.api.paths import path_number
 from bot.api.posting import RATE
 from bot.api.read_models import not_found
@@ -40,13 +41,13 @@ from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_response
 from bot.http.spec import Query, Spec
 from bot.rights.skill_choice import allowed_skills
-from bot.storage import inbox, memory, people, schedules, tasks
+from bot.storage import inbox, people, schedules, tasks
 from bot.storage.database import Execute
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import ScheduleState
 from bot.storage.tasks import TaskRow
 from bot.storage.uses import RATE_LIMIT
-from bot.storage.web_people import WEB, payer_key, true_person
+from bot.storage.web_people import WEB, payer_key
 from catalogue import localized, use_language
 from channels.base import Receipt
 from channels.shared.texts import language_of
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 BY = ("model", "chat", "day")
-MAX_MEMORIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class OwnEndpoints:
         after = read_cursor(request, (float("inf"), 1 << 62))
 
         def look(execute: Execute) -> tuple[bool, list[Memory]]:
-            found = _memories(execute, caller)
+            found = memories_of(execute, caller)
             return people.allows_memory(execute, WEB, caller.author.id), found
 
         on, rows = await self._store(look)
@@ -185,14 +185,14 @@ class OwnEndpoints:
         number = path_number(request, "memory")
 
         def find(execute: Execute) -> str:
-            row = next((row for row in _memories(execute, caller) if row.id == number), None)
+            row = next((row for row in memories_of(execute, caller) if row.id == number), None)
             if row is None:
                 raise not_found("memory")
             return Thread.parse(row.thread).channel
 
         channel = await self._store(find)
         await self._command(caller, channel, f"memory forget {number}")
-        if any(row.id == number for row in await self._store(partial(_memories, caller=caller))):
+        if any(row.id == number for row in await self._store(partial(memories_of, caller=caller))):
             raise NO_ACCESS
         return json_response(200, Forgotten(number))
 
@@ -202,7 +202,7 @@ class OwnEndpoints:
         caller = await find_caller(self.door, request, READ)
 
         def look(execute: Execute) -> OwnSchedules:
-            rows = [row for each in _accounts(caller) for row in schedules.list_owned(execute, *each)]
+            rows = [row for each in accounts_of(caller) for row in schedules.list_owned(execute, *each)]
             return OwnSchedules([schedule_answer(execute, row, caller) for row in rows])
 
         return read_response(request, await self._store(look))
@@ -233,7 +233,7 @@ class OwnEndpoints:
         caller = await find_caller(self.door, request, READ)
 
         def look(execute: Execute) -> OwnTasks:
-            rows = [row for each in _accounts(caller) for row in tasks.list_of_person(execute, *each)]
+            rows = [row for each in accounts_of(caller) for row in tasks.list_of_person(execute, *each)]
             return OwnTasks([task_answer(execute, row, caller) for row in sorted(rows, key=lambda row: -row.id)])
 
         return read_response(request, await self._store(look))
@@ -292,21 +292,6 @@ SCHEDULE_ENDS: dict[str, str] = {"pause": ScheduleState.PAUSED, "resume": Schedu
 def _command(place: Thread, author: Author, words: str) -> Message:
     key = f"web:command:{uuid4().hex}"
     return Message(place, key, key, author, words, time.time(), Kind.COMMAND, private=True, origin=Origin.PERSON)
-
-
-def _accounts(caller: Caller) -> list[tuple[str, str]]:
-    """Return channel and id of the caller over HTTP and on their platform."""
-    return [(WEB, caller.author.id), true_person(WEB, caller.author.id)]
-
-
-def _memories(execute: Execute, caller: Caller) -> list[Memory]:
-    """Return what the agent remembers of the caller and may show in a direct chat, the newest first."""
-    found: dict[int, Memory] = {}
-    for channel, _id in _accounts(caller):
-        place, author = caller.at(execute, channel)
-        rows = memory.list_memories(execute, Place(place, private=True), author, MAX_MEMORIES)
-        found |= {row.id: row for row in rows if row.owner == author.id}
-    return sorted(found.values(), key=lambda row: (row.said, row.id), reverse=True)
 
 
 def _own_schedule(execute: Execute, caller: Caller, number: int) -> ScheduleRow:

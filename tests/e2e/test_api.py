@@ -226,7 +226,7 @@ WORST: dict[str, tuple[str, str, bytes, dict[str, str], int, str]] = {
     "a key with more behind it": ("GET", "/v1/threads", b"", {"Authorization": "Bearer KEY KEY"}, 401, "no_key"),
     "a key in other letters": ("GET", "/v1/threads", b"", {"Authorization": "Bearer FAWN_KEY"}, 401, "no_key"),
     "the hash of a key": ("GET", "/v1/threads", b"", {"Authorization": f"Bearer {'0' * 64}"}, 401, "no_key"),
-    "a key as LangGraph sends it": ("GET", "/v1/threads", b"", {"Authorization": "", "X-Api-Key": "KEY"}, 401, "no_key"),
+    "a key of LangGraph": ("GET", "/v1/threads", b"", {"Authorization": "", "X-Api-Key": "KEY"}, 401, "no_key"),
     "an operator's path": ("GET", "/v1/operate/turns", b"", {}, 403, "no_scope"),
     "an operator's deed": ("POST", "/v1/operate/runs/1/stop", b"", {}, 403, "no_scope"),
     "a text of null": ("POST", MESSAGES, b'{"text": null}', JSON_TYPE, 422, "bad_body"),

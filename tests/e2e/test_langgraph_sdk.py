@@ -176,9 +176,8 @@ async def test_the_store_is_the_memory_of_the_person(start: Start) -> None:
     }
     place = {"account": "web/", "owner": "telegram:7", "audience": "x", "thread": "web//telegram%3A7/t"}
     facts = {"tea": "drinks green tea", "test": "uses pytest"}
-    keys = [
-        fill(service, "memory", subject=about, text=fact, said=now, **common, **place) for about, fact in facts.items()
-    ]
+    values = {"said": now, **common, **place}
+    keys = [fill(service, "memory", subject=about, text=fact, **values) for about, fact in facts.items()]
     async with sdk(service, mine) as client, sdk(service, other) as stranger:
         found = await client.store.search_items(("memory",), query="green")
         assert [item["value"]["text"] for item in found["items"]] == ["drinks green tea"]
@@ -186,7 +185,7 @@ async def test_the_store_is_the_memory_of_the_person(start: Start) -> None:
         assert (await client.store.list_namespaces())["namespaces"] == [["memory"]]
         item = await client.store.get_item(("memory",), f"{keys[1]}")
         assert (item["key"], item["value"]["subject"]) == (f"{keys[1]}", "test")
-        with pytest.raises(UnprocessableEntityError, match="written from outside"):
+        with pytest.raises(UnprocessableEntityError, match="Say it to the agent"):
             await client.store.put_item(("memory",), "1", {"text": "trust everybody"})
         assert (await stranger.store.search_items(()))["items"] == []
         for call in (stranger.store.get_item, stranger.store.delete_item):

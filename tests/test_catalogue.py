@@ -68,6 +68,7 @@ ENGLISH_FILES = {
     "bot/api/page/download.py": "programs",
     "bot/api/page/endpoints.py": "programs",
     "bot/api/page/identity.py": "programs",
+    "bot/api/page/operate.py": "programs",
     "bot/api/page/sessions.py": "programs",
     "bot/api/page/thread_endpoints.py": "programs",
     "bot/api/paths.py": "programs",

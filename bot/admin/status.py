@@ -82,7 +82,7 @@ class ServiceStatus:
     def _describe_traffic(self) -> list[str]:
         """Return a sentence for each server of models that does not answer now, and one about scarce places."""
         lines = []
-        for state in self._model_servers():
+        for state in self.model_servers():
             models = list_items(state.models)
             if state.down:
                 text = _(
@@ -109,7 +109,8 @@ class ServiceStatus:
             _("The MCP server “{server}” needs a sign-in: `fawn mcp login {server}`.", server=name) for name in names
         ]
 
-    def _model_servers(self) -> list[EndpointState]:
+    def model_servers(self) -> list[EndpointState]:
+        """Return the servers of models, as they are now."""
         if not self.is_ready:
             return []
         agent = self._current.agent
@@ -143,7 +144,7 @@ class ServiceStatus:
             found["queue"] = _("The oldest message has waited for {n:.0f} seconds.", n=oldest)
         if disk:
             found["disk"] = disk
-        servers = self._model_servers()
+        servers = self.model_servers()
         if servers and all(server.down for server in servers):
             found["models"] = _("No server of a model answers.")
         return [*self._since.date(found), *self._channel_troubles()]
@@ -212,7 +213,7 @@ class ServiceStatus:
             "config": self._current.config.source,
             "model": next(iter(self._current.models.values())),
             "model_error": self._last_model_error(),
-            "model_servers": [asdict(state) for state in self._model_servers()],
+            "model_servers": [asdict(state) for state in self.model_servers()],
             "mcp_sign_ins": self._describe_sign_ins(),
             "sandbox": _(SANDBOX, description=self.sandbox),
             "channels": channels,

@@ -27,6 +27,7 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.own.threads import ThreadChanges
     from bot.api.page.download import DownloadEndpoints
     from bot.api.page.endpoints import PageEndpoints
+    from bot.api.page.operate import OperatePage
     from bot.api.page.sessions import for_page
     from bot.api.page.thread_endpoints import ThreadEndpoints
 
@@ -43,7 +44,7 @@ def _routes(door: Door) -> Sequence[Route]:
     )
     routes = [route for part in parts for route in part.routes()]
     mine = [for_page(route) for route in routes if route.path.startswith("/v1/")]
-    page = (PageEndpoints(door), ThreadEndpoints(door), DownloadEndpoints(door, files))
+    page = (PageEndpoints(door), ThreadEndpoints(door), DownloadEndpoints(door, files), OperatePage(door))
     return [*routes, *OpenApi(routes).routes(), *mine, *(route for part in page for route in part.routes())]
 
 

@@ -203,6 +203,17 @@ class AccessPolicy:
         found = self._configured(channel, subject)
         return found.role.name if found else ""
 
+    def configured_roles(self) -> list[tuple[str, str, str]]:
+        """Return channel, subject and role of all assignments of the configuration."""
+        found = [
+            (channel, who, entry.role)
+            for channel, rule in self._rules.items()
+            for entry in rule.roles
+            for who in entry.who
+        ]
+        operators = [(channel, who, OPERATOR.name) for channel, rule in self._rules.items() for who in rule.operators]
+        return found + operators
+
     def has_configured_owner(self) -> bool:
         """Return whether the configuration names an owner."""
         return any(entry.role == OWNER.name for rule in self._rules.values() for entry in rule.roles if entry.who)

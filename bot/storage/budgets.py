@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bot.storage.database import Execute
-from bot.storage.rows import insert_row
+from bot.storage.rows import insert_row, read_rows
 from bot.storage.usage import close_stale_calls, spent
 
 
@@ -40,6 +40,28 @@ def read_counter(execute: Execute, key: CounterKey) -> tuple[int, int, int, int]
     new = {**key.values, "money": sums.cost, "tokens": sums.tokens, "until": key.until}
     insert_row(execute, "budgets", "scope, period", new, update=("money", "tokens"))
     return sums.cost, sums.tokens, rows[0]["held_money"] if rows else 0, rows[0]["held_tokens"] if rows else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRow:
+    """What is spent and held of one budget. `scope` is its kind and whose it is, as in `person:telegram:7`."""
+
+    scope: str
+    period: str
+    money: int | None
+    tokens: int | None
+    held_money: int
+    held_tokens: int
+    until: float
+
+
+def list_counters(execute: Execute, now: float, limit: int) -> list[CounterRow]:
+    """Return the counters whose period has not ended, the most spent first."""
+    sql = (
+        "SELECT scope, period, money, tokens, held_money, held_tokens, until FROM budgets WHERE until>:now"
+        " ORDER BY coalesce(money, 0) DESC, coalesce(tokens, 0) DESC LIMIT :limit"
+    )
+    return read_rows(execute, CounterRow, sql, now=now, limit=limit)
 
 
 def hold(execute: Execute, key: CounterKey, money: int, tokens: int) -> None:

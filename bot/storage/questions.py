@@ -13,7 +13,7 @@ from agent.blocks import Approve, Ask
 from agent.messages import Thread
 from agent.stored_json import Damaged, build_dataclass, raise_damaged
 from bot.storage.database import Execute, Row
-from bot.storage.rows import insert_row
+from bot.storage.rows import insert_row, read_rows
 from bot.storage.states import QuestionKind, QuestionState
 
 MAX_LOOKED_AT = 1000  # open questions of a platform, for one list
@@ -180,6 +180,31 @@ def open_questions_for(execute: Execute, channel: str, person: str) -> list[Ques
         with suppress(Damaged):
             found.append(_load_question(row))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question that waits, without its words: where it was asked, for whose work, and who may answer."""
+
+    id: str
+    kind: str
+    thread: str
+    title: str
+    requester: str
+    approvers: str
+    asked_in: str
+    asked: float
+    until: float | None
+
+
+def list_open(execute: Execute, limit: int) -> list[OpenQuestion]:
+    """Return open questions of everybody, the oldest first."""
+    sql = (
+        "SELECT q.id, q.kind, c.thread, c.title, coalesce(r.requester, '') AS requester, q.approvers, q.asked_in,"
+        " q.asked, q.until FROM questions q JOIN conversations c ON c.key=q.conversation LEFT JOIN runs r ON r.id=q.run"
+        " WHERE q.state='open' ORDER BY q.asked LIMIT :limit"
+    )
+    return read_rows(execute, OpenQuestion, sql, limit=limit)
 
 
 def close_questions(execute: Execute, conversation: str, id: str | None = None) -> None:

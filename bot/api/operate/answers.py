@@ -312,7 +312,8 @@ class TaskList:
 
 @dataclass(frozen=True, slots=True)
 class WaitingAnswer:
-    """What waits for the caller, in any of their chats: a question, an approval with its exact call, or a stranger."""
+    """What waits for the caller, in any of their chats: a question, an approval with its exact call, a stranger, a
+    skill. `target` names it where it was asked."""
 
     number: int
     kind: str
@@ -324,6 +325,7 @@ class WaitingAnswer:
     title: str
     who: str
     since: float
+    target: str
 
 
 @dataclass(frozen=True, slots=True)

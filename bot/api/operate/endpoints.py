@@ -132,34 +132,7 @@ class OperateEndpoints:
     # ------------------------------------------------------------ now
 
     async def _status(self, request: web.Request) -> web.Response:
-        caller = await self._see(request)
-        with use_language(language_of(caller.chat, caller.author)):
-            report = await self.door.status.report()
-        now = time.time()
-        error = report["model_error"]
-        return read_response(
-            request,
-            StatusAnswer(
-                version=report["version"],
-                healthy=report["healthy"],
-                ready=report["ready"],
-                started=float(round(now - report["uptime"])),
-                troubles=[answers.TroubleAnswer(**each) for each in report["troubles"]],
-                channels=_channels(report["channels"]),
-                model=report["model"],
-                model_error=answers.ModelError(error["model"], error["text"], now - error["age"]) if error else None,
-                sandbox=report["sandbox"],
-                turns=report["live"],
-                queued=report["queued"],
-                oldest=int(report["oldest"]),
-                undelivered=report["undelivered"],
-                dead=report["dead"],
-                unpaired=report["unpaired"],
-                jobs=answers.JobsAnswer(**report["jobs"]),
-                feedback=answers.Thumbs(**report["feedback"]),
-                proposals=report["proposals"],
-            ),
-        )
+        return read_response(request, await read_status(self.door, await self._see(request)))
 
     async def _channels(self, request: web.Request) -> web.Response:
         caller = await self._see(request)
@@ -261,7 +234,7 @@ class OperateEndpoints:
     async def _waiting(self, request: web.Request) -> web.Response:
         caller = await self._see(request)
         with use_language(language_of(caller.chat, caller.author)):
-            found = await self._list_waiting(caller)
+            found = await list_waiting(self.door, caller)
             items = [_waiting(number, item) for _viewer, number, item in found]
             return read_response(request, WaitingList(items))
 
@@ -270,7 +243,7 @@ class OperateEndpoints:
         caller = await self._see(request)
         number = path_number(request, "number")
         given = text_field(await read_json(request), "answer")
-        found = {listed: (viewer, item) for viewer, listed, item in await self._list_waiting(caller)}
+        found = {listed: (viewer, item) for viewer, listed, item in await list_waiting(self.door, caller)}
         if number not in found:
             raise not_found("question")
         viewer, item = found[number]
@@ -282,18 +255,52 @@ class OperateEndpoints:
             raise CLOSED
         return json_response(202, AnsweredItem(number, answer))
 
-    async def _list_waiting(self, caller: Caller) -> list[tuple[Message, int, Waiting]]:
-        """Return what waits for the caller: in their chats, as `/waiting` lists it there, and in their own threads."""
-        waits = self.door.running().waits
 
-        def look(execute: Execute) -> list[tuple[Message, int, Waiting]]:
-            home, id = caller.home(execute)
-            author = Author(id, caller.author.name, language=caller.author.language)
-            viewers = [_say(caller.chat, caller.author)] + ([_say(home, author)] if home.chat else [])
-            found = [(each, *item) for each in viewers for item in waits(execute, each, time.time())]
-            return sorted(found, key=lambda each: each[2].since)
+async def read_status(door: Door, caller: Caller) -> StatusAnswer:
+    """Return what `fawn status` shows, in the caller's language."""
+    with use_language(language_of(caller.chat, caller.author)):
+        report = await door.status.report()
+    now = time.time()
+    error = report["model_error"]
+    return StatusAnswer(
+        version=report["version"],
+        healthy=report["healthy"],
+        ready=report["ready"],
+        started=float(round(now - report["uptime"])),
+        troubles=[answers.TroubleAnswer(**each) for each in report["troubles"]],
+        channels=_channels(report["channels"]),
+        model=report["model"],
+        model_error=answers.ModelError(error["model"], error["text"], now - error["age"]) if error else None,
+        sandbox=report["sandbox"],
+        turns=report["live"],
+        queued=report["queued"],
+        oldest=int(report["oldest"]),
+        undelivered=report["undelivered"],
+        dead=report["dead"],
+        unpaired=report["unpaired"],
+        jobs=answers.JobsAnswer(**report["jobs"]),
+        feedback=answers.Thumbs(**report["feedback"]),
+        proposals=report["proposals"],
+    )
 
-        return await self.door.store.run(look)  # it gives numbers
+
+async def list_waiting(door: Door, caller: Caller) -> list[tuple[Message, int, Waiting]]:
+    """Return what waits for the caller: in their chats, as `/waiting` lists it there, and in their own threads."""
+    waits = door.running().waits
+
+    def look(execute: Execute) -> list[tuple[Message, int, Waiting]]:
+        home, id = caller.home(execute)
+        author = Author(id, caller.author.name, language=caller.author.language)
+        viewers = [_say(caller.chat, caller.author)] + ([_say(home, author)] if home.chat else [])
+        found = [(each, *item) for each in viewers for item in waits(execute, each, time.time())]
+        return sorted(found, key=lambda each: each[2].since)
+
+    return await door.store.run(look, durable=False)  # it gives numbers, which a later look may give anew
+
+
+def list_waiting_answers(found: Sequence[tuple[Message, int, Waiting]]) -> list[WaitingAnswer]:
+    """Return what waits as JSON has it."""
+    return [_waiting(number, item) for _viewer, number, item in found]
 
 
 def read_days(request: web.Request) -> int:
@@ -343,5 +350,5 @@ def _waiting(number: int, item: Waiting) -> WaitingAnswer:
     kind = "approve" if item.call else "ask" if item.conversation else item.target.partition(":")[0]
     return WaitingAnswer(
         *(number, kind, item.question, [*map(_, item.options)], item.free_text, item.call),
-        *(str(item.place), item.title, item.who, item.since),
+        *(str(item.place), item.title, item.who, item.since, item.target),
     )

@@ -12,6 +12,7 @@ from bot.api.caller import find_caller
 from bot.api.keys import READ
 from bot.api.page.assets import Assets
 from bot.api.page.identity import signed_in_by_proxy
+from bot.api.page.operate import allowed_deeds
 from bot.api.page.sessions import (
     SESSION_SECONDS,
     cookie_name,
@@ -96,6 +97,7 @@ class PageEndpoints:
         caller = await find_caller(self.door, request, READ)
         access, author = self.door.current.access, caller.author
         role = await self.door.store.run(partial(access.role_of, place=caller.chat, person=author.id), durable=False)
+        may = await self.door.store.run(partial(allowed_deeds, door=self.door, caller=caller), durable=False)
         with use_language(language_of(caller.chat, caller.author)):
             commands = [asdict(each) for each in self.door.commands.listed()]
             language, words = current_language(), page_words()
@@ -103,6 +105,7 @@ class PageEndpoints:
         more = {
             "version": VERSION,
             **choices(self.door.current, role),
+            "may": may,
             "language": language,
             "upload_bytes": self.door.current.config.uploads.max_mb << 20,
             "commands": commands,

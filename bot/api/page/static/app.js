@@ -3,7 +3,9 @@
 import { get, onSignedOut, post } from "/page/static/api.js";
 import { Chat } from "/page/static/chat.js";
 import { h, icon, iconButton, randomId, setWords, t } from "/page/static/dom.js";
+import { Mine } from "/page/static/me.js";
 import { menuButton } from "/page/static/menu.js";
+import { Operate } from "/page/static/operate.js";
 import { Sidebar } from "/page/static/sidebar.js";
 import { signIn, takeLink } from "/page/static/signin.js";
 import { Stream } from "/page/static/stream.js";
@@ -21,7 +23,10 @@ class App {
     this.me = me;
     this.chat = new Chat({ me, changed: () => this.sidebar.read() });
     this.theme = iconButton("sun", t("theme"), () => this.nextTheme());
-    const actions = h("div", { class: "side-actions" }, this.theme, iconButton("leave", t("sign_out"), () => this.signOut()));
+    this.views = { me: new Mine({ me, command: (words) => this.commandAnew(words) }), ...(me.may.operate ? { operate: new Operate({ me }) } : {}) };
+    const go = (name, picture) => h("a", { class: "icon-button", href: `#/${name}`, "aria-label": t(`view_${name}`), title: t(`view_${name}`), data: { view: name }, on: { click: () => this.closeDrawer() } }, icon(picture));
+    const actions = h("div", { class: "side-actions" }, this.views.operate ? go("operate", "gauge") : null, go("me", "person"), this.theme, iconButton("leave", t("sign_out"), () => this.signOut()));
+    this.viewTitle = h("h1", { class: "title", tabindex: "-1", hidden: true });
     this.sidebar = new Sidebar({ me, actions, choose: () => this.closeDrawer(), begin: () => this.begin() });
     this.menu = iconButton("menu", t("threads"), () => this.toggleDrawer(), { "aria-expanded": "false", "aria-controls": "sidebar", class: "icon-button menu" });
     this.state = h("span", { class: "state", role: "status" });
@@ -30,10 +35,10 @@ class App {
     this.model = menuButton([this.modelName, icon("chevron")], t("model"), () => this.modelChoices(), "pick");
     this.tools = menuButton(icon("more"), t("this_thread"), () => this.threadChoices());
     this.chat.onView = () => { this.modelName.textContent = this.modelHere(); };
-    this.header = h("header", {}, this.menu, this.chat.title, this.rename, h("span", { class: "space" }), this.state, this.model, this.tools);
+    this.header = h("header", {}, this.menu, this.viewTitle, this.chat.title, this.rename, h("span", { class: "space" }), this.state, this.model, this.tools);
     this.shade = h("div", { class: "shade", on: { click: () => this.closeDrawer() } });
     document.body.replaceChildren(h("a", { class: "skip", href: "#text", text: t("skip"), on: { click: (event) => { event.preventDefault(); this.chat.composer.text.focus(); } } }),
-      this.sidebar.element, this.shade, h("div", { class: "content" }, this.header, this.chat.element), h("div", { id: "toast", role: "status", "aria-live": "polite" }));
+      this.sidebar.element, this.shade, h("div", { class: "content" }, this.header, this.chat.element, Object.values(this.views).map((view) => view.element)), h("div", { id: "toast", role: "status", "aria-live": "polite" }));
     this.stream = new Stream((name, data, id) => this.chat.hear(name, data, id), (state) => this.tell(state));
     this.listen();
   }
@@ -66,10 +71,31 @@ class App {
   }
 
   route() {
+    const name = /^#\/(\w+)$/.exec(location.hash)?.[1] ?? "";
+    this.showView(this.views[name] ? name : "");
+    if (this.views[name]) return this.sidebar.show("");
     const id = decodeURIComponent(/^#\/t\/([\w%-]+)$/.exec(location.hash)?.[1] ?? "");
     this.sidebar.show(id);
     if (!id) return this.begin();
     if (id !== this.chat.id) this.chat.open(id, this.fresh === id);
+  }
+
+  /** Show the operator's screen or what is one's own, or the chat (""). */
+  showView(name) {
+    for (const [other, view] of Object.entries(this.views)) if (other !== name) view.close();
+    this.chat.element.hidden = this.chat.title.hidden = this.rename.hidden = this.model.hidden = this.tools.hidden = Boolean(name);
+    this.viewTitle.hidden = !name;
+    for (const link of document.querySelectorAll("[data-view]")) link.toggleAttribute("aria-current", link.dataset.view === name);
+    if (!name) return;
+    this.viewTitle.textContent = t(`view_${name}`);
+    document.title = `${t(`view_${name}`)} · Fawn`;
+    this.views[name].open();
+  }
+
+  /** Begin a thread with a command, whose answer is shown there. */
+  commandAnew(words) {
+    this.begin();
+    this.chat.command(words);
   }
 
   begin() {
@@ -82,7 +108,7 @@ class App {
   key(event) {
     if (event.key === "Escape") {
       if (document.body.classList.contains("drawer")) return this.closeDrawer();
-      if (this.chat.isBusy && !event.defaultPrevented) this.chat.stop();
+      if (this.chat.isBusy && !event.defaultPrevented && !this.chat.element.hidden && !document.querySelector("dialog, :popover-open")) this.chat.stop();
     }
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
       event.preventDefault();

@@ -66,6 +66,12 @@ export function duration(seconds) {
   return seconds < 3600 ? t("minutes", { n: Math.round(seconds / 60) }) : t("hours", { n: Math.round(seconds / 360) / 10 });
 }
 
+/** Return an amount in dollars, from millionths; a small one with four digits. */
+export function money(millionths) {
+  const dollars = millionths / 1e6;
+  return `$${dollars.toLocaleString(undefined, { minimumFractionDigits: 2, maximumFractionDigits: dollars > 0 && dollars < 0.1 ? 4 : 2 })}`;
+}
+
 export function size(bytes) {
   const unit = bytes < 1000 ? 0 : bytes < 1e6 ? 1 : bytes < 1e9 ? 2 : 3;
   return `${(bytes / 1000 ** unit).toFixed(unit > 1 ? 1 : 0)} ${["B", "kB", "MB", "GB"][unit]}`;

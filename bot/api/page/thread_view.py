@@ -66,7 +66,8 @@ def read_view(execute: Execute, caller: Caller, id: str, before: int, live: Sequ
     if before == LATEST:
         turns += [_running(execute, each) for each in live if each.live.job.run not in shown]
     waiting = _waiting(execute, current, {each.live.job.run for each in live} | shown) if before == LATEST else []
-    found = {"id": id, "title": row.title, "model": row.model, "agent": row.agent, "conversation": current}
+    found = {"id": id, "title": row.title, "model": row.model, "agent": row.agent, "effort": row.effort}
+    found |= {"conversation": current}
     cursor = min((group[0].id for _run, group in groups), default=0) if len(entries) == ENTRIES else None
     view: Json = _spelled({**found, "turns": sorted(turns, key=_time), "waiting": waiting, "before": cursor})
     return view

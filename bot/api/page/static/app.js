@@ -141,13 +141,12 @@ class App {
   /** The models with their efforts, and the agents. The one that the configuration says comes first. */
   modelChoices() {
     const model = this.chat.chosen?.model?.split(" ")[0] ?? this.chat.model, agent = this.chat.chosen?.agent ?? this.chat.agent;
-    const models = this.me.models.flatMap(({ name, label, efforts }) => [
-      { text: name, note: label, current: name === model || (!model && name === this.me.models[0].name), act: () => this.chat.choose({ model: name }) },
-      ...efforts.map((effort) => ({ text: `${name} · ${effort}`, act: () => this.chat.choose({ model: `${name} ${effort}` }) })),
-    ]);
+    const [used, effort = ""] = (this.chat.chosen?.model ?? "").split(" "), name = used || model || this.me.models[0]?.name;
+    const models = this.me.models.map((each) => ({ text: each.name, note: each.label === each.name ? "" : each.label, current: each.name === name, act: () => this.chat.choose({ model: each.name }) }));
+    const efforts = (this.me.models.find((each) => each.name === name)?.efforts ?? []).map((each) => ({ text: each, current: each === (effort || (used ? "" : this.chat.effort)), act: () => this.chat.choose({ model: `${name} ${each}` }) }));
     const usual = this.me.may_use_default_agent ? [{ text: t("usual_agent"), current: !agent || agent === "default", act: () => this.chat.choose({ agent: "default" }) }] : [];
     const agents = this.me.agents.map(({ name, label }) => ({ text: name, note: label, current: name === agent, act: () => this.chat.choose({ agent: name }) }));
-    return [t("model"), ...models, ...(agents.length ? [t("agent"), ...usual, ...agents] : [])];
+    return [t("model"), ...models, ...(efforts.length ? [t("effort"), ...efforts] : []), ...(agents.length ? [t("agent"), ...usual, ...agents] : [])];
   }
 
   threadChoices() {

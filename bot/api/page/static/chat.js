@@ -41,7 +41,7 @@ export class Chat {
   async open(id, isNew = false) {
     this.reset(id);
     this.isNew = isNew;
-    this.name = this.model = this.agent = "";
+    this.name = this.model = this.agent = this.effort = "";
     this.chosen = {};
     this.composer.value = sessionStorage.getItem(`draft:${id}`) ?? "";
     this.draw();
@@ -96,6 +96,7 @@ export class Chat {
     this.name = view.title;
     this.model = view.model;
     this.agent = view.agent;
+    this.effort = view.effort;
     this.conversation = view.conversation;
   }
 

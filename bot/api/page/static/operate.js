@@ -138,7 +138,7 @@ export class Operate {
     if (item.kind === "skill" && this.may?.skills) buttons.push(h("button", { type: "button", text: t("show_change"), on: { click: () => this.showChange(item.target.replace(/^skill:/, "")) } }));
     if (buttons.length) box.append(h("div", { class: "buttons" }, buttons));
     if (item.free_text && !item.options.length) box.append(this.answerField(item));
-    box.append(h("p", { class: "dim small" }, [item.who, item.title, item.kind === "pair" ? "" : item.thread].filter(Boolean).join(" · "), item.since ? " · " : "", item.since ? timeOf(item.since) : null));
+    box.append(h("p", { class: "dim small" }, [item.who, item.title, ["pair", "skill"].includes(item.kind) ? "" : placeOf(item.thread)].filter(Boolean).join(" · "), item.since ? " · " : "", item.since ? timeOf(item.since) : null));
     return box;
   }
 
@@ -164,7 +164,7 @@ export class Operate {
     const act = (work) => async () => { if (await this.do(work)) { this.more.dead = undefined; this.look(); } };
     const buttons = this.may?.end ? h("span", { class: "row-buttons" }, again ? h("button", { type: "button", class: "plain", text: t("send_again"), data: { key: `again-${row.id}` }, on: { click: act(() => post(`${path}/requeue`)) } }) : null,
       h("button", { type: "button", class: "plain danger", text: t("drop"), data: { key: `drop-${row.id}` }, on: { click: act(async () => (await confirmed(t("drop"), t("drop_asks"), t("drop"))) && call("DELETE", path)) } })) : null;
-    return [row.kind, row.thread || "–", timeOf(row.created), row.error, buttons];
+    return [t(`dead_${row.kind}`, {}, row.kind), row.thread ? placeOf(row.thread) : "–", timeOf(row.created), row.error, buttons];
   }
 
   // ---------------------------------------------------------- read when it is looked at
@@ -181,7 +181,7 @@ export class Operate {
     const page = await this.quiet(() => get(`/v1/operate/audit?${query}`));
     if (!page) return;
     this.events = cursor ? [...this.events, ...page.events] : page.events;
-    this.section("audit", [this.events, page.next], () => [table(t("audit"), ["when", "kind", "who", "where", "what", "result"], this.events.map((event) => [timeOf(event.at), event.kind, event.name || event.who || "–", event.where || "–", details(event), event.result])),
+    this.section("audit", [this.events, page.next], () => [table(t("audit"), ["when", "kind", "who", "where", "what", "result"], this.events.map((event) => [timeOf(event.at), event.kind, event.name || event.who || "–", event.where ? placeOf(event.where) : "–", details(event), event.result])),
       page.next ? h("button", { type: "button", class: "link more", text: t("more_threads"), on: { click: () => this.readAudit(page.next) } }) : null], this.events.length);
     this.sections.get("audit").count.textContent = "";
   }
@@ -241,8 +241,15 @@ function table(label, heads, rows) {
     h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell ?? "")))))));
 }
 
+/** Where something is: the title, and the platform with its chat; a thread of this page has no more to say. */
 function where(row) {
-  return h("span", { title: row.thread }, row.title || row.thread);
+  const place = placeOf(row.thread);
+  return h("span", {}, row.title || place, row.title ? h("span", { class: "dim small", text: ` ${place}` }) : null);
+}
+
+function placeOf(address) {
+  const [channel, workspace = "", chat = ""] = address.split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
+  return channel === "web" ? t("on_page") : [channel, workspace, chat].filter(Boolean).join("/");
 }
 
 /** How long something has gone on; it counts by itself. */
@@ -255,7 +262,7 @@ function since(at) {
 
 function scheduleRow(row) {
   const last = row.last ? h("span", {}, timeOf(row.last.at), ` ${t(`fire_${row.last.result}`, {}, row.last.result)}`) : "–";
-  return [h("span", { title: row.thread }, row.what || t("private"), h("span", { class: "dim small", text: ` ${row.expression} ${row.zone}` })), row.name || row.person, row.state === "active" && row.next ? timeOf(row.next) : t(`schedule_${row.state}`, {}, row.state), last, row.last?.cost ? money(row.last.cost) : "–"];
+  return [h("span", { title: placeOf(row.thread) }, row.what || t("private"), h("span", { class: "dim small", text: ` ${row.expression} ${row.zone}` })), row.name || row.person, row.state === "active" && row.next ? timeOf(row.next) : t(`schedule_${row.state}`, {}, row.state), last, row.last?.cost ? money(row.last.cost) : "–"];
 }
 
 function details(event) {
@@ -267,8 +274,17 @@ function details(event) {
 
 function spendParts({ today, month }) {
   const fact = (name, sum) => h("div", { class: "fact" }, h("span", { class: "dim small", text: t(name) }), h("b", { text: money(sum.cost) }), h("span", { class: "dim small", text: `${t("tokens", { n: sum.tokens.toLocaleString() })}${sum.unpriced ? ` · ${t("unpriced", { n: sum.unpriced })}` : ""}` }));
-  const charts = ["person", "chat", "model"].flatMap((by) => [["today", today], ["month", month]].map(([name, sums]) => (sums[by].length ? h("figure", {}, h("figcaption", { text: t("spend_of", { by: t(`head_by_${by}`), when: t(name === "today" ? "today" : "days_31") }) }), bars(sums[by].slice(0, 8).map((each) => ({ name: each.name || each.key || "–", value: each.cost || each.tokens, text: each.cost ? money(each.cost) : t("tokens", { n: each.tokens.toLocaleString() }) })))) : null)));
-  return [h("div", { class: "facts-row" }, fact("today", today.total), fact("days_31", month.total)), month.day.length ? h("figure", { class: "wide" }, h("figcaption", { text: t("spend_days") }), columns(month.day.map((each) => ({ name: each.key, value: each.cost || each.tokens, text: each.cost ? money(each.cost) : t("tokens", { n: each.tokens.toLocaleString() }) })))) : null, h("div", { class: "charts" }, charts)];
+  const charts = ["person", "chat", "model"].flatMap((by) => [["today", today], ["month", month]].map(([name, sums]) => (sums[by].length ? h("figure", {}, h("figcaption", { text: t("spend_of", { by: t(`head_by_${by}`), when: t(name === "today" ? "today" : "days_31") }) }), bars(sums[by].slice(0, 8).map((each) => ({ name: each.name || (by === "chat" ? placeOf(each.key) : each.key) || "–", value: each.cost || each.tokens, text: each.cost ? money(each.cost) : t("tokens", { n: each.tokens.toLocaleString() }) })))) : null)));
+  return [h("div", { class: "facts-row" }, fact("today", today.total), fact("days_31", month.total)), month.day.length ? h("figure", { class: "wide" }, h("figcaption", { text: t("spend_days") }), columns(everyDay(month))) : null, h("div", { class: "charts" }, charts)];
+}
+
+/** The days of a month, also those on which nothing was spent. */
+function everyDay(month) {
+  const spent = new Map(month.day.map((each) => [each.key, each])), last = new Date(`${month.day.at(-1).key}T12:00:00Z`);
+  return Array.from({ length: 31 }, (_, index) => {
+    const name = new Date(last.getTime() - (30 - index) * 86400000).toISOString().slice(0, 10), each = spent.get(name) ?? { cost: 0, tokens: 0 };
+    return { name, value: month.total.cost ? each.cost : each.tokens, text: each.cost ? money(each.cost) : t("tokens", { n: each.tokens.toLocaleString() }) };
+  });
 }
 
 async function showLog(run) {

@@ -1,4 +1,4 @@
-"""Measure the page in a real Chromium: its size, when one can write, and its longest frame while a long answer streams.
+"""Measure the page: size, first text, the longest frame while an answer streams, and what the operator's screen costs.
 
 Frames are tasks of the page's main thread, in CPU time, which other work on the machine does not change.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Row, World, median, show
+from aiohttp import ClientSession, CookieJar
+
+from bench import old
+from bench.harness import Job, Row, World, median, new_chats, show
 from bench.service import Service
 from bot.api.page.assets import read_assets
 from tests.support.browser import Browser, Tab, chromium
@@ -101,6 +106,84 @@ async def open_page(browser: Browser, service: Service) -> tuple[Tab, float]:
     return tab, float(ready)
 
 
+# ------------------------------------------------------------ the operator's screen
+
+SPENT = 1_000_000  # calls of this month
+_SPEND = (
+    "INSERT INTO usage(run, conversation, agent, model, kind, input, output, cached, reasoning, seconds, at, person,"
+    " chat, price, cost, began) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<:count)"
+    " SELECT i, 'telegram/old/'||(i%1000)||'/#1', 'lead', 'model'||(i%5), 'turn', 1000+i%500, 100, 0, 0, 1.0,"
+    " :now-(i%2500000), 'telegram:'||(i%1000), 'telegram/old/'||(i%1000)||'/', 'own', 1000+i%700, :now FROM n"
+)
+
+
+def spend(data: Path) -> None:
+    """Create a data folder with a million finished rows, and a million calls of this month."""
+    old.age(data)
+    with closing(sqlite3.connect(data / "fawn.db")) as connection, connection:
+        connection.execute(_SPEND, {"count": SPENT, "now": time.time()})
+
+
+@asynccontextmanager
+async def signed_in(service: Service) -> AsyncIterator[ClientSession]:
+    """Yield a client with the session of an operator."""
+    address, _hash, token = (await link_of(service)).replace("/login", "").partition("#")
+    async with ClientSession(base_url=address, cookie_jar=CookieJar(unsafe=True)) as client:
+        async with client.post("/page/login", json={"token": token}, headers={"Origin": address}) as answer:
+            answer.raise_for_status()
+        yield client
+
+
+async def look(client: ClientSession, path: str) -> float:
+    """Return the seconds that an answer took."""
+    began = time.monotonic()
+    async with client.get(path) as answer:
+        answer.raise_for_status()
+        await answer.read()
+    return time.monotonic() - began
+
+
+async def turns(world: World, count: int) -> list[float]:
+    """Return the milliseconds of turns one after the other, without the model's."""
+    jobs = [Job(chat) for chat in new_chats(count)]
+    return [(await world.turn(job)).overhead * 1000 for job in jobs]
+
+
+async def operate(world: World, full: bool) -> list[Row]:
+    """Return what the operator's screen costs over a million rows: itself, and the turns beside it."""
+    more = {"http": HTTP, "team": {"default_role": "operator"}}
+    alone, beside, polls = [], [], []
+    async with world.service("fawn", prepare=spend, more=more) as service, signed_in(service) as client:
+        await turns(world, 3)
+        sums = [await look(client, "/page/operate/usage")]
+        sums.append(await look(client, "/page/operate/usage"))
+        await look(client, "/page/operate")
+        before = service.cpu()
+        polls = [await look(client, "/page/operate") for _poll in range(50)]
+        cpu = (service.cpu() - before) / len(polls)
+        for _round in range(6 if full else 3):
+            alone += await turns(world, 8)
+            watching = asyncio.create_task(watch(client), name="operator")
+            beside += await turns(world, 8)
+            watching.cancel()
+            await asyncio.wait([watching])
+    return [
+        Row(
+            "a look of the operator's screen, CPU of the service", cpu * 1000, goal=5, note="loop and database together"
+        ),
+        Row("the same, until its answer came", median(polls) * 1000, note=f"{max(polls) * 1000:.0f} at worst, wall"),
+        Row("first sums of a month of 1,000,000 calls", sums[0], "s", note=f"kept: {sums[1] * 1000:.0f} ms"),
+        Row("a turn while an operator looks 10 times a second", median(beside), floor=median(alone)),
+    ]
+
+
+async def watch(client: ClientSession) -> None:
+    """Look far more often than the page does, until cancelled."""
+    while True:
+        await look(client, "/page/operate")
+        await asyncio.sleep(0.1)
+
+
 async def run(world: World, full: bool = False) -> list[Row]:
     """Run the part and compare it with the goals."""
     sizes = sum(len(asset.packed) for asset in read_assets().values())
@@ -132,5 +215,6 @@ async def run(world: World, full: bool = False) -> list[Row]:
         ),
         Row("longest time between two frames then", median(gaps), note="wall, on this machine"),
     ]
+    rows += await operate(world, full)
     show("Page", rows)
     return rows

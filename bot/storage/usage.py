@@ -149,6 +149,29 @@ def spent_by(execute: Execute, column: str, scope: str, key: str, since: float, 
     return read_rows(execute, Spending, sql, key=key, since=since, run=0, limit=limit, column=column)
 
 
+def spent_by_each(execute: Execute, since: float, limit: int) -> dict[str, list[Spending]]:
+    """Return what everybody has spent since this unix time by `person`, `chat` and `model`, the largest first, and in
+    all (""): the rows are read once."""
+    sql = (
+        f"SELECT person, chat, model, {IS_CALL} AS is_call, {_SUMS} FROM usage WHERE {_WHERE['everything']}"
+        " GROUP BY person, chat, model, is_call"
+    )
+    sums: dict[str, dict[str, Spending]] = {"": {}, "person": {}, "chat": {}, "model": {}}
+    for row in execute(sql, {"since": since}):
+        names = {"": "", "person": row["person"], "chat": row["chat"]} | (
+            {"model": row["model"]} if row["is_call"] else {}
+        )
+        for by, name in names.items():
+            old = sums[by].get(name, Spending(name=name))
+            sums[by][name] = Spending(
+                *(old.cost + row["cost"], old.tokens + row["tokens"], old.calls + row["calls"]),
+                *(old.unpriced + row["unpriced"], name),
+            )
+    return {
+        by: sorted(found.values(), key=lambda each: (-each.cost, -each.tokens))[:limit] for by, found in sums.items()
+    }
+
+
 def sandbox_use(execute: Execute, scope: str, key: str, since: float) -> tuple[float, int]:
     """Return for how many seconds a scope has had sandboxes in use since this unix time, and what that cost."""
     sql = (

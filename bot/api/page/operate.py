@@ -20,6 +20,7 @@ from bot.api.caller import Caller, find_caller
 from bot.api.cursors import MOST, PAGE
 from bot.api.keys import OPERATE
 from bot.api.operate import reading
+from bot.api.operate.answers import UsageAnswer
 from bot.api.operate.endpoints import list_waiting, list_waiting_answers, read_status
 from bot.api.page.sessions import for_page
 from bot.api.paths import path_number
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Json = dict[str, Any]
 SPEND_SECONDS = 60.0  # for which sums are kept
-SPEND_BY = ("person", "chat", "model")
+NOTHING_SPENT = UsageAnswer("", "", 0, 0, 0, 0)
 MONTH_DAYS = 31
 MAX_DIFF_CHARS = 200_000
 DEEDS: Mapping[str, Deed] = {
@@ -180,9 +181,8 @@ def _asked(execute: Execute, row: OpenQuestion) -> Json:
 
 
 def _sums(execute: Execute, days: int, now: float, zone: ZoneInfo | None) -> Json:
-    by = {name: reading.read_usage(execute, name, days, now, zone) for name in SPEND_BY}
-    days_of = reading.read_usage(execute, "day", days, now, zone).usage if days > 1 else []
-    return {"total": by["person"].total, "day": days_of, **{name: each.usage for name, each in by.items()}}
+    found = reading.read_all_usage(execute, days, now, zone)
+    return {**found, "total": next(iter(found.pop("")), NOTHING_SPENT)}
 
 
 def _read_team(execute: Execute, door: Door) -> Json:

@@ -3,9 +3,7 @@
 import { get, onSignedOut, post } from "/page/static/api.js";
 import { Chat } from "/page/static/chat.js";
 import { h, icon, iconButton, randomId, setWords, t } from "/page/static/dom.js";
-import { Mine } from "/page/static/me.js";
 import { menuButton } from "/page/static/menu.js";
-import { Operate } from "/page/static/operate.js";
 import { Sidebar } from "/page/static/sidebar.js";
 import { signIn, takeLink } from "/page/static/signin.js";
 import { Stream } from "/page/static/stream.js";
@@ -23,9 +21,10 @@ class App {
     this.me = me;
     this.chat = new Chat({ me, changed: () => this.sidebar.read() });
     this.theme = iconButton("sun", t("theme"), () => this.nextTheme());
-    this.views = { me: new Mine({ me, command: (words) => this.commandAnew(words) }), ...(me.may.operate ? { operate: new Operate({ me }) } : {}) };
+    this.views = {}; // those that were opened; each is a module that is loaded then
+    this.viewNames = ["me", ...(me.may.operate ? ["operate"] : [])];
     const go = (name, picture) => h("a", { class: "icon-button", href: `#/${name}`, "aria-label": t(`view_${name}`), title: t(`view_${name}`), data: { view: name }, on: { click: () => this.closeDrawer() } }, icon(picture));
-    const actions = h("div", { class: "side-actions" }, this.views.operate ? go("operate", "gauge") : null, go("me", "person"), this.theme, iconButton("leave", t("sign_out"), () => this.signOut()));
+    const actions = h("div", { class: "side-actions" }, me.may.operate ? go("operate", "gauge") : null, go("me", "person"), this.theme, iconButton("leave", t("sign_out"), () => this.signOut()));
     this.viewTitle = h("h1", { class: "title", tabindex: "-1", hidden: true });
     this.sidebar = new Sidebar({ me, actions, choose: () => this.closeDrawer(), begin: () => this.begin() });
     this.menu = iconButton("menu", t("threads"), () => this.toggleDrawer(), { "aria-expanded": "false", "aria-controls": "sidebar", class: "icon-button menu" });
@@ -38,7 +37,7 @@ class App {
     this.header = h("header", {}, this.menu, this.viewTitle, this.chat.title, this.rename, h("span", { class: "space" }), this.state, this.model, this.tools);
     this.shade = h("div", { class: "shade", on: { click: () => this.closeDrawer() } });
     document.body.replaceChildren(h("a", { class: "skip", href: "#text", text: t("skip"), on: { click: (event) => { event.preventDefault(); this.chat.composer.text.focus(); } } }),
-      this.sidebar.element, this.shade, h("div", { class: "content" }, this.header, this.chat.element, Object.values(this.views).map((view) => view.element)), h("div", { id: "toast", role: "status", "aria-live": "polite" }));
+      this.sidebar.element, this.shade, this.content = h("div", { class: "content" }, this.header, this.chat.element), h("div", { id: "toast", role: "status", "aria-live": "polite" }));
     this.stream = new Stream((name, data, id) => this.chat.hear(name, data, id), (state) => this.tell(state));
     this.listen();
   }
@@ -72,8 +71,9 @@ class App {
 
   route() {
     const name = /^#\/(\w+)$/.exec(location.hash)?.[1] ?? "";
-    this.showView(this.views[name] ? name : "");
-    if (this.views[name]) return this.sidebar.show("");
+    const view = this.viewNames.includes(name) ? name : "";
+    this.showView(view);
+    if (view) return this.sidebar.show("");
     const id = decodeURIComponent(/^#\/t\/([\w%-]+)$/.exec(location.hash)?.[1] ?? "");
     this.sidebar.show(id);
     if (!id) return this.begin();
@@ -81,7 +81,8 @@ class App {
   }
 
   /** Show the operator's screen or what is one's own, or the chat (""). */
-  showView(name) {
+  async showView(name) {
+    this.view = name;
     for (const [other, view] of Object.entries(this.views)) if (other !== name) view.close();
     this.chat.element.hidden = this.chat.title.hidden = this.rename.hidden = this.model.hidden = this.tools.hidden = Boolean(name);
     this.viewTitle.hidden = !name;
@@ -89,7 +90,12 @@ class App {
     if (!name) return;
     this.viewTitle.textContent = t(`view_${name}`);
     document.title = `${t(`view_${name}`)} · Fawn`;
-    this.views[name].open();
+    if (!this.views[name]) {
+      const { View } = await import(`/page/static/${name}.js`);
+      this.views[name] ??= new View({ me: this.me, command: (words) => this.commandAnew(words) });
+      this.content.append(this.views[name].element);
+    }
+    if (this.view === name) this.views[name].open();
   }
 
   /** Begin a thread with a command, whose answer is shown there. */

@@ -5,7 +5,7 @@ import { bars } from "/page/static/chart.js";
 import { confirmed } from "/page/static/dialog.js";
 import { h, iconButton, money, say, t, timeOf } from "/page/static/dom.js";
 
-export class Mine {
+export class View {
   /** `command(words)` begins a thread with a command. */
   constructor({ me, command }) {
     this.me = me;

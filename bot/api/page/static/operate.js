@@ -9,7 +9,7 @@ import { Markdown } from "/page/static/markdown.js";
 
 const POLL = 2000, SPEND_POLL = 60000; // milliseconds
 
-export class Operate {
+export class View {
   constructor({ me }) {
     this.me = me;
     this.shown = new Map(); // section → what it shows, as JSON

@@ -148,3 +148,48 @@ async def test_refusals_are_in_the_language_of_the_reader(page: OpenPage) -> Non
     )
     assert await tab.eval(refused) == "它已不存在，或从未存在。请重新加载页面。"
     assert await tab.eval("document.querySelector('#text').placeholder") != "Message Fawn…"
+
+
+async def test_a_thread_is_deleted_after_a_question(page: OpenPage) -> None:
+    service, tab = await page()
+    await tab.send(ask(text="to be deleted"))
+    await tab.until(f"{DONE} && document.querySelectorAll('.threads li').length === 1")
+    await service.quiet()
+    await tab.click("button[aria-label='This thread']")
+    await tab.click(".menu-list .danger")
+    await tab.click("dialog .buttons .danger")
+    await tab.until("document.querySelector('.hello') && document.querySelectorAll('.threads li').length === 0")
+    await tab.eval("location.reload()")
+    await tab.until(
+        "performance.getEntriesByType('navigation')[0].type === 'reload' && document.querySelector('.hello')"
+    )
+    assert await tab.count(".threads li") == 0
+    assert service.rows("SELECT 1 FROM transcript") == []
+
+
+async def test_the_model_is_chosen_from_the_menu_also_before_the_first_message(page: OpenPage) -> None:
+    service, tab = await page()
+    await tab.click(".pick")
+    await tab.eval(
+        "[...document.querySelectorAll('.menu-list button')].find((each) => each.innerText === 'high').click()"
+    )
+    await tab.send(ask(text="with effort"))
+    await tab.until(f"{DONE} && document.body.innerText.includes('with the effort')")
+    assert service.rows("SELECT model, effort FROM conversations") == [("main", "high")]
+    assert await tab.count(".bubble") == 1, "nobody wrote a command"
+
+
+async def test_sub_agents_are_a_tree_below_the_step_that_began_them(page: OpenPage, bubblewrap: None) -> None:
+    _service, tab = await page()
+    inner = ask(steps=[bash("echo inside")], text="found it")
+    args = {"description": "Look around", "prompt": inner, "kind": "general-purpose"}
+    await tab.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="all done"))
+    await shows(tab, "all done")
+    await tab.until(DONE)
+    await tab.click(".steps summary")
+    depths = (
+        "[...document.querySelectorAll('.steps li')].map((each) => [each.className, each.innerText.split('\\n')[0]])"
+    )
+    found = await tab.eval(depths)
+    assert [name for name, _text in found if "depth-1" in name], found
+    assert "depth-0" in found[0][0], found

@@ -33,6 +33,10 @@ WORDS: Mapping[str, str] = {
     "title": N_("Title"),
     "this_thread": N_("This thread"),
     "download_thread": N_("Download with its files"),
+    "delete_thread": N_("Delete this thread?"),
+    "delete_thread_asks": N_(
+        "Its messages, answers and files are deleted, and what works in it stops. This cannot be undone."
+    ),
     "model": N_("Model"),
     "agent": N_("Agent"),
     "effort": N_("Effort"),

@@ -1,7 +1,8 @@
 // The page: who is signed in, which thread is shown, and what holds them together.
 
-import { get, onSignedOut, post } from "/page/static/api.js";
+import { call, get, onSignedOut, post } from "/page/static/api.js";
 import { Chat } from "/page/static/chat.js";
+import { confirmed } from "/page/static/dialog.js";
 import { h, icon, iconButton, randomId, setWords, t } from "/page/static/dom.js";
 import { menuButton } from "/page/static/menu.js";
 import { Sidebar } from "/page/static/sidebar.js";
@@ -33,7 +34,10 @@ class App {
     this.modelName = h("span", { class: "name" });
     this.model = menuButton([this.modelName, icon("chevron")], t("model"), () => this.modelChoices(), "pick");
     this.tools = menuButton(icon("more"), t("this_thread"), () => this.threadChoices());
-    this.chat.onView = () => { this.modelName.textContent = this.modelHere(); };
+    this.chat.onView = () => {
+      this.modelName.textContent = this.modelHere();
+      this.model.firstChild.setAttribute("aria-label", `${t("model")}: ${this.modelHere()}`);
+    };
     this.header = h("header", {}, this.menu, this.viewTitle, this.chat.title, this.rename, h("span", { class: "space" }), this.state, this.model, this.tools);
     this.shade = h("div", { class: "shade", on: { click: () => this.closeDrawer() } });
     document.body.replaceChildren(h("a", { class: "skip", href: "#text", text: t("skip"), on: { click: (event) => { event.preventDefault(); this.chat.composer.text.focus(); } } }),
@@ -159,8 +163,16 @@ class App {
     const stored = !this.chat.isNew, path = `/page/threads/${encodeURIComponent(this.chat.id)}/download`;
     return [
       { text: t("new_chat"), icon: "plus", act: () => this.begin() },
-      ...(stored ? [{ text: t("rename"), icon: "edit", act: () => this.editTitle() }, { text: t("download_thread"), icon: "save", href: path, name: "" }] : []),
+      ...(stored ? [{ text: t("rename"), icon: "edit", act: () => this.editTitle() }, { text: t("download_thread"), icon: "save", href: path, name: "" }, { text: t("delete"), icon: "bin", danger: true, act: () => this.deleteThread() }] : []),
     ];
+  }
+
+  async deleteThread() {
+    const id = this.chat.id;
+    if (!(await confirmed(t("delete_thread"), t("delete_thread_asks"), t("delete")))) return;
+    if (!(await this.chat.try(() => call("DELETE", `/v1/threads/${encodeURIComponent(id)}`)))) return;
+    this.sidebar.forget(id);
+    this.begin();
   }
 
   nextTheme() {

@@ -41,6 +41,12 @@ export class Sidebar {
     this.draw();
   }
 
+  /** Leave out a thread that was deleted. */
+  forget(id) {
+    this.threads = this.threads.filter((thread) => thread.id !== id);
+    this.draw();
+  }
+
   show(id) {
     this.current = id;
     this.draw();

@@ -179,17 +179,19 @@ async def test_the_model_is_chosen_from_the_menu_also_before_the_first_message(p
     assert await tab.count(".bubble") == 1, "nobody wrote a command"
 
 
-async def test_sub_agents_are_a_tree_below_the_step_that_began_them(page: OpenPage, bubblewrap: None) -> None:
+async def test_what_sub_agents_do_hangs_below_the_steps_that_began_them(page: OpenPage, bubblewrap: None) -> None:
     _service, tab = await page()
-    inner = ask(steps=[bash("echo inside")], text="found it")
-    args = {"description": "Look around", "prompt": inner, "kind": "general-purpose"}
-    await tab.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="all done"))
-    await shows(tab, "all done")
-    await tab.until(DONE)
+    works = [ask(steps=[bash(f"sleep {seconds}")], text="found") for seconds in (600, 601)]
+    calls = [
+        {"name": "task", "args": {"description": f"Look {name}", "prompt": work, "kind": "general-purpose"}}
+        for name, work in zip(("left", "right"), works, strict=True)
+    ]
+    await tab.send(ask(steps=[{"calls": calls}], text="all done"))
     await tab.click(".steps summary")
-    depths = (
-        "[...document.querySelectorAll('.steps li')].map((each) => [each.className, each.innerText.split('\\n')[0]])"
-    )
-    found = await tab.eval(depths)
-    assert [name for name, _text in found if "depth-1" in name], found
-    assert "depth-0" in found[0][0], found
+    children = "[...document.querySelectorAll('.steps li')].filter((each) => each.querySelector('.child')).length"
+    await tab.until(f"{children} === 2", what="a child below each task")
+    shown = await tab.eval("[...document.querySelectorAll('.steps li')].map((each) => each.innerText)")
+    assert [each for each in shown if "Look left" in each and "sleep" in each]
+    assert [each for each in shown if "Look right" in each and "sleep" in each]
+    await tab.press("Escape")
+    await tab.until("!document.querySelector('.send.stop:not([hidden])')")

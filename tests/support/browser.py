@@ -30,6 +30,16 @@ KEYS = {
     "Backspace": (8, ""),
 }
 ALT, CTRL, SHIFT = 1, 2, 8
+# A test has many windows, of which none is in front. A tab that Chromium takes for one in the background gets timers of
+# a second and less of the processor: none for a minute on a busy machine. Shared memory of containers is often 64 MB,
+# and a tab that finds it full ends without a word. https://peter.sh/experiments/chromium-command-line-switches/
+NEVER_IN_THE_BACKGROUND = (
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--disable-hang-monitor",
+    "--disable-dev-shm-usage",
+)
 
 
 class PageError(AssertionError):
@@ -57,6 +67,8 @@ class Tab:
             self.problems.append(" ".join(str(each.get("value")) for each in params["args"]))
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
+        elif method == "Inspector.targetCrashed":
+            self._browser.crash(self._session)
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command of the protocol."""
@@ -168,6 +180,7 @@ class Browser:
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._sessions: dict[int, str] = {}  # of the tabs that were asked
         self._context = context
 
     async def pump(self) -> None:
@@ -186,12 +199,23 @@ class Browser:
         """Send a command and return its result."""
         number = next(self._numbers)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._answers[number] = future
+        self._answers[number], self._sessions[number] = future, session
         await self._socket.send_json(
             {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
         )
-        async with asyncio.timeout(60):
-            return await future
+        try:
+            async with asyncio.timeout(60):
+                return await future
+        except TimeoutError:
+            raise AssertionError(f"Chromium did not answer {method} within a minute") from None
+        finally:
+            self._sessions.pop(number, None)
+
+    def crash(self, session: str) -> None:
+        """Have all that a tab was asked fail: it answers nothing any more."""
+        for number in [number for number, asked in self._sessions.items() if asked == session]:
+            if future := self._answers.pop(number, None):
+                future.set_exception(PageError("the tab crashed"))
 
     async def tab(self, address: str = "", *, csp: bool = True) -> Tab:
         """Open a tab. `csp` False lets a test load programs of its own into the page."""
@@ -199,7 +223,7 @@ class Browser:
         target = (await self.call("Target.createTarget", url="about:blank", newWindow=True, **context))["targetId"]
         session = (await self.call("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
         tab = Tab(self, target, session)
-        for domain in ("Page", "Runtime", "Log", "Network"):
+        for domain in ("Page", "Runtime", "Log", "Network", "Inspector"):
             await tab.call(f"{domain}.enable")
         await tab.resize(1180, 820)
         if not csp:
@@ -216,7 +240,7 @@ async def chromium(profile: Path, *arguments: str) -> AsyncIterator[Browser]:
     process = await asyncio.create_subprocess_exec(
         "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--lang=en-US", f"--user-data-dir={profile}",
-        *arguments, "about:blank",
+        *NEVER_IN_THE_BACKGROUND, *arguments, "about:blank",
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

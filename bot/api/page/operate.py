@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Json = dict[str, Any]
-SPEND_SECONDS = 60.0  # for which sums are kept
+KEPT_TIMES, MOST_KEPT_SECONDS = 20, 120.0  # sums are kept for so many times as long as they took
 NOTHING_SPENT = UsageAnswer("", "", 0, 0, 0, 0)
 MONTH_DAYS = 31
 MAX_DIFF_CHARS = 200_000
@@ -69,7 +69,7 @@ class OperatePage:
     """The routes."""
 
     door: Door
-    _spent: dict[int, tuple[float, Json]] = field(default_factory=dict)  # days → since when, and the sums
+    _spent: dict[int, tuple[float, Json]] = field(default_factory=dict)  # days → until when they are kept, and the sums
     _summing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def routes(self) -> Sequence[Route]:
@@ -123,12 +123,13 @@ class OperatePage:
     async def _sum(self, days: int) -> Json:
         """Return the sums of the latest days; those of a while ago if they are known."""
         async with self._summing:
-            at, sums = self._spent.get(days, (0.0, {}))
-            if time.monotonic() - at > SPEND_SECONDS or not at:
+            until, sums = self._spent.get(days, (0.0, {}))
+            if (began := time.monotonic()) >= until:
                 zone = self.door.current.config.time_zone
                 read = partial(_sums, days=days, now=time.time(), zone=ZoneInfo(zone) if zone else None)
                 sums = await asyncio.to_thread(self._beside, read)
-                self._spent[days] = (time.monotonic(), sums)
+                ended = time.monotonic()
+                self._spent[days] = (ended + min((ended - began) * KEPT_TIMES, MOST_KEPT_SECONDS), sums)
             return sums
 
     def _beside(self, read: Callable[[Execute], T]) -> T:

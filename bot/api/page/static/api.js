@@ -2,6 +2,8 @@
 
 import { t } from "/page/static/dom.js";
 
+const PATIENCE = 60000; // milliseconds: a connection that died without a word would keep a request for ever
+
 export class Problem extends Error {
   constructor(status, body) {
     super(body.title ?? String(status));
@@ -19,8 +21,9 @@ export function onSignedOut(listener) { signedOut = listener; }
 /** Send a request and return its JSON. Raises Problem; a request that met no server has the status 0. */
 export async function call(method, path, body, headers = {}) {
   const options = { method, headers: { ...headers } };
-  if (body instanceof FormData) options.body = body;
-  else if (body !== undefined) {
+  if (body instanceof FormData) options.body = body; // a file takes as long as it takes
+  else options.signal = AbortSignal.timeout(PATIENCE);
+  if (body !== undefined && !(body instanceof FormData)) {
     options.body = JSON.stringify(body);
     options.headers["Content-Type"] = "application/json";
   }
@@ -30,10 +33,11 @@ export async function call(method, path, body, headers = {}) {
   } catch {
     throw new Problem(0, { title: "offline", code: "offline" });
   }
-  const found = await answer.json().catch(() => ({}));
-  if (answer.ok) return found;
-  if (answer.status === 401 && ["no_session", "proxy_session"].includes(found.code)) signedOut();
-  throw new Problem(answer.status, found);
+  const found = await answer.json().catch(() => null);
+  if (!found && answer.ok && answer.status !== 204) throw new Problem(0, { title: "offline", code: "offline" }); // cut in the middle
+  if (answer.ok) return found ?? {};
+  if (answer.status === 401 && ["no_session", "proxy_session"].includes(found?.code)) signedOut();
+  throw new Problem(answer.status, found ?? {});
 }
 
 export const get = (path) => call("GET", path);

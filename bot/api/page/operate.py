@@ -124,17 +124,18 @@ class OperatePage:
         """Return the sums of the latest days; those of a while ago if they are known."""
         async with self._summing:
             until, sums = self._spent.get(days, (0.0, {}))
-            if (began := time.monotonic()) >= until:
+            if time.monotonic() >= until:
                 zone = self.door.current.config.time_zone
                 read = partial(_sums, days=days, now=time.time(), zone=ZoneInfo(zone) if zone else None)
-                sums = await asyncio.to_thread(self._beside, read)
-                ended = time.monotonic()
-                self._spent[days] = (ended + min((ended - began) * KEPT_TIMES, MOST_KEPT_SECONDS), sums)
+                sums, seconds = await asyncio.to_thread(self._beside, read)
+                self._spent[days] = (time.monotonic() + min(seconds * KEPT_TIMES, MOST_KEPT_SECONDS), sums)
             return sums
 
-    def _beside(self, read: Callable[[Execute], T]) -> T:
+    def _beside(self, read: Callable[[Execute], T]) -> tuple[T, float]:
+        """Return what a reader finds over a connection of its own, and the seconds of a processor that it took."""
+        began = time.thread_time()
         with read_only(self.door.current.config.data_dir / "fawn.db", snapshot=True) as execute:
-            return read(execute)
+            return read(execute), time.thread_time() - began
 
     # ------------------------------------------------------------ who may what, skills, logs
 

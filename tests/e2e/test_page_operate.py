@@ -298,7 +298,8 @@ async def test_everything_is_reached_by_the_keyboard(start: Start, browser: Brow
 
 async def test_a_person_sees_and_changes_what_is_theirs(telegram: FakeTelegram, start: Start, browser: Browser) -> None:
     service = await start(http=HTTP, channels={"telegram": {"access": ACCESS}}, memory={"enabled": True})
-    remember = {"name": "memory", "args": {"action": "save", "text": "I like <b>tea</b>", "subject": "tea"}}
+    words = "I like <b>tea</b>"
+    remember = {"name": "memory", "args": {"action": "save", "text": words, "quote": words}}
     telegram.send(ask(steps=[{"calls": [remember]}], text="kept"), chat=EVE)
     await telegram.wait(EVE, "kept")
     tab = await browser.tab(await make_link(service, f"telegram/{EVE}"))

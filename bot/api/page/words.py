@@ -277,6 +277,13 @@ WORDS: Mapping[str, str] = {
     "problem_foreign_page": N_("Another page asked for this. Do it on this page, at this address."),
     "problem_foreign_peer": N_("This machine may not connect. Whoever runs Fawn names it in `http.peers`."),
     "problem_foreign_host": N_("Fawn is not served under this name. Whoever runs it names it in `http.hosts`."),
+    "problem_no_proxy": N_(
+        "Fawn can be opened from this machine, or through a proxy with TLS. Whoever runs it names that in `http.proxies`."
+    ),
+    "problem_no_tls": N_("The proxy in front of Fawn does not say that the connection is encrypted, so I refuse it."),
+    "problem_ended": N_("This has ended already. Load the page again."),
+    "problem_not_changed": N_("This could not be changed. Load the page again to see how it is."),
+    "problem_not_latest": N_("Later requests came in this thread. Send the message again instead."),
     "problem_no_access": N_("Your role does not let you do this. `/whoami` shows what you may do."),
     "problem_no_scope": N_("The key with which you signed in does not let you do this."),
     "problem_not_found": N_("This is not there any more, or it never was. Load the page again."),

@@ -93,7 +93,7 @@ def test_each_sentence_of_the_page_is_used_and_there() -> None:
 OF_PROGRAMS = {
     *("bad_body", "bad_cursor", "bad_idempotency_key", "bad_json", "bad_query", "bad_signature"),
     *("bad_thread", "bad_thumb", "broken_body", "busy"),
-    *("expectation_failed", "method_not_allowed", "no_key", "not_json"),
+    *("exists", "expectation_failed", "method_not_allowed", "no_key", "not_json", "too_long"),
 }
 ROOT = Path(__file__).parents[3]
 LEFT_OUT = ("langgraph", "hooks")  # of protocols that the page does not speak

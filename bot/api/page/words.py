@@ -278,7 +278,8 @@ WORDS: Mapping[str, str] = {
     "problem_foreign_peer": N_("This machine may not connect. Whoever runs Fawn names it in `http.peers`."),
     "problem_foreign_host": N_("Fawn is not served under this name. Whoever runs it names it in `http.hosts`."),
     "problem_no_proxy": N_(
-        "Fawn can be opened from this machine, or through a proxy with TLS. Whoever runs it names that in `http.proxies`."
+        "Fawn can be opened from this machine, or through a proxy with TLS. Whoever runs it names that in"
+        " `http.proxies`."
     ),
     "problem_no_tls": N_("The proxy in front of Fawn does not say that the connection is encrypted, so I refuse it."),
     "problem_ended": N_("This has ended already. Load the page again."),

@@ -138,7 +138,8 @@ export class View {
     if (item.kind === "skill" && this.may?.skills) buttons.push(h("button", { type: "button", text: t("show_change"), on: { click: () => this.showChange(item.target.replace(/^skill:/, "")) } }));
     if (buttons.length) box.append(h("div", { class: "buttons" }, buttons));
     if (item.free_text && !item.options.length) box.append(this.answerField(item));
-    box.append(h("p", { class: "dim small" }, [item.who, item.title, ["pair", "skill"].includes(item.kind) ? "" : placeOf(item.thread)].filter(Boolean).join(" · "), item.since ? " · " : "", item.since ? timeOf(item.since) : null));
+    const facts = [item.who, item.title, ["pair", "skill"].includes(item.kind) ? "" : placeOf(item.thread)].filter(Boolean).join(" · ");
+    box.append(h("p", { class: "dim small" }, facts, facts && item.since ? " · " : "", item.since ? timeOf(item.since) : null));
     return box;
   }
 

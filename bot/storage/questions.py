@@ -202,7 +202,7 @@ def list_open(execute: Execute, limit: int) -> list[OpenQuestion]:
     sql = (
         "SELECT q.id, q.kind, c.thread, c.title, coalesce(r.requester, '') AS requester, q.approvers, q.asked_in,"
         " q.asked, q.until FROM questions q JOIN conversations c ON c.key=q.conversation LEFT JOIN runs r ON r.id=q.run"
-        " WHERE q.state='open' ORDER BY q.asked LIMIT :limit"
+        f" WHERE q.state='{QuestionState.OPEN}' ORDER BY q.asked LIMIT :limit"
     )
     return read_rows(execute, OpenQuestion, sql, limit=limit)
 

@@ -153,7 +153,7 @@ def spent_by_each(execute: Execute, since: float, limit: int) -> dict[str, list[
     """Return what everybody has spent since this unix time by `person`, `chat` and `model`, the largest first, and in
     all (""): the rows are read once."""
     sql = (
-        f"SELECT person, chat, model, {IS_CALL} AS is_call, {_SUMS} FROM usage WHERE {_WHERE['everything']}"
+        f"SELECT person, chat, model, {IS_CALL} AS is_call, {_SUMS} FROM usage WHERE at>=:since"
         " GROUP BY person, chat, model, is_call"
     )
     sums: dict[str, dict[str, Spending]] = {"": {}, "person": {}, "chat": {}, "model": {}}

@@ -9,6 +9,7 @@ import pytest
 from tests.fakes.model_script import without_directives
 from tests.fakes.server import until
 from tests.support.all_platforms import AllPlatforms
+from tests.support.rigs.slack import SlackRig
 from tests.support.service_process import ask, bash
 from tests.support.thread_talk import PLATFORMS, TOPIC
 
@@ -80,3 +81,29 @@ async def test_accounts_are_linked_across_kills_and_answer_what_waits_for_each_o
         second.say("!waiting")
         await second.shows("Nothing waits for you")
         assert service.rows("SELECT count(*) FROM outbox WHERE state=3") == [(0,)]
+
+
+async def test_slacks_home_shows_and_answers_what_waits_for_a_linked_account(tmp_path: Path) -> None:
+    limits = {"attempts": 50, "flood_messages": 1000}
+    async with AllPlatforms.open(
+        tmp_path, ("slack", "telegram"), permissions={"ask": ["bash"]}, limits=limits
+    ) as service:
+        first, second = Person(service, "telegram"), Person(service, "slack")
+        assert isinstance(second.rig, SlackRig)
+        first.say("!link")
+        await first.shows("The code works once")
+        [(code,)] = service.rows("SELECT code FROM link_codes")
+        second.say(f"!link {code}")
+        await second.press("Both are mine")
+        await first.press("Both are mine")
+        await second.shows("is linked with this account")
+        first.rig.mutter(ask(steps=[bash("echo deployed")], text="it is deployed"), TOPIC, mention=True)
+        await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), 40, "the approval")
+        await service.quiet()
+        slack = second.rig.server
+        slack.open_home()
+        await until(lambda: "echo deployed" in slack.home(), 40, "the call on the Home tab")
+        assert "telegram/" in slack.home(), "it says where"
+        slack.press_home("Approve")
+        await service.shows("telegram", "it is deployed", TOPIC, 40)
+        await until(lambda: "Nothing waits for you" in slack.home(), 40, "the page after it")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from agent.blocks import Ask, Final
@@ -18,11 +19,13 @@ from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.team import RoleAssignment
 from bot.current import Current
 from bot.features import gather_personal, gather_waits
+from bot.notifications.digests import DigestJobs
 from bot.rights.approvals import question_columns
 from bot.service.jobs import JobWorker
 from bot.storage import (
     conversations,
     departures,
+    held_pings,
     inbox,
     offboarding,
     own_data,
@@ -33,6 +36,8 @@ from bot.storage import (
 from bot.storage.audit import AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, Traces
+from bot.storage.held_pings import HeldPing
+from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import migrate_database
 from bot.storage.states import QuestionState, RunState
 from bot.waiting.ending import HandOverEnds
@@ -378,6 +383,30 @@ async def test_a_guest_stays_one(world: World) -> None:
     assert await world.waits_for(JANE_S)
     world.access["telegram"] = AccessConfig(open=True)
     assert not await world.waits_for(JANE_S)
+
+
+async def test_the_digest_leads_to_what_waits_for_all_accounts(world: World) -> None:
+    await world.link(JANE, JANE_S)
+    await world.ask(JANE, OWN)
+    await world.ask(JANE_S, FREE)
+
+    def hold(execute: Execute) -> None:
+        message = Message(JANE_S.direct, "a", "", JANE_S.author, "", 0.0, private=True, origin=Origin.PERSON)
+        people.set_preference(execute, message, "digest", "09:00")
+        ping = HeldPing("p", "slack", JANE_S.id, str(JANE_S.group), "Done after 2 min.", 1.0)
+        held_pings.hold_ping(execute, ping)
+
+    await world.store.run(hold)
+    [(before,)] = await world.read("SELECT max(id) FROM outbox")
+    jobs = DigestJobs(world.store, world.current, gather_waits(world.current).listed)
+    payload = orjson.dumps({"channel": "slack", "person": JANE_S.id})
+    await world.store.run(await jobs.run(BackgroundJob("d", "digest", 0.0, payload, 1, "me", "")))
+    sql = "SELECT payload FROM outbox WHERE id>:before AND thread=:home"
+    [(final,)] = await world.read(sql, before=before, home=str(JANE_S.direct))
+    shown = Final.load(final)
+    assert shown.text == "2 questions wait for you."
+    said = await world.send(JANE_S, shown.asks[0].options[0], Kind.CLICK, shown.asks[0].id)
+    assert "Run it?" in "".join(each.text for each in said)
 
 
 # ------------------------------------------------------------ deputies

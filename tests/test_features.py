@@ -30,7 +30,7 @@ SOURCES = ("bot", "channels", "agent", "sandbox", "catalogue")
 ROOMS = [feature.name for feature in FEATURES]
 MOST_IMPORTS = 30  # own modules that one imports
 COMMAND_LINE = {  # the command line makes keys, pairs, offboards and forgets, too
-    "api": {"bot.cli.key", "bot.admin.operations"},
+    "api": {"bot.admin.operations"},
     "team": {"bot.admin.operations"},
     "privacy": {"bot.admin.operations"},
 }

@@ -30,7 +30,6 @@ from bot.api.answers import (
 )
 from bot.api.bodies import checked_text, text_field
 from bot.api.caller import NO_ACCESS, Caller, find_caller
-from bot.api.keys import READ, THREADS
 from bot.api.operate.answers import AnswerBody
 from bot.api.paths import path_number, path_thread
 from bot.api.posting import event_key, make_message, make_stop, take
@@ -43,6 +42,7 @@ from bot.http.spec import Query, Spec
 from bot.rights.approvals import may_answer
 from bot.service.web_files import WebFiles
 from bot.storage import inbox, questions, transcripts, web_files
+from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
 from bot.storage.rows import parse_row_id
 from bot.storage.states import RunState

@@ -15,12 +15,12 @@ from bot.api.caller import Caller, find_caller
 from bot.api.event_hub import EventHub
 from bot.api.event_json import Position, RunPosition
 from bot.api.event_streams import ENDED, RunEvents, ThreadEvents
-from bot.api.keys import READ
 from bot.api.paths import path_number, path_thread
 from bot.feature import Door
 from bot.http.event_stream import last_event_id, streaming
 from bot.http.route import HttpProblem, Route
 from bot.http.spec import Query, Spec
+from bot.storage.api_keys import READ
 
 P = TypeVar("P")
 AFTER = Query("after", "the id of the last event; so does the header Last-Event-ID")

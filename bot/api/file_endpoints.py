@@ -17,7 +17,6 @@ from aiohttp.abc import AbstractStreamWriter
 
 from bot.api import read_models
 from bot.api.caller import Caller, find_caller
-from bot.api.keys import READ
 from bot.api.read_models import not_found
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route
@@ -25,6 +24,7 @@ from bot.http.spec import Spec
 from bot.journey.outbox import undelivered_file
 from bot.service.web_files import WebFiles
 from bot.storage import web_files
+from bot.storage.api_keys import READ
 from bot.storage.database import Execute
 from bot.storage.web_files import WebFileRow
 

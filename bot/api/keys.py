@@ -14,15 +14,12 @@ from typing import Any
 from bot.rights.access import LOCAL_CHANNEL
 from bot.rights.known_people import is_possible_id, names_of_channel
 from bot.storage import api_keys, audit
-from bot.storage.api_keys import ApiKeyRow
+from bot.storage.api_keys import SCOPES, THREADS, ApiKeyRow
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from catalogue import N_, _, list_items
 
 PREFIX, KEY_BYTES = "fawn_", 32
-READ, THREADS, OPERATE = "read", "threads", "operate"
-SCOPES = (THREADS, READ, OPERATE)
-DEFAULT_SCOPES = (THREADS, READ)
 MAX_NAME_CHARS = 60
 DAY_SECONDS = 86400.0
 MAX_DAYS = 3650

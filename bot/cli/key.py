@@ -7,11 +7,11 @@ import asyncio
 import time
 
 from bot.admin.operations import Answer
-from bot.api.keys import DEFAULT_SCOPES, SCOPES
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
+from bot.storage.api_keys import DEFAULT_SCOPES, SCOPES
 from catalogue import _, list_items
 
 ACTIONS = ("add", "list", "revoke")

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
 
+READ, THREADS, OPERATE = "read", "threads", "operate"  # the second includes the first
+SCOPES = (THREADS, READ, OPERATE)
+DEFAULT_SCOPES = (THREADS, READ)
 USED_SECONDS = 60.0  # the time of the last use is stored this exactly
 
 

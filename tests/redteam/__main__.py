@@ -20,7 +20,6 @@ from tests.redteam.judge import HostileModel, Report, Starvation, Watch, Watched
 from tests.redteam.members import OPERATOR, Arena, attack, command, flood, upload
 from tests.redteam.network import enter_network, hostile_sites
 from tests.redteam.texts import NETWORK, SKILLS
-from tests.support.rule_paths import UNPACED
 from tests.support.service_process import Service, ask
 
 SECRETS = {"OPENAI_API_KEY": "sk-redteam-0f5e1c2d3b4a", "REDTEAM_SECRET": "redteam-secret-77aa31"}
@@ -47,7 +46,7 @@ def settings(folder: Path, has_pages: bool) -> dict[str, Any]:
         "schedules": {"least_minutes": 0},
         "sandbox": {"memory_mb": 256, "processes": 64, "disk_mb": 200, "tmp_mb": 32, "preview": preview},
         "web": web,
-        "channels": {"telegram": {**UNPACED, "access": {"open": True, "operators": [str(OPERATOR)]}}},
+        "channels": {"telegram": {"access": {"open": True, "operators": [str(OPERATOR)]}}},
     }
 
 

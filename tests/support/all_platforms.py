@@ -29,7 +29,7 @@ from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
 from tests.support.rigs.wecom import WeComRig
-from tests.support.service_process import Service
+from tests.support.service_process import UNPACED, Service
 
 
 class AllPlatforms(Service):
@@ -104,7 +104,7 @@ class AllPlatforms(Service):
             tenant = await enter(fake_feishu.FakeFeishu())
             office = await enter(fake_dingtalk.FakeDingTalk())
             sections: dict[str, dict[str, Any]] = {
-                "telegram": {"token": fake_telegram.TOKEN, "base_url": chats.base_url, "overall": 1000.0},
+                "telegram": {"token": fake_telegram.TOKEN, "base_url": chats.base_url, **UNPACED},
                 "slack": {
                     "bot_token": fake_slack.BOT_TOKEN,
                     "app_token": fake_slack.APP_TOKEN,
@@ -116,11 +116,16 @@ class AllPlatforms(Service):
                     "token": fake_discord.TOKEN,
                     "base_url": guild.api_url,
                     "gateway_url": guild.gateway_url,
+                    "per_channel": 20.0,
+                    "burst": 20,
+                    "overall": 1000.0,
                 },
                 "feishu": {
                     "app_id": fake_feishu.APP,
                     "app_secret": fake_feishu.SECRET,
                     "domain": tenant.base_url,
+                    "per_reply": 20.0,
+                    "overall": 1000.0,
                 },
                 "dingtalk": {
                     "client_id": fake_dingtalk.CLIENT,
@@ -128,6 +133,8 @@ class AllPlatforms(Service):
                     "card_template_id": fake_dingtalk.TEMPLATE,
                     "base_url": office.base_url,
                     "upload_url": office.base_url,
+                    "per_reply": 20.0,
+                    "overall": 1000.0,
                 },
             }
             unused = Secret("unused")
@@ -144,6 +151,8 @@ class AllPlatforms(Service):
                     "bot_id": fake_wecom.BOT,
                     "secret": fake_wecom.SECRET,
                     "gateway_url": company.ws_url,
+                    "per_reply": 20.0,
+                    "overall": 1000.0,
                 }
                 rigs["wecom"] = WeComRig(company, wecom.WeComSettings("unused", unused))
             if only == "console":

@@ -22,7 +22,6 @@ from tests.support.service_process import Service, ask, bash
 FAKES = Path(__file__).parents[1] / "fakes"
 FIRST_PERSON, FIRST_GROUP = 201, -2001
 NOTE = "mcp__old__note"
-UNPACED = {"per_chat": 100, "burst": 100, "per_group": 6000, "overall": 1000}  # the fake has no limits
 WORKSPACE = "/mnt/user-data/workspace"
 SKILL = "---\nname: add-numbers\ndescription: Add numbers. Use it for sums.\n---\nAdd them.\n"
 
@@ -226,13 +225,11 @@ def settings_for_paths(folder: Path, **more: Any) -> dict[str, Any]:
         "args": [str(FAKES / "mcp_old.py")],
         "env": {"NOTES": str(folder / "notes")},
     }
-    channels = more.pop("channels", {})
     return {
         "mcpServers": {"old": server},
         "schedules": {"least_minutes": 0},
         "limits": {"flood_messages": 1000},
         "permissions": {"allow": [NOTE]},
-        "channels": {"telegram": {**UNPACED, **channels.get("telegram", {})}},
         **more,
     }
 

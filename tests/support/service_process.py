@@ -21,11 +21,16 @@ from tests.fakes.telegram_world import Shown
 from tests.support.forked_services import ROOT, Forked, fork, run_forked
 
 PROGRAM = [sys.executable, "-m", "bot"]
+UNPACED = {"per_chat": 100.0, "burst": 100, "per_group": 6000.0, "overall": 1000.0}  # the fake has no limits
+PACED = {"per_chat": 1.0, "burst": 2, "per_group": 20.0, "overall": 30.0}  # the defaults, for tests about live replies
 
 
 class Service:
     """`fawn run` in its own folder, with one Telegram channel. `settings` are merged into the configuration by
-    section. `forked` starts it from the fork server, which saves loading it."""
+    section. `forked` starts it from the fork server, which saves loading it.
+
+    A chat is not paced, because most tests would only wait for it; `PACED` are the defaults.
+    """
 
     forked = True
 
@@ -68,7 +73,7 @@ class Service:
     def channels(self) -> dict[str, dict[str, Any]]:
         """The `channels` section."""
         token = {"token": "$TELEGRAM_BOT_TOKEN", "base_url": self.telegram.base_url}
-        return {"telegram": {**token, "access": {"open": True}}}
+        return {"telegram": {**token, **UNPACED, "access": {"open": True}}}
 
     async def start(self) -> None:
         """Start it and wait until it listens."""

@@ -21,7 +21,6 @@ from bot.api.caller import Caller, find_caller
 from bot.api.event_hub import EventHub
 from bot.api.event_json import Json, RunPosition
 from bot.api.event_streams import RunEvents
-from bot.api.keys import READ, THREADS
 from bot.api.langgraph import shapes
 from bot.api.langgraph.shapes import GRAPH, assistant, parse_run_id, run_id
 from bot.api.langgraph.streams import MODES, LangGraphStream
@@ -33,6 +32,7 @@ from bot.feature import Door
 from bot.http.event_stream import EventStream, last_event_id, streaming
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.storage import conversations, inbox, questions, runs, web_threads
+from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 

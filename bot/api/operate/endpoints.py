@@ -16,7 +16,6 @@ from bot.admin.live_view import describe_turn
 from bot.api.bodies import text_field
 from bot.api.caller import Caller, find_caller
 from bot.api.cursors import CURSOR, MOST, read_cursor
-from bot.api.keys import OPERATE
 from bot.api.operate import answers, reading
 from bot.api.operate.answers import (
     AnswerBody,
@@ -49,6 +48,7 @@ from bot.rights.deeds import Deed
 from bot.service import dead_letters
 from bot.service.audit_upkeep import pruning_rules
 from bot.storage import audit, conversations, runs
+from bot.storage.api_keys import OPERATE
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.audit_check import ChainReport, read_only, verify_chain
 from bot.storage.database import Execute

@@ -16,7 +16,6 @@ from agent.models.presets import effort_names
 from agent.skills.library import SkillSet
 from bot.api.caller import NO_ACCESS, Caller, find_caller
 from bot.api.cursors import CURSOR, PAGE, make_cursor, read_cursor
-from bot.api.keys import READ, THREADS
 from bot.api.operate.answers import UsageList
 from bot.api.operate.endpoints import BAD_BY, DAYS, read_days
 from bot.api.operate.reading import read_usage, schedule_answer, task_answer
@@ -42,6 +41,7 @@ from bot.http.route import HttpProblem, Route, json_response, read_response
 from bot.http.spec import Query, Spec
 from bot.rights.skill_choice import allowed_skills
 from bot.storage import inbox, people, schedules, tasks
+from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import ScheduleState

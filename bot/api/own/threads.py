@@ -12,7 +12,6 @@ from uuid import uuid4
 from agent.messages import Kind, Thread
 from bot.api.bodies import checked_text, text_field
 from bot.api.caller import NO_ACCESS, Caller, find_caller
-from bot.api.keys import READ, THREADS
 from bot.api.own.answers import FoundEntry, FoundList, NewThread, Retried, ThreadAnswer, ThreadTitle
 from bot.api.paths import BAD_THREAD, THREAD_ID, path_number, path_thread
 from bot.api.posting import RATE, make_message
@@ -22,6 +21,7 @@ from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json, read_response
 from bot.http.spec import Query, Spec
 from bot.storage import conversations, inbox, runs, transcripts, web_threads
+from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
 from bot.storage.runs import RunRow
 from bot.storage.states import RunState

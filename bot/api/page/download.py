@@ -16,7 +16,6 @@ from aiohttp import web
 from bot.admin.transcript_format import render_entry
 from bot.api.caller import Caller, find_caller
 from bot.api.file_endpoints import BoundedFile, attachment
-from bot.api.keys import READ
 from bot.api.page.sessions import for_page
 from bot.api.paths import path_thread
 from bot.api.read_models import not_found
@@ -24,6 +23,7 @@ from bot.feature import Door
 from bot.http.route import HttpProblem, Route
 from bot.service.web_files import WebFiles, open_draft
 from bot.storage import conversations, transcripts, web_files
+from bot.storage.api_keys import READ
 from bot.storage.database import Execute
 from bot.storage.states import EntryKind
 from bot.storage.transcripts import StoredEntry

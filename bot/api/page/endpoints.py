@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from agent.models.presets import effort_names
 from bot.api.caller import find_caller
-from bot.api.keys import READ
 from bot.api.page.assets import Assets
 from bot.api.page.identity import signed_in_by_proxy
 from bot.api.page.operate import allowed_deeds
@@ -30,6 +29,7 @@ from bot.current import Current
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.service.version import VERSION
+from bot.storage.api_keys import READ
 from catalogue import current_language, default_language, preferred_language, use_language
 from channels.shared.texts import language_of
 

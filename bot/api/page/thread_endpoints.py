@@ -11,7 +11,6 @@ from uuid import uuid4
 from agent.messages import Kind, Message, Thread
 from bot.api import read_models
 from bot.api.caller import NO_ACCESS, Caller, find_caller
-from bot.api.keys import READ, THREADS
 from bot.api.page.sessions import for_page
 from bot.api.page.thread_view import LATEST, look_at, read_view
 from bot.api.paths import path_number, path_thread
@@ -19,6 +18,7 @@ from bot.api.posting import make_message
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.storage import sent_messages, transcripts
+from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
 from bot.storage.rows import parse_row_id
 from channels.base import Receipt

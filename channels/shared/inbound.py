@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -12,11 +12,15 @@ from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import CatchUpSource, ChannelError, Gap, NotStored, Receipt, Receive
 from channels.shared.background import BackgroundTasks
+from channels.shared.caches import ExpiringDict
 from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
 MAX_BACKOFF_SECONDS = 10.0  # between two attempts to store an event
+EARLY_SECONDS = (
+    3600.0  # after an accepted message, in which the next one of its author shows that the agent works at once
+)
 
 Event = Message | Unreadable
 T = TypeVar("T")
@@ -64,6 +68,7 @@ class InboundPipeline:
         apologize: Callable[[Message, str], Awaitable[object]],
         show_working: Callable[[Message], Awaitable[object]],
         place_of: Callable[[Message], Thread] = lambda event: event.thread,
+        early: bool = False,
     ) -> None:
         self.receive: Receive  # `listen` sets it
         self._name = name
@@ -72,10 +77,13 @@ class InboundPipeline:
         self._show_working = show_working
         self._place_of = place_of
         self._outage = OutageNotices()
+        self._early = early
+        self._accepted: ExpiringDict[tuple[Thread, str], bool] = ExpiringDict()  # whose last message was
         self._kept: dict[str, Callable[[], Awaitable[object]]] = {}  # by the event's key: how to store it
 
     async def store(self, events: Sequence[Event], *, notify: bool = True) -> list[Receipt]:
         """Store events, one receipt per event. Raises NotStored, and then tells the authors unless `notify` is off."""
+        shown = self._show_early(events) if self._early else frozenset()
         try:
             receipts = await self.receive(events)
         except NotStored as error:
@@ -90,8 +98,27 @@ class InboundPipeline:
             if isinstance(event, Unreadable):
                 log.error("%s.unreadable key=%s reason=%s", self._name, event.key, event.error)
             elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-                self._background.start_best_effort(self._show_working(event), f"{self._name} working {event.thread}")
+                if self._early:
+                    self._accepted.set((event.thread, event.author.id), True, EARLY_SECONDS)
+                if event.key not in shown:
+                    self._show(event)
         return receipts
+
+    def _show_early(self, events: Sequence[Event]) -> Collection[str]:
+        """Show that the agent works while the messages are stored that will likely be accepted. Return their keys.
+
+        Each of them has to be accepted again, so that nobody who was turned away sees it twice.
+        """
+        shown = set[str]()
+        for event in events:
+            is_chat = isinstance(event, Message) and event.kind is Kind.CHAT and event.addressed
+            if isinstance(event, Message) and is_chat and self._accepted.pop((event.thread, event.author.id)):
+                self._show(event)
+                shown.add(event.key)
+        return shown
+
+    def _show(self, event: Message) -> None:
+        self._background.start_best_effort(self._show_working(event), f"{self._name} working {event.thread}")
 
     async def store_with_retries(self, events: Sequence[Event]) -> list[Receipt]:
         """Store events, and retry until they are stored: for platforms that do not deliver them again."""

@@ -67,6 +67,7 @@ class Poller:
             background,
             apologize=lambda event, text: api.call_in_thread(event.thread, "sendMessage", text=text),
             show_working=lambda event: typing.show(event.thread),
+            early=True,
         )
 
     async def set_commands(self, commands: list[dict[str, str]]) -> None:

@@ -33,24 +33,28 @@ class Inbox:
 
     hours, most = 24.0, 50
 
-    def __init__(self, outages: int = 0) -> None:
+    def __init__(self, outages: int = 0, *, early: bool = False) -> None:
         self.outages = outages
+        self.receipt = Receipt.ACCEPTED
+        self.seen: list[list[str]] = []  # the signs of work at the time of each call
         self.stored: list[str] = []
         self.apologies: list[str] = []
         self.working: list[str] = []
         self.closed: list[int] = []
         self.background = BackgroundTasks()
         self.pipeline = InboundPipeline(
-            "test", self.background, apologize=self.apologize, show_working=self.show_working
+            "test", self.background, apologize=self.apologize, show_working=self.show_working, early=early
         )
         self.pipeline.receive = self.receive
 
     async def receive(self, events: Sequence[Event]) -> list[Receipt]:
+        await asyncio.sleep(0)
+        self.seen.append([*self.working])
         if self.outages:
             self.outages -= 1
             raise NotStored("the disk is full")
         self.stored += [event.key for event in events]
-        return [Receipt.ACCEPTED] * len(events)
+        return [self.receipt] * len(events)
 
     async def apologize(self, event: Message, text: str) -> None:
         self.apologies.append(event.key)
@@ -87,6 +91,33 @@ async def test_only_messages_show_the_sign_of_work() -> None:
     await inbox.pipeline.store([message(1, Kind.CLICK), Unreadable("test", "key 2", b"{}", "KeyError"), message(3)])
     await asyncio.sleep(0)
     assert inbox.working == ["key 3"]
+
+
+async def test_whose_last_message_was_accepted_sees_the_sign_of_work_before_the_next_one_is_stored() -> None:
+    inbox = Inbox(early=True)
+    for number in (1, 2):
+        await inbox.pipeline.store([message(number)])
+        await asyncio.sleep(0)
+    assert inbox.seen == [[], ["key 1", "key 2"]]
+    assert inbox.working == ["key 1", "key 2"]  # once for each message
+
+
+@pytest.mark.parametrize("fault", ["turned away", "not stored"])
+async def test_nobody_sees_the_early_sign_of_work_again_until_a_message_of_theirs_is_accepted(fault: str) -> None:
+    inbox = Inbox(early=True)
+    await inbox.pipeline.store([message(1)])
+    if fault == "turned away":
+        inbox.receipt = Receipt.IGNORED
+        await inbox.pipeline.store([message(2)])
+    else:
+        inbox.outages = 1
+        with pytest.raises(NotStored):
+            await inbox.pipeline.store([message(2)])
+    inbox.receipt = Receipt.ACCEPTED
+    await inbox.pipeline.store([message(3), message(4, Kind.CLICK)])
+    await asyncio.sleep(0)
+    assert inbox.seen[-1] == ["key 1", "key 2"]
+    assert inbox.working == ["key 1", "key 2", "key 3"]
 
 
 async def test_a_kept_event_is_offered_until_it_is_stored() -> None:

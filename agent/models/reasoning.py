@@ -8,13 +8,15 @@ receives it. Servers do not want the reasoning of messages without tool calls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import openai
 from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.prompt_values import ChatPromptValue, PromptValue
 from langchain_openai import ChatOpenAI
 
 from agent.models.arguments import mark_arguments
@@ -71,8 +73,13 @@ class ThinkingOpenAI(ChatOpenAI):
 
     @property
     def _reasoning_owner(self) -> str:
-        server = urlsplit(self.openai_api_base or "")
-        return f"{self.model_name} at {server.hostname}" + (f":{server.port}" if server.port else "")
+        return _owner(self.model_name, self.openai_api_base or "")
+
+    def _convert_input(self, model_input: LanguageModelInput) -> PromptValue:
+        """Do not validate the messages of a conversation again, which takes longer the longer it is."""
+        if isinstance(model_input, list) and all(isinstance(message, BaseMessage) for message in model_input):
+            return ChatPromptValue.model_construct(messages=cast(list[AnyMessage], model_input))
+        return super()._convert_input(model_input)
 
     def _get_request_payload(
         self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
@@ -100,6 +107,13 @@ class ThinkingOpenAI(ChatOpenAI):
         for call in out["tool_calls"]:
             if signature := reasoning.get(SIGNATURES_FIELD, {}).get(call["id"]):
                 call[SIGNATURES_FIELD] = signature
+
+
+@lru_cache
+def _owner(model: str, url: str) -> str:
+    """Return to which model of which server a reasoning belongs."""
+    server = urlsplit(url)
+    return f"{model} at {server.hostname}" + (f":{server.port}" if server.port else "")
 
 
 def _take_tags(said: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ class SteeringPolicy:
         unread = await context.steering.take_unread()
         context.taken_steering += unread  # if the call fails, the repair adds them to the state
         await context.exposure.note_inputs(unread)
-        known = {message.id for message in request.messages}
+        known = {message.id for message in request.messages} if unread else set()
         new = [self._formatter.format_message(item) for item in unread if item.message.key not in known]
         if not new:
             return await handler(request)

@@ -11,6 +11,7 @@ import fcntl
 import logging
 import shutil
 import threading
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -189,10 +190,18 @@ class SkillLibrary:
         self.current = SkillSet()
         self._watched: Mapping[str, tuple[int, ...]] = {}
         self._read_folders: SkillFolders | None = None  # nothing was read yet
+        self._looked = 0.0  # time.time() of the latest look at the files
         self._hashes: dict[str, tuple[object, str]] = {}  # name → the files' stamps and their hash
 
-    async def refresh(self) -> SkillSet:
-        """Read the skills again if a file has changed, and return them. Never raises: a fault is one of a skill."""
+    async def refresh(self, since: float | None = None) -> SkillSet:
+        """Read the skills again if a file has changed, and return them. Never raises: a fault is one of a skill.
+
+        A look after `since` (Unix time) is enough: turns that began together look once.
+        """
+        now = time.time()
+        if since is not None and since < self._looked <= now and self._read_folders == self.folders:
+            return self.current
+        self._looked = now
         try:
             if len(self._watched) > MAX_INLINE_STAMPS or self._is_outdated():  # a look takes 3 µs a file
                 await asyncio.to_thread(self.reload)

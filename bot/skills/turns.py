@@ -36,7 +36,8 @@ async def add_skills(context: TurnContext, current: Current, store: Database, jo
         await store.run(partial(_show_proposal, change=change, current=current, job=job))
 
     allow = allowed_skills(current.config, job.agent, job.role)
-    skills = TurnSkills(await library.refresh(), allow, propose if config.evolution else None)
+    since = None if job.resumed else job.started
+    skills = TurnSkills(await library.refresh(since), allow, propose if config.evolution else None)
     context.skills = skills
     context.brief = join_parts(context.brief, skills.brief())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+import time
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -214,6 +215,15 @@ async def test_the_custom_folder_wins_and_changes_are_seen_at_once(library: Skil
     assert (library.view / "plot" / "tool.py").read_text() == "two"
     (folder / "SKILL.md").unlink()
     assert (await library.refresh()).skills["plot"].skill.body == "Extra."
+
+
+async def test_turns_that_began_together_look_once_at_the_files(library: SkillLibrary) -> None:
+    write_skill(library.folders.custom)
+    began = time.time()
+    assert (await library.refresh(began)).skills["plot"].skill.body == "Do this."
+    write_skill(library.folders.custom, text=PLAIN.replace("Do this.", "Do that."))
+    assert (await library.refresh(began)).skills["plot"].skill.body == "Do this."  # the look was later than it began
+    assert (await library.refresh(time.time())).skills["plot"].skill.body == "Do that."
 
 
 async def test_an_extra_folder_is_searched_below_dot_folders_and_the_own_one_is_not(library: SkillLibrary) -> None:

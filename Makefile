@@ -13,7 +13,7 @@ endif
 # What was installed once stays up to date with its lock.
 WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.extra-%,%,$(wildcard .venv/.extra-*))))
 
-.PHONY: help install run setup dev check quick test bench docs schema words lock release clean
+.PHONY: help install run setup dev check quick test bench docs schema words lock release clean collected
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -59,6 +59,7 @@ dev: setup .venv/.dev .venv/.clients .venv/.skills ## and install what the tests
 .venv/.dev: .venv/.runtime requirements-dev.lock
 	@echo "Installing what the tests need …"
 	@packaging/install requirements-dev.lock
+	@$(BIN)/python -m compileall -q -j 0 contracts tests
 	@touch $@
 
 .venv/.clients: tests/fakes/clients/package-lock.json | .venv/.python # second clients that check the fake platforms
@@ -85,8 +86,12 @@ check: dev ## format, lint, types, import contracts, docs
 quick: dev ## run the fast unit tests; they start neither a service nor a sandbox
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels
 
-test: check ## check, then every test, four at a time (most of them wait)
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal
+test: dev ## check, then every test, six at a time (most of them wait)
+	@$(MAKE) -j 2 check collected
+	$(BIN)/python -m pytest -q -n 6 --dist worksteal
+
+collected: dev # the tests are compiled while mypy needs one core: each worker would do it again
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --collect-only >/dev/null
 
 bench: dev ## measure medians and ratios against the floor; ARGS=--full for full sizes
 	$(BIN)/python -m bench $(ARGS)

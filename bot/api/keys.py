@@ -14,7 +14,7 @@ from typing import Any
 from bot.rights.access import LOCAL_CHANNEL
 from bot.rights.known_people import is_possible_id, names_of_channel
 from bot.storage import api_keys, audit
-from bot.storage.api_keys import SCOPES, THREADS, ApiKeyRow
+from bot.storage.api_keys import READ, SCOPES, THREADS, ApiKeyRow
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from catalogue import N_, _, list_items

@@ -14,7 +14,7 @@ import orjson
 
 from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.dingtalk import DingTalkSettings
-from channels.dingtalk.limits import DingTalkLimits
+from channels.dingtalk.limits import LIMITS
 from channels.shared.access_token import AccessToken
 from channels.shared.http_client import HttpClient, RateLimited, mapped_network_errors, retry_after_seconds
 from channels.shared.rate_limit import Priority, RateLimiter
@@ -58,7 +58,7 @@ class DingTalkApi(HttpClient):
         super().__init__("DingTalk", settings.proxy, settings.ca_file)
         self._settings = settings
         self._token = AccessToken(self._fetch_token, TOKEN_MARGIN_SECONDS)
-        self._limiter = RateLimiter(DingTalkLimits())
+        self._limiter = RateLimiter(LIMITS)
         self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
 
     async def __call__(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:

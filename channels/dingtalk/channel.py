@@ -27,7 +27,7 @@ from channels.base import (
 from channels.dingtalk import PUBLIC_URL, DingTalkSettings
 from channels.dingtalk.api import CARD_TOPIC, DingTalkApi, DingTalkRefusal
 from channels.dingtalk.connection import StreamConnection
-from channels.dingtalk.events import NAME, DingTalkAccount, is_group, parse_event
+from channels.dingtalk.events import NAME, parse_event
 from channels.dingtalk.reply import (
     MAX_CARD_CHARS,
     MAX_TEXT_BYTES,
@@ -39,10 +39,11 @@ from channels.shared import file_limits
 from channels.shared.caches import LatestDict
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
-from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
+from channels.shared.platform_channel import FilePost
 from channels.shared.posts import IDEMPOTENT_POSTS
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
+from channels.shared.robot_chats import RobotAccount, RobotChannel
 from channels.shared.texts import REPEAT_MARK, choice_line
 
 MAX_UPLOAD_BYTES = 20 << 20  # open.dingtalk.com/document/development/upload-media-files
@@ -56,7 +57,7 @@ THINKING_EMOTION = {"emotionId": "2659900", "emotionName": THINKING, "text": THI
 THINKING_REACTION = {"emotionType": 2, "emotionName": THINKING, "textEmotion": THINKING_EMOTION}
 
 
-class DingTalkChannel(PlatformChannel):
+class DingTalkChannel(RobotChannel):
     """One app and its robot."""
 
     name = NAME
@@ -70,7 +71,7 @@ class DingTalkChannel(PlatformChannel):
         super().__init__(self._api)
         self._connection = StreamConnection(self._api)
         language = "zh" if settings.base_url == PUBLIC_URL else ""
-        self._me = DingTalkAccount(settings.client_id, settings.name, language)
+        self._me = RobotAccount(NAME, settings.client_id, settings.name, language)
         self._rate_limiter = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
         self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)  # person → name, as last seen
         self._conversations: LatestDict[str, str] = LatestDict(MAX_WORKING)  # message → its conversation
@@ -113,10 +114,6 @@ class DingTalkChannel(PlatformChannel):
     def readiness(self) -> Readiness:
         return self._connection.health.now.with_fault(self._api.credentials_error)
 
-    def spell_command(self, thread: Thread, command: str) -> str:
-        """In groups, a robot receives only messages that mention it."""
-        return f"@{self._settings.name} /{command}" if is_group(thread) else f"/{command}"
-
     async def open_private_chat(self, person: str, near: Thread) -> Thread:
         """Return the private chat with a person: robots write to staff ids (`oToMessages/batchSend`)."""
         return Thread(NAME, near.workspace, f"@{person}")
@@ -132,9 +129,6 @@ class DingTalkChannel(PlatformChannel):
         posts_again = IDEMPOTENT_POSTS if self._settings.card_template_id else 0
         scope = RateLimitScope(self._rate_limiter, thread.chat, idempotent_posts=posts_again)
         return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=take_off_reaction))
-
-    def _file_rules(self, thread: Thread) -> FileRules:
-        return FileRules(MAX_UPLOAD_BYTES)
 
     async def _post_files(self, thread: Thread, post: FilePost) -> str:
         """Post an image or file. It has no caption: that follows as text, as does the mark of a possible repeat."""

@@ -5,69 +5,43 @@ Shapes: open.dingtalk.com/document/development/robot-receive-message, …/robot-
 
 from __future__ import annotations
 
-import hashlib
-import re
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
-from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
-from channels.base import parse_command_text
+from agent.messages import Attachment, Message, Quote, Unreadable
 from channels.dingtalk.api import MESSAGE_TOPIC
 from channels.shared.buttons import as_command
-from channels.shared.unread import make_unread, with_author
+from channels.shared.robot_chats import (
+    MAX_QUOTE_CHARS,
+    Family,
+    RobotAccount,
+    attached_file,
+    make_click,
+    make_message,
+    read_event,
+)
+from channels.shared.unread import make_unread
 from channels.shared.visible_text import dicts_in
 
 NAME = "dingtalk"
-MAX_QUOTE_CHARS = 4_000
-_FILES: dict[str, tuple[Literal["file", "image", "audio", "video"], str, str]] = {
-    "picture": ("image", "image_{}.png", "image/png"),
-    "audio": ("audio", "voice_{}.amr", "audio/amr"),
-    "video": ("video", "video_{}.mp4", "video/mp4"),
-    "file": ("file", "file_{}", "application/octet-stream"),
-}
+_FILES: Mapping[str, Family] = {"picture": "image", "audio": "audio", "video": "video", "file": "file"}
 _CHAT = frozenset({"text", "richText", "chatRecord", *_FILES})
 
 Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class DingTalkAccount:
-    """The app, the robot's name in mentions, and the language of the brand ("": unknown)."""
-
-    client_id: str
-    name: str
-    language: str = ""
-
-    def thread(self, chat: str) -> Thread:
-        return Thread(NAME, self.client_id, chat)
-
-    def key(self, id: str) -> str:
-        return f"{NAME}:{self.client_id}:{id}"
-
-
-def is_group(thread: Thread) -> bool:
-    """Return whether the chat is a group's conversation id, not "@" and the id of a person."""
-    return not thread.chat.startswith("@")
-
-
-def parse_event(topic: str, raw: bytes, me: DingTalkAccount) -> Message | Unreadable | None:
+def parse_event(topic: str, raw: bytes, me: RobotAccount) -> Message | Unreadable | None:
     """Parse one event. Returns None for a click on a button that is not one of Fawn's."""
-    event: Any = None
-    try:
-        event = orjson.loads(raw)
-        return _parse_message(event, me) if topic == MESSAGE_TOPIC else _parse_click(event, me)
-    except Exception as error:  # noqa: BLE001 — the boundary of one event: an unknown shape must not stop the others
-        id = event.get("msgId") if isinstance(event, dict) else None
-        key = me.key(f"event:{id or hashlib.blake2b(raw, digest_size=16).hexdigest()}")
-        lost = Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
-        return with_author(lost, lambda: _unread(event, me) if topic == MESSAGE_TOPIC else None)
+    is_message = topic == MESSAGE_TOPIC
+    parse = _parse_message if is_message else _parse_click
+    return read_event(
+        raw, me, "msgId", lambda event: parse(event, me), lambda event: _unread(event, me) if is_message else None
+    )
 
 
-def _unread(event: Json, me: DingTalkAccount) -> Message:
+def _unread(event: Json, me: RobotAccount) -> Message:
     """Return the message that an unreadable event was: DingTalk sends only those for the robot."""
     id, private = event["msgId"], event["conversationType"] == "1"
     person = event.get("senderStaffId") or event["senderId"]
@@ -75,7 +49,7 @@ def _unread(event: Json, me: DingTalkAccount) -> Message:
     return make_unread(thread, me.key(str(id)), id, person, private=private)
 
 
-def _parse_message(event: Json, me: DingTalkAccount) -> Message:
+def _parse_message(event: Json, me: RobotAccount) -> Message:
     """Parse a message. In groups, the platform sends only those that mention the robot."""
     id, kind, private = str(event["msgId"]), str(event["msgtype"]), event["conversationType"] == "1"
     person = str(event.get("senderStaffId") or event["senderId"])
@@ -96,25 +70,18 @@ def _parse_message(event: Json, me: DingTalkAccount) -> Message:
         quotes += [] if said or quoted_files else [Quote("", "", "unread")]  # DingTalk shows a robot no cards
         files += quoted_files
     quoted = str(event.get("originalProcessQueryKey") or "")  # of a message of the bot: the key that its post returned
-    command = None if files else parse_command_text(text)
-    message_kind = Kind.CHAT if command is None else Kind.COMMAND
-    if kind not in _CHAT:
-        message_kind, text = Kind.UNSUPPORTED, f"“{kind}” messages"
-    return Message(
-        thread=me.thread(f"@{person}" if private else str(event["conversationId"])),
-        key=me.key(id),
-        id=id,
-        author=Author(person, str(event.get("senderNick") or person), guest=is_guest, language=me.language),
-        text=text if command is None else command,
-        time=int(event["createAt"]) / 1000,
-        kind=message_kind,
-        attachments=tuple(files),
-        quotes=tuple(quotes),
+    return make_message(
+        me,
+        me.thread(f"@{person}" if private else str(event["conversationId"])),
+        me.author(person, str(event.get("senderNick") or ""), guest=is_guest),
+        id,
+        (text, files),
+        kind=kind,
+        known=_CHAT,
+        at=int(event["createAt"]) / 1000,
+        quotes=quotes,
         reply_to=f"/{quoted}" if quoted else str(replied.get("msgId") or ""),
         to_bot=bool(quoted),
-        long=not text and bool(files),  # the client sends files one by one
-        private=private,
-        origin=Origin.PERSON,
     )
 
 
@@ -133,33 +100,15 @@ def _parse_content(kind: str, content: Json, message_id: str) -> tuple[str, list
 def _file(kind: str, content: Json, message_id: str, index: int) -> list[Attachment]:
     if kind not in _FILES or "downloadCode" not in content:
         return []
-    family, name, mime = _FILES[kind]
-    short = re.sub(r"\W", "", message_id)[-6:] + (f"_{index}" if index else "")
-    return [
-        Attachment(str(content["downloadCode"]), str(content.get("fileName") or name.format(short)), mime, None, family)
-    ]
+    return [attached_file(_FILES[kind], str(content["downloadCode"]), content.get("fileName"), message_id, index)]
 
 
-def _parse_click(event: Json, me: DingTalkAccount) -> Message | None:
-    """Parse a pressed button. A press has no id: a second one of a person on one button of a card is the same event."""
+def _parse_click(event: Json, me: RobotAccount) -> Message | None:
+    """Parse a pressed button."""
     params = orjson.loads(event["content"]).get("cardPrivateData", {}).get("params") or {}
     if "ask" not in params or "option" not in params:
         return None
     ask, option = orjson.loads(params["ask"]), str(params["option"])
-    person, track = str(event["userId"]), str(event["outTrackId"])
-    chat, digest = str(ask["chat"]), hashlib.blake2b(option.encode(), digest_size=8).hexdigest()
-    click = Message(
-        thread=me.thread(chat),
-        key=me.key(f"click:{track}:{person}:{digest}"),
-        id=track,
-        author=Author(person, person, language=me.language),
-        text=option,
-        time=time.time(),
-        kind=Kind.CLICK,
-        target=str(ask["id"]),
-        private=chat.startswith("@"),
-        to_bot=True,
-        reply_to=track,
-        origin=Origin.PERSON,
-    )
+    person, thread = me.author(str(event["userId"])), me.thread(str(ask["chat"]))
+    click = make_click(me, thread, person, str(event["outTrackId"]), str(ask["id"]), option)
     return as_command(click, option) or click

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from agent.blocks import Final, View
+from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from catalogue import _
 from channels.base import (
@@ -31,11 +31,12 @@ from channels.base import (
 )
 from channels.dingtalk import DingTalkSettings
 from channels.dingtalk.api import DingTalkApi, DingTalkChatGone, DingTalkRefusal
-from channels.dingtalk.events import is_group
 from channels.shared import buttons, progress, texts
 from channels.shared.markdown_split import split_markdown
 from channels.shared.posts import MAX_POSTS, UNCONFIRMED
+from channels.shared.reply_layout import button_labels, lay_out
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
+from channels.shared.robot_chats import is_group
 
 log = logging.getLogger(__name__)
 
@@ -144,21 +145,20 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
         """
         has_cards = bool(self._settings.card_template_id)
         parts: list[DingTalkMessage] = []
-        summary = progress.summary_line(final)
-        for text, ask in final.messages():
-            fits = ask and has_cards and len(_buttons_json(ask.options).encode()) <= MAX_VALUE_BYTES
-            options = ask.options if ask and fits else ()
-            hint = texts.question_hint(ask, has_buttons=bool(options), max_label_chars=MAX_LABEL_CHARS) if ask else ""
-            text = "\n\n".join(filter(None, (text, hint, summary)))
-            chunks, summary = _split_cards(text) if has_cards else _split(text, MAX_TEXT_BYTES, _text_bytes), ""
+        for text, ask in lay_out(final, self._fits, MAX_LABEL_CHARS, progress.summary_line(final)):
+            chunks = _split_cards(text) if has_cards else _split(text, MAX_TEXT_BYTES, _text_bytes)
             parts += [DingTalkMessage(chunk, final=True, plain=not has_cards) for chunk in chunks]
-            if ask and options:
-                parts[-1] = replace(parts[-1], ask_id=ask.id, options=options)
+            if ask:
+                parts[-1] = replace(parts[-1], ask_id=ask.id, options=ask.options)
         if parts and has_cards:
             parts[-1] = replace(parts[-1], command=buttons.final_button(final, self._key))
         if parts and final.mention and is_group(self._thread):
             parts[0] = replace(parts[0], mention=final.mention)
         return parts
+
+    def _fits(self, ask: Ask) -> bool:
+        has_cards = bool(self._settings.card_template_id and ask.options)
+        return has_cards and len(_buttons_json(ask.options).encode()) <= MAX_VALUE_BYTES
 
     def placeholder(self) -> DingTalkMessage | None:
         """Return a card without text, which DingTalk shows as being processed."""
@@ -347,7 +347,8 @@ def _split(text: str, limit: int, size: Callable[[str], int]) -> list[str]:
 
 
 def _buttons_json(options: tuple[str, ...], command: str = "") -> str:
-    shown = [{"text": texts.shorten(option, MAX_LABEL_CHARS) or "…", "value": option} for option in options]
+    labels = button_labels(options, MAX_LABEL_CHARS)
+    shown = [{"text": label, "value": option} for label, option in zip(labels, options, strict=True)]
     if command:
         shown.append({"text": buttons.button_label(command), "value": command})
     return orjson.dumps(shown).decode()

@@ -13,13 +13,14 @@ from typing import Any
 import orjson
 from markdown_it import MarkdownIt
 
-from agent.blocks import Final, View
+from agent.blocks import Ask, Final, View
 from agent.messages import Kind, Message
 from catalogue import N_, _
 from channels.shared import progress, texts
 from channels.shared.buttons import PRESSED, button_label, final_button, live_button
 from channels.shared.markdown_images import images_as_links
 from channels.shared.markdown_split import split_markdown
+from channels.shared.reply_layout import lay_out
 
 MAX_CARD_BYTES = 22_000  # of text as JSON: a card takes 30 KB with its progress, buttons and frame
 MAX_PROGRESS_BYTES = 3_000  # of plan and steps
@@ -96,11 +97,10 @@ def render_final_cards(final: Final, reply: str, *, direct: bool) -> list[Feishu
     In a `direct` chat nobody is mentioned: every message notifies the person.
     """
     parts: list[FeishuMessage] = []
-    for text, ask in final.messages():
-        options = tuple(map(without_mentions, ask.options)) if ask and len(ask.options) <= MAX_BUTTONS else ()
-        hint = texts.question_hint(ask, has_buttons=bool(options), max_label_chars=MAX_LABEL_CHARS) if ask else ""
-        cards = [FeishuMessage(chunk, final=True) for chunk in _split_for_cards(f"{text}\n\n{hint}" if hint else text)]
-        if cards and ask and options:
+    for text, ask in lay_out(final, _fits, MAX_LABEL_CHARS):
+        cards = [FeishuMessage(chunk, final=True) for chunk in _split_for_cards(text)]
+        if cards and ask:
+            options = tuple(map(without_mentions, ask.options))
             cards[-1] = replace(cards[-1], ask_id=ask.id, options=options, approval=ask.approval)
         parts += cards
     if parts:
@@ -110,6 +110,10 @@ def render_final_cards(final: Final, reply: str, *, direct: bool) -> list[Feishu
     if parts and final.mention:
         parts[0] = replace(parts[0], mention="" if direct else final.mention, quote=True)
     return parts
+
+
+def _fits(ask: Ask) -> bool:
+    return 0 < len(ask.options) <= MAX_BUTTONS
 
 
 def _panel_text(lines: Iterable[str]) -> str:

@@ -109,8 +109,8 @@ class PlatformChannel(ABC):
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         """Begin to download an attachment, and return its chunks. Raises ChannelError."""
 
-    @abstractmethod
-    def _file_rules(self, thread: Thread) -> FileRules: ...
+    def _file_rules(self, thread: Thread) -> FileRules:
+        return FileRules(self.limits.upload)
 
     def _rate_limit_scope(self, thread: Thread) -> ReplyRateLimit | None:
         """Return the rate limit of the calls for a thread, or None if the API itself keeps the limits."""

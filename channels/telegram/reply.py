@@ -16,6 +16,7 @@ from channels.base import ChatGone, Refused, TokenRejected
 from channels.shared import buttons, progress, texts
 from channels.shared.caches import TypingActions
 from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
+from channels.shared.reply_layout import button_labels, lay_out
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.telegram.api import NotModified, TelegramApi
 from channels.telegram.markdown import Entity, to_entities, without_mentions
@@ -93,11 +94,9 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
         """Render the answer, with the options of an open question as buttons under its last message."""
         parts: list[TelegramMessage] = []
         summary = progress.summary_line(final)
-        for text, ask in final.messages():
-            keys, hint = (
-                _question_buttons(ask) if ask else (_command_buttons(buttons.final_button(final, self._key)), "")
-            )
-            text, room = f"{text}\n\n{hint}" if hint else text, CHUNK_UNITS - (MAX_SUMMARY_UNITS if summary else 0)
+        command = _command_buttons(buttons.final_button(final, self._key))
+        for text, ask in lay_out(final, _fits, MAX_LABEL_CHARS):
+            keys, room = _question_buttons(ask) if ask else command, CHUNK_UNITS - (MAX_SUMMARY_UNITS if summary else 0)
             messages = [TelegramMessage(chunk) for chunk in split_markdown(text, room, self._message_units)]
             if messages:
                 fold = self._fold(final, summary, messages[-1]) if summary else ""
@@ -249,16 +248,16 @@ def _command_buttons(data: str) -> tuple[TelegramButton, ...]:
     return ((buttons.button_label(data), data, ""),) if data else ()
 
 
-def _question_buttons(ask: Ask) -> tuple[tuple[TelegramButton, ...], str]:
-    """Return the buttons of a question and the hint below it."""
-    data = [f"{ask.id}|{index}" for index in range(len(ask.options))]
-    fits = len(data) <= MAX_BUTTON_ROWS * MAX_BUTTONS_PER_ROW and all(
-        len(entry.encode()) <= MAX_CALLBACK_BYTES for entry in data
-    )
-    styles = (APPROVAL_STYLES if ask.approval else ("",) * len(data))[: len(data)]
-    labels = [texts.shorten(option, MAX_LABEL_CHARS) or "…" for option in ask.options]
-    keys = tuple(zip(labels, data, styles, strict=True))
-    return (keys if fits else ()), texts.question_hint(ask, has_buttons=fits, max_label_chars=MAX_LABEL_CHARS)
+def _fits(ask: Ask) -> bool:
+    """Return whether the options of a question can be buttons."""
+    longest = len(f"{ask.id}|{len(ask.options) - 1}".encode())
+    return len(ask.options) <= MAX_BUTTON_ROWS * MAX_BUTTONS_PER_ROW and longest <= MAX_CALLBACK_BYTES
+
+
+def _question_buttons(ask: Ask) -> tuple[TelegramButton, ...]:
+    styles = APPROVAL_STYLES if ask.approval else ("",) * len(ask.options)
+    labels = button_labels(ask.options, MAX_LABEL_CHARS)
+    return tuple((label, f"{ask.id}|{n}", styles[n]) for n, label in enumerate(labels))
 
 
 def _button_rows(shown: tuple[TelegramButton, ...]) -> list[list[dict[str, str]]]:

@@ -7,8 +7,9 @@ import base64
 import hashlib
 import math
 from collections.abc import AsyncGenerator
+from io import BufferedReader
 from pathlib import PurePath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread
@@ -29,14 +30,15 @@ from channels.shared import file_limits
 from channels.shared.early_files import EarlyFiles
 from channels.shared.http_client import HttpClient, opened_file
 from channels.shared.inbound import InboundPipeline
-from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
+from channels.shared.platform_channel import FilePost
 from channels.shared.posts import IDEMPOTENT_POSTS
 from channels.shared.rate_limit import RateLimiter, RateLimits
 from channels.shared.reply_writer import ReplyWriter
+from channels.shared.robot_chats import RobotAccount, RobotChannel
 from channels.shared.texts import ANSWERED, REPEAT_MARK, choice_line, text_for
 from channels.wecom import NAME, PUBLIC_URL, WeComSettings
 from channels.wecom.connection import SEND, UPDATE_CARD, WeComConnection
-from channels.wecom.events import WeComAccount, is_group, parse_callback, split_message_id
+from channels.wecom.events import parse_callback, split_message_id
 from channels.wecom.files import EncryptedFiles
 from channels.wecom.reply import (
     MAX_TEXT_BYTES,
@@ -58,7 +60,7 @@ FRAME_BURST = 3
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
 
 
-class WeComChannel(PlatformChannel):
+class WeComChannel(RobotChannel):
     """One robot."""
 
     name = NAME
@@ -73,7 +75,8 @@ class WeComChannel(PlatformChannel):
         self._line = WeComConnection(settings, http)
         self._files = EncryptedFiles(http)
         self._early = EarlyFiles(self._files.download, MAX_DOWNLOAD_BYTES)
-        self._me = WeComAccount(settings.bot_id, settings.name, "zh" if settings.gateway_url == PUBLIC_URL else "")
+        language = "zh" if settings.gateway_url == PUBLIC_URL else ""
+        self._me = RobotAccount(NAME, settings.bot_id, settings.name, language)
         frames = RateLimits(settings.per_reply, FRAME_BURST, overall=settings.overall)
         self._rate_limiter = RateLimiter(WeComLimits(frames))
         self._pipeline = InboundPipeline(NAME, self._background, apologize=self._apologize, show_working=self._begin)
@@ -118,10 +121,6 @@ class WeComChannel(PlatformChannel):
     def readiness(self) -> Readiness:
         return self._line.health.now
 
-    def spell_command(self, thread: Thread, command: str) -> str:
-        """In groups, a robot receives only messages that mention it."""
-        return f"@{self._settings.name} /{command}" if is_group(thread) else f"/{command}"
-
     # ------------------------------------------------------------ replies and files
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
@@ -140,9 +139,6 @@ class WeComChannel(PlatformChannel):
 
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return await self._early.open_file(attachment)
-
-    def _file_rules(self, thread: Thread) -> FileRules:
-        return FileRules(MAX_UPLOAD_BYTES)
 
     async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, str]:
         """Upload a file in pieces; return its kind and its id."""
@@ -191,8 +187,6 @@ class WeComReply(ReplyWriter[WeComMessage]):
 
 
 def _md5(content: BinaryIO) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    while chunk := content.read(1 << 20):
-        digest.update(chunk)
+    digest = hashlib.file_digest(cast(BufferedReader, content), lambda: hashlib.md5(usedforsecurity=False))
     content.seek(0)
     return digest.hexdigest()

@@ -5,52 +5,33 @@ Shapes: developer.work.weixin.qq.com/document/path/100719 (messages) and …/101
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
 from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
-from channels.base import parse_command_text
-from channels.shared.unread import make_unread, with_author
-from channels.wecom import NAME
+from channels.shared.robot_chats import (
+    MAX_QUOTE_CHARS,
+    Family,
+    RobotAccount,
+    attached_file,
+    is_group,
+    make_click,
+    make_message,
+    read_event,
+)
+from channels.shared.unread import make_unread
 from channels.wecom.connection import MESSAGE
 
-MAX_QUOTE_CHARS = 4_000
-_FILES: dict[str, tuple[Literal["file", "image", "audio", "video"], str, str]] = {
-    "image": ("image", "image_{}.png", "image/png"),
-    "video": ("video", "video_{}.mp4", "video/mp4"),
-    "file": ("file", "file_{}", "application/octet-stream"),
-}
+_FILES: Mapping[str, Family] = {"image": "image", "video": "video", "file": "file"}
 _CHAT = frozenset({"text", "voice", "mixed", *_FILES})
 _FEEDBACK = {1: (Kind.FEEDBACK, "up"), 2: (Kind.FEEDBACK, "down"), 3: (Kind.FEEDBACK_REMOVED, "up")}
 _MENTION = re.compile(r"@\S+\s*")
 
 Json = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class WeComAccount:
-    """The robot: its id, its name in mentions, and the language of the brand ("": unknown)."""
-
-    bot_id: str
-    name: str
-    language: str = ""
-
-    def thread(self, chat: str) -> Thread:
-        return Thread(NAME, self.bot_id, chat)
-
-    def key(self, id: str) -> str:
-        return f"{NAME}:{self.bot_id}:{id}"
-
-
-def is_group(thread: Thread) -> bool:
-    """Return whether the chat is a group's id, not "@" and the id of a person."""
-    return not thread.chat.startswith("@")
 
 
 def split_message_id(id: str) -> tuple[str, str]:
@@ -59,33 +40,29 @@ def split_message_id(id: str) -> tuple[str, str]:
     return message, req_id
 
 
-def parse_callback(command: str, req_id: str, raw: bytes, me: WeComAccount) -> Message | Unreadable | None:
+def parse_callback(command: str, req_id: str, raw: bytes, me: RobotAccount) -> Message | Unreadable | None:
     """Read one event. Returns None for one that asks for nothing, such as a person who opens the chat."""
-    event: Any = None
-    try:
-        event = orjson.loads(raw)
+
+    def parse(event: Any) -> Message | None:
         return _parse_message(event, req_id, me) if command == MESSAGE else _parse_other(event, me)
-    except Exception as error:  # noqa: BLE001 — the boundary of one event: an unknown shape must not stop the others
-        id = event.get("msgid") if isinstance(event, dict) else None
-        key = me.key(f"event:{id or hashlib.blake2b(raw, digest_size=16).hexdigest()}")
-        lost = Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
-        return with_author(lost, lambda: _unread(event, req_id, me) if command == MESSAGE else None)
+
+    return read_event(raw, me, "msgid", parse, lambda event: _unread(event, req_id, me) if command == MESSAGE else None)
 
 
-def _unread(event: Json, req_id: str, me: WeComAccount) -> Message:
+def _unread(event: Json, req_id: str, me: RobotAccount) -> Message:
     """Return the message that an unreadable event was: WeCom sends only those for the robot."""
     thread, author = _place(event, me)
     id = str(event["msgid"])
     return make_unread(thread, me.key(id), f"{id} {req_id}".strip(), author.id, private=not is_group(thread))
 
 
-def _place(event: Json, me: WeComAccount) -> tuple[Thread, Author]:
+def _place(event: Json, me: RobotAccount) -> tuple[Thread, Author]:
     person = str(event["from"]["userid"])
     group = event["chattype"] == "group"
-    return me.thread(str(event["chatid"]) if group else f"@{person}"), Author(person, person, language=me.language)
+    return me.thread(str(event["chatid"]) if group else f"@{person}"), me.author(person)
 
 
-def _parse_message(event: Json, req_id: str, me: WeComAccount) -> Message:
+def _parse_message(event: Json, req_id: str, me: RobotAccount) -> Message:
     """Read a message. In groups, the platform sends only those that mention the robot, with the mention first."""
     id, kind = str(event["msgid"]), str(event["msgtype"])
     thread, author = _place(event, me)
@@ -93,7 +70,6 @@ def _parse_message(event: Json, req_id: str, me: WeComAccount) -> Message:
     if is_group(thread):
         mention = f"@{me.name}"
         text = text.removeprefix(mention) if text.startswith(mention) else _MENTION.sub("", text, count=1)
-    text = text.strip()
     quotes: list[Quote] = []
     if isinstance(quoted := event.get("quote"), dict):
         shape = str(quoted.get("msgtype", ""))
@@ -101,23 +77,13 @@ def _parse_message(event: Json, req_id: str, me: WeComAccount) -> Message:
         quotes = [Quote("somebody", said[:MAX_QUOTE_CHARS])] if said else []
         quotes += [] if said or quoted_files else [Quote("", "", "unread")]
         files += quoted_files
-    command = None if files else parse_command_text(text)
-    message_kind = Kind.CHAT if command is None else Kind.COMMAND
-    if kind not in _CHAT:
-        message_kind, text = Kind.UNSUPPORTED, f"“{kind}” messages"
-    return Message(
-        thread=thread,
-        key=me.key(id),
-        id=f"{id} {req_id}".strip(),
-        author=author,
-        text=text if command is None else command,
-        time=float(event.get("create_time") or time.time()),
-        kind=message_kind,
-        attachments=tuple(files),
-        quotes=tuple(quotes),
-        long=not text and bool(files),  # the client sends files one by one
-        private=not is_group(thread),
-        origin=Origin.PERSON,
+    return make_message(
+        *(me, thread, author, id, (text.strip(), files)),
+        kind=kind,
+        known=_CHAT,
+        at=float(event.get("create_time") or time.time()),
+        quotes=quotes,
+        answered_by=f"{id} {req_id}".strip(),
     )
 
 
@@ -138,14 +104,11 @@ def _file(kind: str, content: Json, message_id: str, index: int) -> list[Attachm
     """Return the file of a message. Its name is known only to the server from which it is fetched."""
     if kind not in _FILES or "url" not in content:
         return []
-    family, name, mime = _FILES[kind]
-    short = re.sub(r"\W", "", message_id)[-6:] + (f"_{index}" if index else "")
     ref = orjson.dumps({"url": str(content["url"]), "key": str(content.get("aeskey") or "")}).decode()
-    given = content.get("filename") or content.get("name")
-    return [Attachment(ref, str(given or name.format(short)), mime, None, family)]
+    return [attached_file(_FILES[kind], ref, content.get("filename") or content.get("name"), message_id, index)]
 
 
-def _parse_other(event: Json, me: WeComAccount) -> Message | None:
+def _parse_other(event: Json, me: RobotAccount) -> Message | None:
     content = event["event"]
     match content["eventtype"]:
         case "template_card_event":
@@ -155,47 +118,22 @@ def _parse_other(event: Json, me: WeComAccount) -> Message | None:
     return None
 
 
-def _parse_click(event: Json, content: Json, me: WeComAccount) -> Message | None:
-    """Read a pressed button. A second press of a person on one button of a card is the same event."""
+def _parse_click(event: Json, content: Json, me: RobotAccount) -> Message | None:
+    """Read a pressed button."""
     if not str(content.get("event_key", "")).startswith("{"):
         return None
     pressed = orjson.loads(content["event_key"])
-    thread, author = _place(event, me)
-    task, option = str(content["task_id"]), str(pressed["option"])
-    digest = hashlib.blake2b(option.encode(), digest_size=8).hexdigest()
-    return Message(
-        thread=thread,
-        key=me.key(f"click:{task}:{author.id}:{digest}"),
-        id=task,
-        author=author,
-        text=option,
-        time=time.time(),
-        kind=Kind.CLICK,
-        target=str(pressed["ask"]),
-        private=not is_group(thread),
-        to_bot=True,
-        reply_to=task,
-        origin=Origin.PERSON,
-    )
+    return make_click(me, *_place(event, me), str(content["task_id"]), str(pressed["ask"]), str(pressed["option"]))
 
 
-def _parse_feedback(event: Json, content: Json, me: WeComAccount) -> Message | None:
+def _parse_feedback(event: Json, content: Json, me: RobotAccount) -> Message | None:
     """Read a 👍 or 👎, or that a person took theirs back (…/101027: `type` 1, 2 and 3)."""
     found, answer = _FEEDBACK.get(content.get("type", 0)), str(content.get("id", ""))
     if found is None or not answer:
         return None
     thread, author = _place(event, me)
+    id = f"feedback:{event.get('msgid')}"
     return Message(
-        thread=thread,
-        key=me.key(f"feedback:{event.get('msgid')}"),
-        id=f"feedback:{event.get('msgid')}",
-        author=author,
-        text=found[1],
-        time=time.time(),
-        kind=found[0],
-        private=not is_group(thread),
-        addressed=False,
-        to_bot=True,
-        reply_to=answer,
-        origin=Origin.PERSON,
-    )
+        thread, me.key(id), id, author, found[1], time.time(), found[0], private=not is_group(thread),
+        addressed=False, to_bot=True, reply_to=answer, origin=Origin.PERSON,
+    )  # fmt: skip

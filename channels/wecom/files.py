@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import orjson
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.padding import PKCS7
 
 from agent.messages import Attachment
 from channels.base import Refused, TryLater
@@ -52,18 +53,13 @@ async def decrypt(chunks: AsyncIterator[bytes], key: str) -> AsyncGenerator[byte
         cipher = Cipher(algorithms.AES256(raw), modes.CBC(raw[:16])).decryptor()
     except (binascii.Error, ValueError):
         raise Refused("came with a key that cannot be used") from None
-    held = b""
+    padding = PKCS7(8 * BLOCK).unpadder()
     async for chunk in chunks:
-        held += cipher.update(chunk)
-        if len(held) > BLOCK:
-            yield held[:-BLOCK]
-            held = held[-BLOCK:]
+        if plain := padding.update(cipher.update(chunk)):
+            yield plain
     try:
-        held += cipher.finalize()
+        plain = padding.update(cipher.finalize()) + padding.finalize()
     except ValueError:
         raise Refused("arrived damaged") from None
-    pad = held[-1] if held else 0
-    if not 1 <= pad <= BLOCK or held[-pad:] != bytes([pad]) * pad:
-        raise Refused("arrived damaged")
-    if held[:-pad]:
-        yield held[:-pad]
+    if plain:
+        yield plain

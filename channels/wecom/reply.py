@@ -25,9 +25,10 @@ from channels.shared import progress, texts
 from channels.shared.http_client import RateLimited
 from channels.shared.markdown_split import split_markdown
 from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, Priority, RateLimits, RateLimitScope
+from channels.shared.reply_layout import button_labels, lay_out
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
+from channels.shared.robot_chats import is_group
 from channels.wecom.connection import RESPOND, SEND, AnswerEnded, WeComConnection
-from channels.wecom.events import is_group
 
 POST = "post"
 MAX_POST_WAIT_SECONDS = 10.0
@@ -164,15 +165,10 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         summary = progress.summary_line(final)
         lines = [summary, *progress.folded_lines(final)] if summary else []
         head = progress.join_latest(lines, MAX_HEAD_BYTES, _bytes) if len(lines) > 1 else ""
-        tail = "" if head else summary
-        for text, ask in final.messages():
-            fits = ask is not None and _fits(ask)
-            hint = texts.question_hint(ask, has_buttons=fits, max_label_chars=MAX_LABEL_CHARS) if ask else ""
-            text = "\n\n".join(filter(None, (text, hint, tail)))
-            chunks = _split(text, head)
-            head = tail = ""
-            parts += [replace(chunk, final=True) for chunk in chunks]
-            if ask and fits:
+        for text, ask in lay_out(final, _fits, MAX_LABEL_CHARS, "" if head else summary):
+            parts += [replace(chunk, final=True) for chunk in _split(text, head)]
+            head = ""
+            if ask:
                 parts.append(WeComMessage(ask.question, ask_id=ask.id, options=ask.options, final=True))
         return parts
 
@@ -315,7 +311,7 @@ def question_card(task: str, part: WeComMessage) -> dict[str, Any]:
     """Return the buttons of a question, whose text stands above."""
     title = {"title": texts.shorten(part.text, MAX_CARD_TITLE_CHARS) or _(CHOOSE)}
     keys = [orjson.dumps({"ask": part.ask_id, "option": option}).decode() for option in part.options]
-    labels = [texts.shorten(option, MAX_LABEL_CHARS) or "…" for option in part.options]
+    labels = button_labels(part.options, MAX_LABEL_CHARS)
     buttons = [{"text": label, "style": 1, "key": key} for label, key in zip(labels, keys, strict=True)]
     return {"card_type": "button_interaction", "main_title": title, "button_list": buttons, "task_id": task}
 

@@ -17,9 +17,10 @@ from agent.setting import Secret
 from channels import dingtalk
 from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Receipt, Refused, TryLater, Unconfirmed
 from channels.dingtalk.api import MESSAGE_TOPIC
-from channels.dingtalk.events import DingTalkAccount, parse_event
+from channels.dingtalk.events import parse_event
 from channels.dingtalk.reply import card_markdown
 from channels.shared.buttons import LABELS
+from channels.shared.robot_chats import RobotAccount
 from channels.shared.texts import REPEAT_MARK
 from tests.fakes.dingtalk import CLIENT, JANE, KIM, SECRET, TEMPLATE, FakeDingTalk
 from tests.fakes.server import until
@@ -369,7 +370,7 @@ async def test_other_kinds_are_named_and_strangers_are_guests(rig: DingTalkRig) 
 
 
 def test_an_event_of_unknown_shape_is_unreadable() -> None:
-    me = DingTalkAccount(CLIENT, "Fawn")
+    me = RobotAccount("dingtalk", CLIENT, "Fawn")
     event = parse_event(MESSAGE_TOPIC, orjson.dumps({"msgId": "m1"}), me)
     assert isinstance(event, Unreadable)
     assert event.key == f"dingtalk:{CLIENT}:event:m1"

@@ -11,17 +11,16 @@ import pytest
 
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.dingtalk.api import MESSAGE_TOPIC
-from channels.dingtalk.events import DingTalkAccount
 from channels.dingtalk.events import parse_event as parse_dingtalk
 from channels.discord.events import DiscordAccount, read_message
 from channels.feishu.events import FeishuAccount
 from channels.feishu.events import parse_event as parse_feishu
+from channels.shared.robot_chats import RobotAccount
 from channels.slack.events import SlackAccount
 from channels.slack.events import parse_payload as parse_slack
 from channels.telegram.events import TelegramAccount
 from channels.telegram.events import parse_update as parse_telegram
 from channels.wecom.connection import MESSAGE
-from channels.wecom.events import WeComAccount
 from channels.wecom.events import parse_callback as parse_wecom
 from tests.support.alerts import ALERT_CARD_FEISHU, ALERT_DISCORD_V2, GITHUB_DISCORD, GRAFANA_SLACK
 
@@ -132,12 +131,12 @@ PLATFORMS: dict[str, tuple[Json, Read, set[str]]] = {  # a message, how it is re
     ),
     "dingtalk": (
         DINGTALK_EVENT,
-        lambda raw: parse_dingtalk(MESSAGE_TOPIC, orjson.dumps(raw), DingTalkAccount("ding1", "Fawn")),
+        lambda raw: parse_dingtalk(MESSAGE_TOPIC, orjson.dumps(raw), RobotAccount("dingtalk", "ding1", "Fawn")),
         {"conversationType", "msgId", "senderStaffId", "conversationId"},
     ),
     "wecom": (
         WECOM_EVENT,
-        lambda raw: parse_wecom(MESSAGE, "r1", orjson.dumps(raw), WeComAccount("bot", "Fawn")),
+        lambda raw: parse_wecom(MESSAGE, "r1", orjson.dumps(raw), RobotAccount("wecom", "bot", "Fawn")),
         {"msgid", "chattype", "from", "from.userid"},
     ),
 }

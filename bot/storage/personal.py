@@ -24,9 +24,9 @@ from bot.storage.web_people import WEB
 class PersonalTable:
     """A table. `columns` name people, their chats, or who may see something.
 
-    Retention deletes the rows that are `finished`; without that, they go with another row. `/forget me` runs `forget`;
-    without that, its steps for conversations, deliveries, usage or memories handle the table. `/export me` writes what
-    `export` returns, as entries of the kind `exported`.
+    Retention deletes the rows that are `finished`; without that, `ends` says with what they go. `/forget me` runs
+    `forget`, or what `forgotten_by` names: a function of this package, "module.function". `/export me` writes what
+    `export` returns, as entries of the kind `exported`; without that, `shown` says where else it is, or why nowhere.
     """
 
     table: str
@@ -35,24 +35,55 @@ class PersonalTable:
     forget: tuple[str, ...] = ()
     exported: str = ""
     export: str = ""
+    ends: str = ""
+    forgotten_by: str = ""
+    shown: str = ""
 
 
+CONVERSATION = "its conversation"  # with which a row goes, or is exported
+STAYS = "nothing: it is in force until somebody changes it"
 CORE = (
-    PersonalTable("inbox", ("author",), f"state<>{InboxState.NEW} AND received<:before"),
-    PersonalTable("conversations", ("person",)),  # with the messages that wait
+    PersonalTable(
+        "inbox",
+        ("author",),
+        f"state<>{InboxState.NEW} AND received<:before",
+        forgotten_by="blanked.blank_messages",
+        shown=CONVERSATION,
+    ),
+    PersonalTable(
+        "conversations",
+        ("person",),
+        ends="retention, as soon as it was not used for as long",
+        forgotten_by="forgetting.forget_in_conversation",
+        shown=CONVERSATION,
+    ),  # with the messages that wait
     PersonalTable(
         "outbox",
         ("person",),
         f"state IN ({OutboxState.SENT}, {OutboxState.DROPPED}, {OutboxState.DEAD}) AND created<:before",
+        forgotten_by="forgetting.forget_deliveries",
+        shown="the transcript has what was said",
     ),
     PersonalTable("posts", finished="created<:before"),
-    PersonalTable("runs", ("requester", "people", "stop_by"), "finished IS NOT NULL AND finished<:before"),
-    PersonalTable("transcript", ("author", "name"), "at<:before"),
-    PersonalTable("calls", ("person", "people"), "at<:before"),
+    PersonalTable(
+        "runs",
+        ("requester", "people", "stop_by"),
+        "finished IS NOT NULL AND finished<:before",
+        forgotten_by="forgetting.forget_some",
+        shown="the transcript has what was done",
+    ),
+    PersonalTable(
+        "transcript", ("author", "name"), "at<:before", forgotten_by="forgetting.forget_some", shown=CONVERSATION
+    ),
+    PersonalTable(
+        "calls", ("person", "people"), "at<:before", forgotten_by="forgetting.forget_calls", shown=CONVERSATION
+    ),
     PersonalTable(
         "questions",
         ("who", "answered_by", "barred", "approvers"),  # the first with its question
         f"state='{QuestionState.CLOSED}' AND asked<:before",
+        forgotten_by="forgetting.forget_in_conversation",
+        shown="the transcript has what was asked and answered",
     ),
     PersonalTable(
         "people",  # access that pairing decided stays, without a name
@@ -76,6 +107,7 @@ CORE = (
         exported="usage",
         export="SELECT at, agent, model, kind AS sort, input, output, cached, reasoning, cost, chat FROM usage"
         " WHERE person=:author ORDER BY at",
+        forgotten_by="forgotten_accounts.forget_usage",
     ),
     PersonalTable(
         "feedback",
@@ -86,12 +118,23 @@ CORE = (
             ON c.key=r.conversation WHERE r.id=feedback.run AND c.thread>=:channel || '/'
             AND c.thread<:channel || '0')""",
         ),
+        shown="a mark on an answer, which the person sees there",
     ),
     PersonalTable(
-        "languages", ("reader",), exported="language", export="SELECT language FROM languages WHERE reader=:reader"
+        "languages",
+        ("reader",),
+        exported="language",
+        export="SELECT language FROM languages WHERE reader=:reader",
+        ends=STAYS,
+        forgotten_by="forgotten_accounts.forget_account",
     ),
     PersonalTable(
-        "agent_defaults", ("reader",), exported="agent", export="SELECT agent FROM agent_defaults WHERE reader=:reader"
+        "agent_defaults",
+        ("reader",),
+        exported="agent",
+        export="SELECT agent FROM agent_defaults WHERE reader=:reader",
+        ends=STAYS,
+        forgotten_by="forgotten_accounts.forget_account",
     ),
     PersonalTable(
         "permission_grants",
@@ -99,9 +142,23 @@ CORE = (
         forget=(
             "DELETE FROM permission_grants WHERE conversation=:everywhere AND channel=:channel AND person=:person",
         ),
+        ends=CONVERSATION,
+        shown=CONVERSATION,
     ),
-    PersonalTable("audit_names", ("name",)),
-    PersonalTable("side_posts", ("person",), "at<:before", ("DELETE FROM side_posts WHERE person=:author",)),
+    PersonalTable(
+        "audit_names",
+        ("name",),
+        ends="the rows of the audit that name it",
+        forgotten_by="audit.forget_person",
+        shown="`fawn audit` is for operators",
+    ),
+    PersonalTable(
+        "side_posts",
+        ("person",),
+        "at<:before",
+        ("DELETE FROM side_posts WHERE person=:author",),
+        shown="the messages are in the chat",
+    ),
     PersonalTable(
         "overheard",
         ("person", "name"),
@@ -110,7 +167,13 @@ CORE = (
         "overheard",
         "SELECT at, thread, text FROM overheard WHERE person=:author ORDER BY id",
     ),
-    PersonalTable("quoted", ("person",), forget=("DELETE FROM quoted WHERE person=:author",)),
+    PersonalTable(
+        "quoted",
+        ("person",),
+        forget=("DELETE FROM quoted WHERE person=:author",),
+        ends=CONVERSATION,
+        shown="what others quoted is theirs",
+    ),
 )
 
 BUDGETS = (PersonalTable("budgets", finished="until<:now"),)
@@ -122,9 +185,23 @@ MEMORY = (
         exported="memory",
         export="SELECT kind AS sort, subject, text, confidence, said, thread FROM memory WHERE owner=:person"
         " AND account>=:channel || '/' AND account<:channel || '0' ORDER BY id",
+        ends="nothing: `forget_unused` ends what no turn uses",
+        forgotten_by="memory.forget_some",
     ),
-    PersonalTable("memory_index", ("audience",)),
-    PersonalTable("memory_queue", ("account", "owner"), "at<:before"),
+    PersonalTable(
+        "memory_index",
+        ("audience",),
+        ends="its memory",
+        forgotten_by="forgotten_accounts.merge_index",
+        shown="its memory",
+    ),
+    PersonalTable(
+        "memory_queue",
+        ("account", "owner"),
+        "at<:before",
+        forgotten_by="memory.forget_some",
+        shown="the messages that wait to be read",
+    ),
 )
 
 SCHEDULES = (
@@ -133,6 +210,8 @@ SCHEDULES = (
         ("owner", "name"),
         f"state IN ('{ScheduleState.PROPOSED}', '{ScheduleState.ENDED}') AND created<:before"
         " AND coalesce(next_at, 0)<:before",
+        forgotten_by="forgotten_accounts.forget_account",
+        shown="`own_data`, by the numbers of the person's own",
     ),
     PersonalTable("schedule_fires", finished="at<:before"),
 )
@@ -159,6 +238,7 @@ TASKS = (
         "at<:before",
         exported="follow_up",
         export="SELECT at, generation FROM follow_ups WHERE person=:digest ORDER BY at",
+        forgotten_by="follow_ups.forget_person",
     ),
 )
 
@@ -172,6 +252,7 @@ API = (
         forget=(f"DELETE FROM api_keys WHERE {_KEY_OF_PERSON}",),
         exported="api_key",
         export=f"SELECT name, scopes, created, expires, used FROM api_keys WHERE {_KEY_OF_PERSON}",
+        ends="a revocation, or being refused from its day on",
     ),
     PersonalTable(
         "web_threads",
@@ -209,9 +290,14 @@ TEAM = (
         ),
         exported="role",
         export=f"SELECT subject, role, given FROM person_roles WHERE {OF_PERSON}",
+        ends=STAYS,
     ),
     PersonalTable(
-        "departures", ("person",), forget=("DELETE FROM departures WHERE channel=:channel AND person=:person",)
+        "departures",
+        ("person",),
+        forget=("DELETE FROM departures WHERE channel=:channel AND person=:person",),
+        ends="a message of the person, or an offboarding",
+        shown="when the platform was seen to have them no more",
     ),
 )
 
@@ -221,6 +307,7 @@ NOTIFICATIONS = (
         ("person",),
         "created<:before",
         ("DELETE FROM held_pings WHERE channel=:channel AND person=:person",),
+        shown="what waits to be sent to the person",
     ),
 )
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from bot.features import gather_personal
 from bot.storage.migrate import migrate_database
+from bot.storage.personal import PersonalTable
 
 NAMES_PERSON = re.compile(
     r"(?i)(^|_)(person|people|author|owner|requester|who|by|subject|giver|deputy|account|name|reader|approvers|barred"
@@ -31,6 +35,24 @@ EXEMPT = {
     "outcome_errors.name": "the same",
 }
 
+WITH_CONVERSATION = "it goes with its conversation"
+NO_PEOPLE = {
+    "addresses": "which conversation an address has",
+    "ledger": WITH_CONVERSATION,
+    "outputs": WITH_CONVERSATION,
+    "exposures": WITH_CONVERSATION,
+    "checkpoints": WITH_CONVERSATION,
+    "checkpoint_writes": WITH_CONVERSATION,
+    "plan_holds": "sums of money that a run reserves, while it works",
+    "gaps": "times at which a channel was not connected",
+    "memory_vectors": "numbers of a memory, with which they go",
+    "audit": "names are in audit_names; retention keeps its chain",
+    "audit_anchors": "heads of the chain",
+    "listening": "chats whose talk is kept, with a time",
+    "identity": "the number of this installation",
+    "alembic_version": "the revision of the schema",
+}
+
 
 def personal_columns(path: Path) -> set[str]:
     """Return the columns, as `table.column`, whose names say that they hold a person or a place."""
@@ -47,23 +69,28 @@ def test_every_column_that_names_a_person_is_forgotten_or_has_a_reason(tmp_path:
     unknown = found - HANDLED - {*EXEMPT}
     assert not unknown, "declare them in Feature.personal (bot/storage/personal.py), or say why not"
     assert not HANDLED - found, "these columns are gone"
-    forgetting = "".join(
-        (Path(__file__).parents[3] / "bot" / "storage" / f"{module}.py").read_text()
-        for module in (
-            "forgetting",
-            "blanked",
-            "follow_ups",
-            "quoted",
-            "retention",
-            "audit",
-            "memory",
-            "conversations",
-            "forgotten_accounts",
-            "personal",
-        )
-    )
-    for table in {each.partition(".")[0] for each in HANDLED}:
-        assert re.search(rf"(?:FROM|UPDATE|INTO) {table}\b", forgetting), f"nothing forgets what is in {table}"
+
+
+def test_every_table_is_declared_or_has_a_reason(tmp_path: Path) -> None:
+    migrate_database(tmp_path / "fawn.db")
+    with sqlite3.connect(tmp_path / "fawn.db") as store:
+        names = {str(row[0]) for row in store.execute("SELECT name FROM sqlite_schema WHERE type='table'")}
+    own = {name for name in names if not re.search(r"^sqlite_|_index_(data|idx|content|docsize|config)$", name)}
+    assert own - {table.table for table in TABLES} == NO_PEOPLE.keys()
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.table)
+def test_a_table_says_how_it_ends_is_forgotten_and_exported(table: PersonalTable) -> None:
+    """What no statement of the list does is named: a function that is about the table, or a reason."""
+    assert bool(table.finished) is not bool(table.ends)
+    if table.forgotten_by:
+        module, _, name = table.forgotten_by.partition(".")
+        assert callable(getattr(importlib.import_module(f"bot.storage.{module}"), name))
+        code = (Path(__file__).parents[3] / "bot" / "storage" / f"{module}.py").read_text("utf-8")
+        assert re.search(rf"(?:FROM|UPDATE|INTO) {table.table}\b|\"{table.table}\"", code), "it is about other tables"
+    if table.columns:
+        assert bool(table.forget) is not bool(table.forgotten_by)
+        assert bool(table.export) is not bool(table.shown)
 
 
 def test_what_is_declared_of_a_table_is_declared_once_and_fits_the_schema(tmp_path: Path) -> None:

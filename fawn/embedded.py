@@ -10,12 +10,13 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from bot.api.keys import THREADS, end_key, make_key_of
+from bot.api.keys import end_key, make_key_of
 from bot.app import App
 from bot.config.loader import load_config
 from bot.config.source import ConfigSource
 from bot.rights.access import LOCAL_CHANNEL
 from bot.startup import platform_connectors
+from bot.storage.api_keys import THREADS
 from bot.storage.database import DataLock
 from channels.console import ConsoleSettings, person_name
 

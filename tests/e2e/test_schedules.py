@@ -261,10 +261,13 @@ async def test_a_hostile_page_deletes_and_pauses_no_schedule_in_silence(
         await service.quiet()
         [before] = service.rows("SELECT state FROM schedules")
         await propose(telegram, GROUP, text=f"I would {action} schedule 1", action=action, number=1)
-        await until(lambda: any(each.buttons for each in telegram.visible(GROUP)), 20, "the question")
+
+        def asked(words: str = f"I would {action} schedule 1") -> list[Shown]:
+            return [each for each in telegram.visible(GROUP) if each.buttons and words in each.text]
+
+        await until(lambda: bool(asked()), 20, "the question")
         await service.quiet()
-        [shown] = [each for each in telegram.visible(GROUP) if each.buttons]
-        assert f"I would {action} schedule 1" in shown.text
+        [shown] = asked()
         assert "Read the news" in shown.text
         press(telegram, shown, chat=GROUP, user=EVE)
         await service.quiet()

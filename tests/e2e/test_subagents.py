@@ -293,6 +293,7 @@ async def test_all_files_of_a_sandbox_of_its_own_are_copied(
     telegram.send(ask(steps=[{"calls": [task("many files", "alone", steps=[make], text="made")]}], text="all done"))
     await telegram.wait(JANE, "all done", seconds=60)
     await service.quiet()
+    await until(lambda: len([*(service.data / "threads").iterdir()]) == 1, 20, "the end of the task's sandbox")
     copied = [path.name for path in service.folder_of().glob("outputs/many-files/a/b/c/d/*")]
     assert sorted(map(int, copied)) == list(range(1, 251))
     assert "and 150 more" in str(model.requests()[-1].messages)

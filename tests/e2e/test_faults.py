@@ -206,7 +206,7 @@ async def test_with_a_full_disk_nothing_is_acknowledged_or_lost(telegram: FakeTe
     await service.quiet()
     assert await service.stop() == 0
     mount = await asyncio.create_subprocess_exec(
-        "mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(service.data), stderr=asyncio.subprocess.DEVNULL
+        "mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(service.data), stderr=asyncio.subprocess.DEVNULL
     )
     if await mount.wait():
         pytest.skip("this machine lets root mount nothing")

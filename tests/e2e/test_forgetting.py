@@ -120,6 +120,7 @@ async def test_thirty_marks_of_a_person_by_every_path_are_gone_from_every_file(
     config = settings(model)
     config["models"] = [{**each, "vision": True} for each in config["models"]]
     more = {"sandbox": {}, "schedules": {"least_minutes": 0}, "push": {"bark_servers": [BARK]}}
+    more["limits"] = {**config.get("limits", {}), "flood_messages": 1000}
     service = await start(**{**config, **more})
     await plant(telegram, model, service)
     await plant_tasks(telegram, service)

@@ -151,6 +151,7 @@ async def test_commands_with_a_bot_name_are_recognised(telegram: FakeTelegram, m
 # Case 45 of docs/cases.md
 async def test_commands_are_answered_without_a_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
+    await until(lambda: "app.ready" in service.log(), 20, "the end of the start")
     for text, words in {
         "/help": "/status",
         "/unknown": "don't know",

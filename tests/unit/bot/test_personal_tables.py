@@ -48,6 +48,7 @@ NO_PEOPLE = {
     "memory_vectors": "numbers of a memory, with which they go",
     "audit": "names are in audit_names; retention keeps its chain",
     "audit_anchors": "heads of the chain",
+    "audit_pushes": "how far the audit was sent to each receiver",
     "listening": "chats whose talk is kept, with a time",
     "identity": "the number of this installation",
     "alembic_version": "the revision of the schema",

@@ -35,7 +35,18 @@ def test_a_wheel_has_all_files_and_its_skills_are_found(tmp_path: Path) -> None:
     [wheel] = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert {name for name in files if name.startswith(PACKAGES)} <= {*archive.namelist()}
-        archive.extractall(tmp_path / "installed")
+    install = [
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-compile",
+        "--target",
+        "installed",
+        str(wheel),
+    ]
+    subprocess.run([sys.executable, "-m", *install], cwd=tmp_path, check=True)
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}  # before the installed source
     listed = subprocess.run(
         [sys.executable, "-c", LIST_SKILLS], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True

@@ -338,6 +338,7 @@ ACCOUNTS = (
         exported="linked_account",
         export="SELECT channel, person, name, since FROM account_links WHERE linked="
         "(SELECT linked FROM account_links WHERE channel=:channel AND person=:person) ORDER BY channel",
+        ends=STAYS,
     ),
     PersonalTable(
         "link_codes",

@@ -13,13 +13,13 @@ from agent.memory.visibility import Memory
 from agent.messages import Kind, Message, Origin, Thread
 from bot.api.caller import Caller
 from bot.api.event_json import Json
-from bot.api.keys import READ, THREADS
 from bot.api.langgraph.endpoints import BAD_BODY, MOST, PAGE, caller_of, count_of, read_object
 from bot.api.langgraph.shapes import iso
 from bot.api.own.memories import memories_of
 from bot.api.read_models import not_found
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response
+from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
 from bot.storage.rows import parse_row_id
 

@@ -17,7 +17,7 @@ from agent.background import BackgroundWork
 from agent.blocks import Approve, Ask
 from agent.expected_cost import CostHistory
 from agent.exposure import Exposure
-from agent.memory.visibility import MemoryKind, MemoryScope
+from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
 from agent.parsing.child import ParserProcess
 from agent.permissions.reach import Reach
 from agent.permissions.rules import GRANTED, Judgement, PermissionGate, RulePermissions, ToolUse
@@ -168,6 +168,12 @@ class MemoryNotes(Protocol):
 
     async def forget(self, number: int, quote: str) -> str:
         """Delete a memory of the requester, who asked for it in the words `quote`."""
+
+    async def link(self, number: int, kind: LinkKind, to: int) -> str:
+        """Say how one memory of the requester concerns another."""
+
+    async def unlink(self, number: int, to: int) -> str:
+        """Delete the links between two memories of the requester."""
 
 
 class ToolRates(Protocol):

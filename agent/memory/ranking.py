@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 
 from agent.memory.changes import frame_of
-from agent.memory.visibility import Memory, MemoryKind
+from agent.memory.visibility import LinkKind, Memory, MemoryKind
 from agent.memory.words import plain_subject
 
 HALF_LIFE_SECONDS = 90 * 86400.0
@@ -120,4 +120,5 @@ def format_notes(memories: Sequence[Memory], name: str) -> str:
 
 def _format_note(memory: Memory) -> str:
     said = datetime.fromtimestamp(memory.said, UTC)
-    return f"- #{memory.id} ({memory.kind}, {said:%Y-%m-%d}) {' '.join(memory.line.split())}"
+    links = "".join(f", {kind} #{number}" for kind, number in memory.linked if kind is not LinkKind.RELATED)
+    return f"- #{memory.id} ({memory.kind}, {said:%Y-%m-%d}{links}) {' '.join(memory.line.split())}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import TypeAlias
 from urllib.parse import quote
 
 from agent.messages import Author, Thread
@@ -24,6 +26,19 @@ class MemoryKind(StrEnum):
 
 HABITS = frozenset({MemoryKind.PREFERENCE, MemoryKind.CORRECTION, MemoryKind.STYLE})
 """The kinds that are used without a match, and also in other shared chats of the workspace."""
+
+
+class LinkKind(StrEnum):
+    """How one memory concerns another."""
+
+    RELATED = "related"  # as the extraction found it
+    ABOUT = "about"
+    DECIDED_BY = "decided_by"
+    REPLACES = "replaces"  # the other one is not in force any more
+    PART_OF = "part_of"
+
+
+Links: TypeAlias = tuple[tuple[LinkKind, int], ...]
 
 
 class MemoryScope(StrEnum):
@@ -58,7 +73,8 @@ class Memory:
 
     `owner` is the id of the person who said it, in `thread` at `said` (unix time) in the message `message`. `audience`
     comes from `audience_of`. `subject` is what it is about, so specific that two facts about it contradict each other,
-    or empty. `used` is the time of its last use and `uses` how often it was used. `links` are ids of related memories.
+    or empty. `used` is the time of its last use and `uses` how often it was used. `links` are ids of other
+    memories, each behind its kind and a colon; a bare one is of a related memory.
     """
 
     id: int
@@ -80,9 +96,20 @@ class Memory:
     share: float = 0.0  # of the meaning of the search that it has
 
     @property
+    def linked(self) -> Links:
+        """The links with their kinds."""
+        parts = (each.rpartition(":") for each in self.links.split())
+        return tuple((LinkKind(kind or LinkKind.RELATED), int(number)) for kind, _colon, number in parts)
+
+    @property
     def line(self) -> str:
         """The fact with its subject."""
         return f"{self.subject}: {self.text}" if self.subject else self.text
+
+
+def write_links(links: Iterable[tuple[LinkKind, int]]) -> str:
+    """Return links as `Memory.links` has them."""
+    return " ".join(str(number) if kind is LinkKind.RELATED else f"{kind}:{number}" for kind, number in links)
 
 
 def audience_of(scope: MemoryScope, kind: MemoryKind, place: Place, owner: str) -> str:

@@ -38,6 +38,14 @@ class ReadOnlyMemory:
         """Refuse."""
         return READ_ONLY
 
+    async def link(self, *_link: Any) -> str:
+        """Refuse."""
+        return READ_ONLY
+
+    async def unlink(self, *_link: Any) -> str:
+        """Refuse."""
+        return READ_ONLY
+
 
 def callee_context(context: TurnContext, kind: KindSettings) -> TurnContext:
     """Return the context of a sub-agent of this kind that works for the agent of `context`."""

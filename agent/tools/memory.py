@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from agent.context import ToolServices
-from agent.memory.visibility import MemoryKind, MemoryScope
+from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
 from agent.sections import AgentSettings
 from agent.tools.tool import AgentTool, Effect, Runtime, ToolTraits, make_tool
 from catalogue import N_, _
@@ -15,6 +15,8 @@ TITLES = {
     "save": N_("Remembering “{text}”"),
     "search": N_("Searching my memory for “{text}”"),
     "forget": N_("Forgetting note {number}"),
+    "link": N_("Linking note {number}"),
+    "unlink": N_("Unlinking note {number}"),
 }
 SWITCHED_OFF = "Memory is off for this person. They can switch it on with the command `memory on`."
 
@@ -36,11 +38,18 @@ def _effect(args: Mapping[str, Any]) -> Effect:
 
 @make_tool(ToolTraits(describe=_describe, effect=_effect, permission="allow", brings="memory"))
 async def memory(
-    action: Annotated[Literal["save", "search", "forget"], "What to do."],
+    action: Annotated[Literal["save", "search", "forget", "link", "unlink"], "What to do."],
     runtime: Runtime,
-    text: Annotated[str, "save: the fact, one sentence in the person's words. search: the words to look for."] = "",
+    text: Annotated[
+        str,
+        "save: the fact, one sentence in the person's words. search: words to look for, or #12 for a note and its links.",
+    ] = "",
     quote: Annotated[str, "save and forget: the exact words of the person's own message that ask for it."] = "",
-    number: Annotated[int, "forget: the number of the note. save: the note that this one takes back or changes."] = 0,
+    number: Annotated[
+        int, "forget, link, unlink: the number of the note. save: the note that this one takes back or changes."
+    ] = 0,
+    link: Annotated[Literal["about", "decided_by", "part_of"], "link: how the note concerns the other one."] = "about",
+    to: Annotated[int, "link, unlink: the number of the other note."] = 0,
     kind: Annotated[MemoryKind, "save: what the note says."] = MemoryKind.PREFERENCE,
     scope: Annotated[MemoryScope, "save: for the person's own requests, or for everybody here."] = MemoryScope.PERSON,
 ) -> str:
@@ -55,4 +64,8 @@ async def memory(
         return await notes.search(text)
     if action == "forget":
         return await notes.forget(number, quote)
+    if action == "link":
+        return await notes.link(number, LinkKind(link), to)
+    if action == "unlink":
+        return await notes.unlink(number, to)
     return await notes.save(text, quote, kind, scope, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -9,7 +10,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from agent.blocks import command_hint
-from agent.memory.visibility import Memory, MemoryKind, is_of_workspace
+from agent.memory.visibility import LinkKind, Memory, MemoryKind, is_of_workspace
 from agent.messages import Thread
 from agent.stored_json import Damaged
 from bot.commands.call import CommandCall
@@ -21,7 +22,7 @@ from bot.service.spool import command_folder
 from bot.storage import inbox, outbox, people
 from bot.storage import memory as stored
 from bot.storage.rows import parse_row_id
-from catalogue import N_, _, ngettext
+from catalogue import N_, _, list_items, ngettext
 from channels.base import MessageLinker, OutgoingFile
 from channels.shared.texts import shorten
 
@@ -38,6 +39,14 @@ KIND_NAMES = {
     MemoryKind.OUTCOME: N_("outcome"),
     MemoryKind.RELATION: N_("relation"),
     MemoryKind.APPROVAL: N_("approval given"),
+}
+
+
+LINKS = {
+    LinkKind.ABOUT: N_("about {number}"),
+    LinkKind.DECIDED_BY: N_("decided by {number}"),
+    LinkKind.REPLACES: N_("replaces {number}"),
+    LinkKind.PART_OF: N_("part of {number}"),
 }
 
 
@@ -100,7 +109,8 @@ def _show(call: CommandCall) -> str:
         heading = _("What I remember of you, newest first:")
     else:
         heading = _("What I remember of you and may show here, newest first:")
-    lines = [_line(call, memory) for memory in memories[:MAX_SHOWN]]
+    shown = {memory.id for memory in memories} | {old for each in memories for old in _replaced(each)}
+    lines = [_line(call, memory, shown) for memory in memories[:MAX_SHOWN]]
     if more := memories[MAX_SHOWN:]:
         lines.append(ngettext("…and {n} more.", "…and {n} more.", len(more)))
     hint = _(
@@ -111,12 +121,20 @@ def _show(call: CommandCall) -> str:
     return "\n".join([heading, *lines, "", f"{hint} {_state(call)}"])
 
 
-def _line(call: CommandCall, memory: Memory) -> str:
-    """Return one memory with its source: when it was said and, where the platform has links, the message."""
+def _replaced(memory: Memory) -> Iterator[int]:
+    """Yield the memories that this one has replaced: they are of the same person."""
+    return (number for kind, number in memory.linked if kind is LinkKind.REPLACES)
+
+
+def _line(call: CommandCall, memory: Memory, shown: Collection[int]) -> str:
+    """Return one memory with its links to those that are `shown`, and its source: when it was said and, where the
+    platform has links, the message."""
     zone = call.current.config.time_zone
     said = f"{datetime.fromtimestamp(memory.said, ZoneInfo(zone) if zone else None):%Y-%m-%d %H:%M}"
     link = _link(call, memory)
     fact = shorten(without_formatting(memory.line), MAX_SHOWN_CHARS)
+    links = [_(LINKS[kind], number=number) for kind, number in memory.linked if kind in LINKS and number in shown]
+    fact = _("{fact}; {links}", fact=fact, links=list_items(links)) if links else fact
     time = f"[{said}]({link})" if link else said
     values = {"number": memory.id, "fact": fact, "kind": _(KIND_NAMES[memory.kind]), "time": time}
     if memory.owner != call.message.author.id:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from agent.memory.changes import is_same, is_update
 from agent.memory.extraction import Fact, Statement
-from agent.memory.visibility import Memory, Place, audience_of
+from agent.memory.visibility import LinkKind, Memory, Place, audience_of, write_links
 from agent.memory.words import own_words, plain_subject
 from agent.messages import Author, Message
 from bot.storage import memory as stored
@@ -73,6 +73,10 @@ def store_fact(execute: Execute, place: Place, person: Author, new: NewFact) -> 
     replaced = tuple(each for each in older.values() if each.id not in kept)
     for old in replaced:
         stored.supersede_memory(execute, old.id, number)
+    if replaced:
+        before = (same or memory).linked
+        new_links = [(LinkKind.REPLACES, old.id) for old in replaced]
+        stored.store_links(execute, number, write_links([*before, *new_links]))
     return StoredFact(number, replaced, tuple(older[each] for each in kept))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from typing import TypeAlias
 from agent.memory.embeddings import EmbeddedRequest, EmbeddingsRefused, vector_key
 from agent.memory.extraction import Fact, Statement, is_unfit
 from agent.memory.ranking import choose_notes, concerning_memories, format_notes, fuse_matches, rank_memories
-from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place
+from agent.memory.visibility import LinkKind, Memory, MemoryKind, MemoryScope, Place, write_links
 from agent.memory.words import content_words, find_grounds, own_words, stem
 from agent.messages import Author
 from bot.current import Current
@@ -31,6 +32,8 @@ Embed: TypeAlias = Callable[[str], Awaitable[EmbeddedRequest | None]]
 """Embeds a text, if it can. Raises EmbeddingsRefused."""
 
 MAX_SEARCHED = 10  # in an answer of the tool
+MAX_LINKS = 10  # of one note
+MAX_LOOKED_THROUGH = 10_000  # notes, for those that are linked with one
 MAX_EARLIER_MESSAGES = 50  # of the requester in the conversation, whose words may be saved
 TOGETHER = (
     "several people take part in this request, and a memory is one person's alone. They can use the command `memory`."
@@ -147,9 +150,20 @@ class TurnMemory:
 
     async def search(self, text: str) -> str:
         """Return the memories that match any word."""
+        if numbered := re.fullmatch(r"#?(\d{1,18})", text.strip()):
+            around = await self._store.run(partial(self._around, number=int(numbered[1])))
+            return format_notes(around, self._person.name) or "Nothing found."
         embedded = await self._embed_text(text)
         found = await self._store.run(partial(self._find, text=text, embedded=embedded))
         return format_notes(rank_memories(found, time.time())[:MAX_SEARCHED], self._person.name) or "Nothing found."
+
+    def _around(self, execute: Execute, number: int) -> list[Memory]:
+        """Return a memory with those that it names and those that name it, as far as they are visible here."""
+        seen = stored.list_memories(execute, self._place, self._person, MAX_LOOKED_THROUGH)
+        near = {to for memory in seen if memory.id == number for _kind, to in memory.linked}
+        return [
+            memory for memory in seen if memory.id in {number, *near} or number in {to for _kind, to in memory.linked}
+        ][:MAX_SEARCHED]
 
     async def forget(self, number: int, quote: str) -> str:
         """Delete a memory of the requester, who asked for it in this conversation."""
@@ -174,6 +188,41 @@ class TurnMemory:
             self._drop_notes({number})
         return answer
 
+    async def link(self, number: int, kind: LinkKind, to: int) -> str:
+        """Say how one memory of the requester concerns another."""
+
+        def work(execute: Execute, note: Memory) -> str:
+            links = [each for each in note.linked if each != (kind, to)]
+            if len(links) >= MAX_LINKS:
+                return f"Not linked: note #{number} has {MAX_LINKS} links."
+            stored.store_links(execute, number, write_links([*links, (kind, to)]))
+            return f"Note #{number} is linked: {kind} #{to}."
+
+        return await self._change_links(number, to, work)
+
+    async def unlink(self, number: int, to: int) -> str:
+        """Delete the links between two memories of the requester."""
+
+        def work(execute: Execute, note: Memory) -> str:
+            stored.store_links(execute, number, write_links(each for each in note.linked if each[1] != to))
+            return f"Note #{number} is not linked with #{to} any more."
+
+        return await self._change_links(number, to, work)
+
+    async def _change_links(self, number: int, to: int, change: Callable[[Execute, Memory], str]) -> str:
+        """Change the links of a note that the requester sees here, to another one of them."""
+
+        def work(execute: Execute) -> str:
+            if not runs.is_alone(execute, self._job.run, self._person.id):
+                return f"Not changed: {TOGETHER}"
+            for each in (number, to):
+                if number == to or not self._own_note(execute, each):
+                    return f"There is no other note #{each} of {self._person.name}."
+            note = self._own_note(execute, number)
+            return change(execute, note) if note else ""
+
+        return await self._store.run(work)
+
     def _statements(self, execute: Execute) -> list[Statement]:
         """Return what the requester wrote: in this run, then earlier in this conversation."""
         messages = [*self._job.messages, *claims.steered_messages(execute, self._job)]
@@ -195,7 +244,7 @@ def _describe_stored(fact: StoredFact) -> str:
 
 
 def _linked_ids(memories: Sequence[Memory]) -> list[int]:
-    return [int(number) for memory in memories for number in memory.links.split()]
+    return [number for memory in memories for _kind, number in memory.linked]
 
 
 def _asks_to_forget(memory: Memory, quote: str, said: str) -> bool:

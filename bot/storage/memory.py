@@ -116,6 +116,11 @@ def supersede_memory(execute: Execute, old: int, new: int) -> None:
     execute("DELETE FROM memory_vectors WHERE memory=:old", {"old": old})
 
 
+def store_links(execute: Execute, memory: int, links: str) -> None:
+    """Store how a memory concerns others."""
+    execute("UPDATE memory SET links=:links WHERE id=:id", {"links": links, "id": memory})
+
+
 def confirm_memory(execute: Execute, memory: Memory) -> None:
     """Record that a person said again what is known, with the words, time and place of now: it is more certain."""
     values = {name: getattr(memory, name) for name in ("id", "text", "said", "thread", "message", "confidence")}

@@ -59,6 +59,14 @@ class Notes:
         self.done.append(f"forget {number}")
         return "forgotten"
 
+    async def link(self, number: int, *more: Any) -> str:
+        self.done.append(f"link {number}")
+        return "linked"
+
+    async def unlink(self, number: int, *more: Any) -> str:
+        self.done.append(f"unlink {number}")
+        return "unlinked"
+
 
 KINDS = (
     KindSettings("auditor", "audits", tools=("look", "read_file")),

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from agent.context import Answer
-from agent.memory.visibility import MemoryKind, MemoryScope
+from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
 from agent.models.settings import ModelSettings
 from agent.user_input import UserInput
 from tests.fakes.model import FakeModel
@@ -95,6 +95,12 @@ class Notes:
         raise NotImplementedError
 
     async def forget(self, number: int, quote: str) -> str:
+        raise NotImplementedError
+
+    async def link(self, number: int, kind: LinkKind, to: int) -> str:
+        raise NotImplementedError
+
+    async def unlink(self, number: int, to: int) -> str:
         raise NotImplementedError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.memory.visibility import MemoryKind, MemoryScope
+from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
 from agent.messages import Author, Message, Origin, Thread
 from agent.schedules import ScheduleRequest
 from bot.config.schema import AccessConfig, ChannelConfig, Config
@@ -25,6 +25,7 @@ from bot.storage.schedules import find_schedule
 from bot.tasks.turns import TurnTasks
 from tests.support.rehearsed_database import RehearsedDatabase
 from tests.support.schedule_rows import add_schedule
+from tests.unit.bot.test_memory import learn
 
 JANE, SAID = Author("7", "Jane"), "I prefer tabs to spaces"
 CONFIG = Config(channels=(ChannelConfig("telegram", None, AccessConfig(open=True)),))
@@ -100,6 +101,8 @@ async def test_no_personal_tool_changes_anything_while_others_take_part(
         await schedules.delete(number),
         await memory.save(SAID, SAID, MemoryKind.PREFERENCE, MemoryScope.PERSON, 0),
         await memory.forget(1, SAID),
+        await memory.link(1, LinkKind.ABOUT, 2),
+        await memory.unlink(1, 2),
         await tasks.cancel(1),
     ]
     assert started.startswith("Started as background task 1")
@@ -107,3 +110,27 @@ async def test_no_personal_tool_changes_anything_while_others_take_part(
     assert [answer.startswith("Not ") for answer in answers] == [joined] * len(answers), answers
     [state] = await store.run(lambda execute: execute("SELECT state FROM tasks", {}))
     assert state["state"] == ("queued" if joined else "cancelled")
+
+
+async def test_notes_are_linked_found_by_their_links_shown_and_unlinked(store: Database) -> None:
+    async def embed(_text: str) -> None:
+        return None
+
+    current = Current(CONFIG)
+    _number, job = await begin(store, current, DIRECT, joined=False)
+    memory = TurnMemory(store, current, embed, job, place_of(job.messages[0]), JANE)
+    here = place_of(job.messages[0])
+    older = await learn(store, "the launch is in May", here, JANE, subject="launch date", at=1.0)
+    launch = await learn(store, "the launch is in June", here, JANE, subject="launch date", at=2.0)
+    board = await learn(store, "the board met in Bergen", here, JANE, at=3.0)
+    other = await learn(store, "likes tea", here, JANE, at=4.0)
+    assert await memory.link(launch, LinkKind.DECIDED_BY, board) == f"Note #{launch} is linked: decided_by #{board}."
+    assert await memory.link(launch, LinkKind.DECIDED_BY, board), "again is the same"
+    found = await memory.search(f"#{board}")
+    assert f"- #{launch} (preference, 1970-01-01, replaces #{older}, decided_by #{board}) " in found
+    assert (f"- #{board} " in found, f"- #{other} " in found) == (True, False)
+    for wrong in (await memory.link(launch, LinkKind.ABOUT, 99), await memory.link(99, LinkKind.ABOUT, launch)):
+        assert wrong == "There is no other note #99 of Jane."
+    assert "no other note" in await memory.link(board, LinkKind.ABOUT, board)
+    assert "not linked" in await memory.unlink(launch, board)
+    assert "decided_by" not in await memory.search(f"{launch}")

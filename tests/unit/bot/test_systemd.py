@@ -56,7 +56,7 @@ def test_the_unit_is_valid_and_takes_away_what_can_be_taken_away(tmp_path: Path)
     unit.write_text(UNIT.read_text().replace("/opt/fawn/.venv/bin/fawn", shutil.which("true") or ""))
     checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
-    words = ["systemd-analyze", "security", "--offline=true", "--no-pager", unit]
+    words: list[str | Path] = ["systemd-analyze", "security", "--offline=true", "--no-pager", unit]
     judged = subprocess.run(words, capture_output=True, text=True, check=False).stdout
     level = re.search(r"Overall exposure level for fawn\.service: (\d+\.\d)", judged)
     assert level, judged

@@ -42,7 +42,7 @@ async def memory(
     runtime: Runtime,
     text: Annotated[
         str,
-        "save: the fact, one sentence in the person's words. search: words to look for, or #12 for a note and its links.",
+        "save: the fact, one sentence in the person's words. search: words to look for, or #12: a note and its links.",
     ] = "",
     quote: Annotated[str, "save and forget: the exact words of the person's own message that ask for it."] = "",
     number: Annotated[

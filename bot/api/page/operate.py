@@ -18,7 +18,6 @@ from agent.skills.errors import SkillError
 from bot.admin.live_view import describe_turn, recent_log
 from bot.api.caller import Caller, find_caller
 from bot.api.cursors import MOST, PAGE
-from bot.api.keys import OPERATE
 from bot.api.operate import reading
 from bot.api.operate.answers import UsageAnswer
 from bot.api.operate.endpoints import list_waiting, list_waiting_answers, read_status
@@ -31,6 +30,7 @@ from bot.rights import deeds
 from bot.rights.budget_texts import describe_budget
 from bot.rights.deeds import Deed
 from bot.storage import budgets, person_roles, questions
+from bot.storage.api_keys import OPERATE
 from bot.storage.audit_check import read_only
 from bot.storage.database import Execute
 from bot.storage.questions import OpenQuestion

@@ -414,7 +414,7 @@ def model_hints(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...]:
     """Return the channels of the file, and of the environment where the file does not name them. `name: false` turns
-    one off."""
+    one off. What a channel needs and the file leaves out comes from its variables, as `fawn setup` writes them."""
     if not isinstance(section, dict | None):
         wrong = _(EXPECTED, expected=_("a section (name: value)"), found=describe(section))
         document.fault(("channels",), wrong, _("write the name of a channel, a colon, and its settings"))
@@ -432,7 +432,10 @@ def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...
     for name, module in modules.items():
         variables = environment_names(module)
         if name not in section and variables and all(map(document.environ.get, variables.values())):
-            section[name] = {f: document.substitute(f"${v}", ("channels", name, f)) for f, v in variables.items()}
+            section[name] = {}
+        if isinstance(settings := section.get(name), dict):
+            left = {f: v for f, v in variables.items() if f not in settings and document.environ.get(v)}
+            settings |= {f: document.substitute(f"${v}", ("channels", name, f)) for f, v in left.items()}
     entries = [_read_channel(document, n, modules[n], s) for n, s in section.items() if n in modules and s is not False]
     return tuple(replace(each, use=own[each.name][0] if each.name in own else "") for each in entries if each)
 

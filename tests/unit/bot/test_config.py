@@ -809,3 +809,11 @@ def test_a_program_runs_once_a_reading_and_not_for_commands_without_accounts(tmp
     assert (tmp_path / "calls").read_text() == "called\n"
     assert load_config(file, environ, accounts=False).audit.key
     assert (tmp_path / "calls").read_text() == "called\n" * 2
+
+
+def test_a_channel_that_the_file_names_without_its_token_takes_that_of_the_environment() -> None:
+    """`fawn setup` writes the variable, also where the file has the channel's access already."""
+    config = read("channels: {telegram: {access: {allow: [7]}}}", {"TELEGRAM_BOT_TOKEN": TOKEN})
+    assert (config.channels[0].settings.token, config.channels[0].access.allow) == (Secret(TOKEN), ("7",))
+    own = "channels: {telegram: {token: '987654321:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0'}}"
+    assert read(own, {"TELEGRAM_BOT_TOKEN": TOKEN}).channels[0].settings.token != Secret(TOKEN)

@@ -185,7 +185,8 @@ def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[Chan
     try:
         entry = _configured(options, load_config(options.file, overrides=values))
     except ConfigError as error:
-        own = [fault for fault in error.faults if fault.place.startswith(f"channels.{options.channel}.")]
+        begin = f"channels.{options.channel}."  # or the variable, where the file does not have the setting
+        own = [fault for fault in error.faults if fault.place.startswith(begin) or fault.place in values]
         if len(own) < len(error.faults):
             raise
         raise AccountRefused("\n".join(map(_describe_typed, own))) from None

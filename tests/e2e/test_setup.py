@@ -110,6 +110,10 @@ async def test_a_script_gets_clear_errors_and_exit_codes(
     service.configure({"channels": {"telegram": {"token": "123456789:other-other", "access": {}}}})
     exit_code, output = await service.fawn("setup", "telegram")
     assert (exit_code, "sets channels.telegram itself" in output) == (1, True), output
+    for channels in ("", "channels: {telegram: {access: {allow: [7]}}}\n"):  # as most are: without the token
+        (tmp_path / "config.yaml").write_text(f"config_version: 1\n{channels}")
+        exit_code, output = await service.fawn("setup", "telegram", "--token-stdin", stdin=b"nonsense")
+        assert (exit_code, "TELEGRAM_BOT_TOKEN: does not look like one" in output) == (1, True), output
 
 
 async def test_the_first_message_on_slack_is_answered_by_the_set_up(tmp_path: Path) -> None:

@@ -204,6 +204,11 @@ class Message:
         return self.origin in (Origin.PERSON, Origin.BOT)
 
     @property
+    def may_answer(self) -> bool:
+        """Whether it can answer a question: words of its author, and no request by the name of a skill or prompt."""
+        return self.is_by_author and not self.skill and not any(quote.kind == "prompt" for quote in self.quotes)
+
+    @property
     def is_by_person(self) -> bool:
         """Whether a person wrote this: it may be remembered, quoted, and shown as what its author said."""
         return self.origin is Origin.PERSON and not self.author.bot

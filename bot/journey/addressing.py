@@ -53,7 +53,7 @@ def address_text(execute: Execute, access: AccessPolicy, message: Message, now: 
     if message.reply_to and (found := sent_messages.conversation_of_message(execute, message.thread, message.reply_to)):
         return Addressed(found)
     current = conversations.current_conversation(execute, message.thread, now)
-    asked = stored.open_questions_at(execute, message.thread) if message.is_by_author else []
+    asked = stored.open_questions_at(execute, message.thread) if message.may_answer else []
     if not asked:
         return Addressed(current)
     choices = open_choices(execute, access, message, asked, current, now)

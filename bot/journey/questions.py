@@ -85,7 +85,7 @@ def bind(
         click = message.kind is Kind.CLICK
         if message.key in known:
             bound.answering.add(message.key)
-        elif not click and not (unanswered and message.is_by_author):
+        elif not click and not (unanswered and message.may_answer):
             bound.rest.append(message.key)
         else:
             target = message.target if click else replies.get(message.key, "")

@@ -89,8 +89,8 @@ def _may_have_answered(execute: Execute, access: AccessPolicy, question: Questio
 
 
 def hold_back(execute: Execute, rows: Sequence[InboxRow], until: float) -> list[InboxRow]:
-    """Let what nobody wrote wait while a question is open: it answers none, and must not close it."""
-    held = [row for row in rows if row.kind == Kind.CHAT and not row.message.is_by_author]
+    """Let what cannot answer wait while a question is open: what nobody wrote, and requests by command."""
+    held = [row for row in rows if row.kind == Kind.CHAT and not row.message.may_answer]
     for row in held:
         inbox.delay_row(execute, row.id, until)
     return [row for row in rows if row not in held]

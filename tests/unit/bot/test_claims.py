@@ -12,7 +12,7 @@ import pytest
 
 from agent.blocks import Approve, Ask, Final
 from agent.context import NO_ANSWER
-from agent.messages import Author, Kind, Message, Origin, Thread
+from agent.messages import Author, Kind, Message, Origin, Quote, Thread
 from agent.spending import Meter, ModelCall
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims, questions
@@ -436,6 +436,25 @@ async def test_what_nobody_wrote_answers_no_question_and_waits_for_the_answer(
     await store.run(lambda execute: claims.finish_run(execute, job, DONE, time.time()))
     (job,) = await claim(store, later=LONGEST + 1)
     assert [made.text for made in job.messages] == ["the build is done: blue"]
+    assert job.answers == ()
+
+
+@pytest.mark.parametrize(
+    "made", [{"quotes": (Quote("notes", "Answer with blue.", "prompt"),)}, {"skill": "chart"}], ids=["prompt", "skill"]
+)
+async def test_a_request_by_command_answers_no_question_that_was_asked_before_it_came(
+    store: Database, inbox: Inbox, made: dict[str, object]
+) -> None:
+    """Its server was still asked for the prompt when the question was posted."""
+    await asked(store, inbox, COLOUR)
+    await inbox.receive([message("/notes:review blue", 2, **made)])
+    assert await claim(store) == []
+    await inbox.receive([message("red", 3)])
+    (job,) = await claim(store)
+    assert given(job) == [("ask-1", "red")]
+    await store.run(lambda execute: claims.finish_run(execute, job, DONE, time.time()))
+    (job,) = await claim(store, later=LONGEST + 1)
+    assert [each.text for each in job.messages] == ["/notes:review blue"]
     assert job.answers == ()
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -443,17 +444,17 @@ async def test_what_nobody_wrote_answers_no_question_and_waits_for_the_answer(
     "made", [{"quotes": (Quote("notes", "Answer with blue.", "prompt"),)}, {"skill": "chart"}], ids=["prompt", "skill"]
 )
 async def test_a_request_by_command_answers_no_question_that_was_asked_before_it_came(
-    store: Database, inbox: Inbox, made: dict[str, object]
+    store: Database, inbox: Inbox, made: dict[str, Any]
 ) -> None:
     """Its server was still asked for the prompt when the question was posted."""
     await asked(store, inbox, COLOUR)
     await inbox.receive([message("/notes:review blue", 2, **made)])
     assert await claim(store) == []
     await inbox.receive([message("red", 3)])
-    (job,) = await claim(store)
+    (job,) = await claim(store, later=LONGEST)
     assert given(job) == [("ask-1", "red")]
     await store.run(lambda execute: claims.finish_run(execute, job, DONE, time.time()))
-    (job,) = await claim(store, later=LONGEST + 1)
+    (job,) = await claim(store, later=2 * LONGEST + 1)
     assert [each.text for each in job.messages] == ["/notes:review blue"]
     assert job.answers == ()
 

@@ -185,8 +185,10 @@ class App {
   editTitle() {
     const before = this.chat.title.textContent;
     const field = h("input", { class: "title-field", value: before, maxlength: "120", "aria-label": t("title") });
+    let closed = false;
     const close = async (keep) => {
-      if (!field.isConnected) return;
+      if (closed) return; // leaving the document blurs the field, which calls this again
+      closed = true;
       field.replaceWith(this.chat.title);
       if (keep && field.value.trim() && field.value.trim() !== before) await this.chat.rename(field.value.trim());
       this.rename.focus();

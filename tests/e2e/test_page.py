@@ -243,6 +243,8 @@ async def test_an_approval_shows_the_exact_call_and_runs_it_once(page: OpenPage,
 
 async def test_commands_are_completed_and_answered_in_the_thread(page: OpenPage) -> None:
     _service, tab = await page()
+    await tab.send(ask(text="ready"))  # until then, it says that it starts
+    await tab.until(DONE)
     await tab.write("/sta")
     await tab.until("document.querySelector('#commands li[aria-selected=true]')?.innerText.startsWith('/status')")
     await tab.press("Enter")

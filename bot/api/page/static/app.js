@@ -38,7 +38,7 @@ class App {
       this.modelName.textContent = this.modelHere();
       this.model.firstChild.setAttribute("aria-label", `${t("model")}: ${this.modelHere()}`);
     };
-    this.header = h("header", {}, this.menu, this.viewTitle, this.chat.title, this.rename, h("span", { class: "space" }), this.state, this.model, this.tools);
+    this.header = h("header", {}, this.menu, this.chat.title, this.rename, this.viewTitle, h("span", { class: "space" }), this.state, this.model, this.tools);
     this.shade = h("div", { class: "shade", on: { click: () => this.closeDrawer() } });
     document.body.replaceChildren(h("a", { class: "skip", href: "#text", text: t("skip"), on: { click: (event) => { event.preventDefault(); this.chat.composer.text.focus(); } } }),
       this.sidebar.element, this.shade, this.content = h("div", { class: "content" }, this.header, this.chat.element), h("div", { id: "toast", role: "status", "aria-live": "polite" }));

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bot.cli.command import PlainCommand
-from bot.cli.exit_codes import CONFIG, FAULT, fail
+from bot.cli.exit_codes import CONFIG, FAULT, INTERRUPTED, fail
 from bot.cli.program import command_line_parser, find_command
 from bot.config.loader import ConfigError, load_config, silence_libraries, terminal_language
 from catalogue import N_, _, set_language, use_language
@@ -61,7 +61,7 @@ def _run_command(words: list[str]) -> int:
         print(error, file=sys.stderr)
         return CONFIG
     except KeyboardInterrupt:
-        return FAULT
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAULT

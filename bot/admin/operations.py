@@ -51,7 +51,6 @@ SOCKET_NAME = "control.sock"
 NO_SERVICE = N_("no Fawn is running on {data_dir}: check `data_dir` or --config")
 EXPORT_PAGE_ENTRIES = 1000
 NAMED_THREADS = 5
-MAX_WORD_CHARS = 32
 Answer = dict[str, Any]
 Operation = Callable[..., Awaitable[Answer]]
 AttachConsole = Callable[[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -275,9 +274,7 @@ def _resolve_thread(execute: Execute, wanted: str) -> str:
 
 
 def _describe_person(row: PersonRow) -> Answer:
-    """Return a person for the terminal; `word` is what they wrote if it is one word, such as `fawn setup` asks for."""
-    message = pairing.kept_message(row)
-    word = message.text.removeprefix("start ") if message else ""
+    """Return a person for the terminal; `words` are what they wrote alone, such as `fawn setup` asks for."""
     return {
         "channel": row.channel,
         "person": row.person,
@@ -285,7 +282,7 @@ def _describe_person(row: PersonRow) -> Answer:
         "allowed": row.allowed,
         "operator": bool(row.operator),
         "code": row.code,
-        "word": word if len(word) <= MAX_WORD_CHARS and word.isalnum() else "",
+        "words": pairing.kept_words(row),
     }
 
 

@@ -12,16 +12,17 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.setting import Secret
 from bot.admin.doctor import check_channel, render_finding
 from bot.admin.env_file import set_variables
 from bot.admin.operations import Answer, NotRunning, call_service
+from bot.admin.terminal import LOOK_SECONDS, QuestionClosed, ask, confirm, confirm_while, say
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
 from bot.config.schema import ChannelConfig, Config
@@ -30,18 +31,25 @@ from catalogue import N_, _, list_items, localized
 from channels.base import Health
 from channels.shared.setup_guide import SetupGuide
 
-LOOK_SECONDS = 0.5  # between two looks for the first person
 STOP_SECONDS = 30.0  # until a service that does not end is killed
 LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
 LET_IN = N_("Let {name} in? [Y/n] ")
 LET_IN_UNPROVED = N_("Let {name} in? They did not send the word above. [y/N] ")
 MAKE_OPERATOR = N_("Is {name} to be an operator, who decides about others? [y/N] ")
+LEFT_WITHOUT_OPERATOR = N_(
+    "Nobody is an operator yet, but the tokens are saved: `fawn setup {channel}` goes on from here."
+)
+LEFT_EARLY = N_("Nothing was written: `fawn setup {channel}` begins again.")
 _LONG_LINK = re.compile(r"(https://[^\s&]{1,60})\S{100,}")
 DEFAULT_CONTACT = N_("Write to the bot in a direct chat: {word}")
 
 
 class SetupStopped(Exception):
     """The set-up cannot continue; the text says why and what to do."""
+
+
+class SetupLeft(Exception):
+    """A person left the set-up before its end; the text says what is done and how to go on."""
 
 
 class AccountRefused(SetupStopped):
@@ -67,32 +75,37 @@ class SetupOptions:
 
 
 def set_up_channel(options: SetupOptions, config: Config) -> None:
-    """Set one channel up. Raises SetupStopped, ConfigError and OSError."""
-    entry, account = connect_account(options)
+    """Set one channel up. Raises SetupStopped, SetupLeft, ConfigError and OSError."""
+    try:
+        entry, account = connect_account(options)
+    except (EOFError, KeyboardInterrupt):
+        raise SetupLeft(_(LEFT_EARLY, channel=options.channel)) from None
     values = variables_of(entry)
     set_variables(options.env_file, values)
-    print(_("Wrote {names} to {file}.", names=list_items(values), file=options.env_file))
+    say(_("Wrote {names} to {file}.", names=list_items(values), file=options.env_file))
     welcome_first_person(options, entry, account, config.data_dir)
 
 
 def welcome_first_person(options: SetupOptions, entry: ChannelConfig, account: str, data_dir: Path) -> None:
-    """Let the first person in, whose tokens are saved, and serve them until Ctrl-C. Raises SetupStopped."""
+    """Let the first person in, whose tokens are saved, and serve them until Ctrl-C. Raises SetupStopped, SetupLeft."""
     _check_saved(options, entry)
     if not (options.interactive or options.wait) or entry.access.open or not entry.access.pairing:
-        print(_("Start Fawn with `fawn run`. `fawn pair list` shows who waits for access."))
+        say(_("Start Fawn with `fawn run`. `fawn pair list` shows who waits for access."))
         return
     word = "".join(secrets.choice("ABCDEFGHJKLMNPQRSTUVWXYZ23456789") for _letter in range(8))
-    with _running_service(options, data_dir) as process:
-        print(f"\n{_find_guide(options.channel).contact(entry.settings, account, word)}")
-        print(_("Waiting for you there … (Ctrl-C leaves)"), flush=True)
-        name = _let_first_person_in(options, data_dir, word, process)
-        print(
-            _("{name} is in, and is an operator: strangers who write to the bot are announced to them.", name=name),
-            flush=True,
-        )
-        if options.interactive and process:
-            print(_("Fawn runs here until you press Ctrl-C. Later, start it with `fawn run`."), flush=True)
-            process.wait()
+    try:
+        with _running_service(options, data_dir) as process:
+            say("", _find_guide(options.channel).contact(entry.settings, account, word))
+            say(_("Waiting for you there … (Ctrl-C leaves)"))
+            name = _let_first_person_in(options, data_dir, word, process)
+            say(_("{name} is in, and is an operator: strangers who write to the bot are announced to them.", name=name))
+            if options.interactive and process:
+                say(_("Fawn runs here until you press Ctrl-C. Later, start it with `fawn run`."))
+                with suppress(KeyboardInterrupt):
+                    process.wait()
+                print()
+    except (EOFError, KeyboardInterrupt):
+        raise SetupLeft(_(LEFT_WITHOUT_OPERATOR, channel=options.channel)) from None
 
 
 def _find_guide(channel: str) -> SetupGuide:
@@ -127,7 +140,7 @@ def connect_account(options: SetupOptions, given: Mapping[str, str] | None = Non
     asked = bool(missing) or (
         options.interactive
         and not given
-        and not _confirm(_("Use the {names} you have? [Y/n] ", names=list_items(values)))
+        and not confirm(_("Use the {names} you have? [Y/n] ", names=list_items(values)))
     )
     if asked:
         values = dict.fromkeys(values, "")
@@ -142,7 +155,7 @@ def connect_account(options: SetupOptions, given: Mapping[str, str] | None = Non
         except AccountRefused as error:
             if not options.interactive:
                 raise
-            print(error, _("Try again; Enter keeps the value from before."), "", sep="\n", flush=True)
+            say(error, _("Try again; Enter keeps the value from before."), "")
             asked = True
 
 
@@ -164,20 +177,15 @@ def _ask_value(module: Any, name: str, guide: SetupGuide, before: str, *, can_li
     if not before:
         step = guide.steps.get(name)
         text = step() if step else ""
-        print(f"{_clickable(text) if can_link else text}\n" if step else "", flush=True)
+        say(_clickable(text) if can_link else text, *([""] if step else []))
     field = next(field for field in module.Settings.__dataclass_fields__.values() if field.name == name)
     is_secret, about = field.type == "Secret", field.metadata["help"]
     what = re.split("[,，]", _(about))[0]
     prompt = _("Paste {what} (it stays invisible): ", what=what) if is_secret else _("Paste {what}: ", what=what)
     while True:
-        given = (getpass.getpass(prompt) if is_secret else input(prompt)).strip()
+        given = ask(prompt, getpass.getpass if is_secret else input).strip()
         if given or before:
             return given or before
-
-
-def _confirm(question: str, *, default: bool = True) -> bool:
-    answer = input(question).strip().lower()
-    return answer in ("y", "yes", "是") if answer else default
 
 
 def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[ChannelConfig, str]:
@@ -202,7 +210,7 @@ def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[Chan
     shown = Redactor(values.values())(render_finding(finding))
     if not finding.ok:
         raise AccountRefused(shown)
-    print(shown, flush=True)
+    say(shown)
     return entry, finding.text
 
 
@@ -254,7 +262,7 @@ def bound_command(name: str, file: Path | None, *words: str) -> list[str]:
 def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subprocess.Popen[bytes] | None]:
     """Wait until a service has connected the channel: the one that runs (None), or one of our own until the end."""
     if _call(data_dir, "status") is not None:
-        print(_("Fawn is running here. Restart it now, so that it reads the new values."), flush=True)
+        say(_("Fawn is running here. Restart it now, so that it reads the new values."))
         _await_channel(options.channel, data_dir, None)
         yield None
         return
@@ -284,31 +292,70 @@ def _await_channel(channel: str, data_dir: Path, process: subprocess.Popen[bytes
         time.sleep(LOOK_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A person who waits; `proved` if they sent the word."""
+
+    code: str
+    name: str
+    proved: bool
+
+
+def _first_request(listed: Answer, channel: str, word: str, decided: Set[_Request]) -> _Request | None:
+    """Return who is to be decided about next: who has sent the word comes before anybody else."""
+    requests = (
+        _Request(each["code"], f"{each['name']} ({each['person']})", word in each["words"])
+        for each in listed["people"]
+        if each["channel"] == channel and each["code"]
+    )
+    return max((each for each in requests if each not in decided), key=lambda each: each.proved, default=None)
+
+
 def _let_first_person_in(
     options: SetupOptions, data_dir: Path, word: str, process: subprocess.Popen[bytes] | None
 ) -> str:
     """Wait for the first operator, and return their name: who sent the word, or whom the terminal makes one.
 
-    Anybody else whom the terminal lets in is paired, and the wait goes on.
+    Anybody else whom the terminal lets in is paired, and the wait goes on. The question about a stranger closes when
+    somebody sends the word. Raises SetupStopped, EOFError and KeyboardInterrupt.
     """
-    refused: set[str] = set()
+    decided: set[_Request] = set()
     while True:
         listed = _look(data_dir, "pair.list", process) or {"people": ()}
-        for person in listed["people"]:
-            code, name = person["code"], f"{person['name']} ({person['person']})"
-            if person["channel"] != options.channel or not code or code in refused:
-                continue
-            proved = person["word"] == word
-            question = _(LET_IN if proved else LET_IN_UNPROVED, name=name)
-            if _confirm(question, default=proved) if options.interactive else proved:
-                operator = proved or _confirm(_(MAKE_OPERATOR, name=name), default=False)
-                answer = _call(data_dir, "pair.accept", code=code, operator=operator, word=word)
-                if answer and "error" not in answer and operator:
-                    return name
-                if answer and "error" not in answer:
-                    print(_("{name} is in, but is no operator. Waiting for you there …", name=name), flush=True)
-            refused.add(code)
-        time.sleep(LOOK_SECONDS)
+        if (request := _first_request(listed, options.channel, word, decided)) is None:
+            time.sleep(LOOK_SECONDS)
+            continue
+
+        def holds(asked: _Request = request) -> bool:
+            now = _look(data_dir, "pair.list", process)
+            return now is None or _first_request(now, options.channel, word, decided) == asked
+
+        try:
+            rights = _decide(request, holds) if options.interactive else _Rights(request.proved, request.proved)
+        except QuestionClosed:
+            continue
+        decided.add(request)
+        if not rights.let_in:
+            continue
+        answer = _call(data_dir, "pair.accept", code=request.code, operator=rights.operator, word=word)
+        if answer and "error" not in answer:
+            if rights.operator:
+                return request.name
+            say(_("{name} is in, but is no operator. Waiting for you there …", name=request.name))
+
+
+class _Rights(NamedTuple):
+    let_in: bool
+    operator: bool
+
+
+def _decide(request: _Request, holds: Callable[[], bool]) -> _Rights:
+    """Ask what a person may. Raises QuestionClosed, EOFError and KeyboardInterrupt."""
+    if request.proved:
+        let_in = confirm_while(_(LET_IN, name=request.name), holds, default=True)
+        return _Rights(let_in, let_in)
+    let_in = confirm_while(_(LET_IN_UNPROVED, name=request.name), holds, default=False)
+    return _Rights(let_in, let_in and confirm_while(_(MAKE_OPERATOR, name=request.name), holds, default=False))
 
 
 def _look(data_dir: Path, operation: str, process: subprocess.Popen[bytes] | None) -> Answer | None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from bot.admin.first_answers import PROGRESS_NAME, Answers, has_terminal, read_answers
 from bot.admin.first_run import first_run
-from bot.admin.setup import SetupStopped
+from bot.admin.setup import SetupLeft, SetupStopped
+from bot.admin.terminal import say
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
+from bot.cli.exit_codes import FAULT, INTERRUPTED, OK, fail
 from bot.config.schema import Config
 from catalogue import _
 
@@ -47,7 +48,11 @@ def _init(arguments: argparse.Namespace, _config: Config) -> int:
     except (EOFError, KeyboardInterrupt):
         print()
         if progress.exists():
-            print(_("The answers so far are kept: `fawn init` goes on with them."))
+            say(_("The answers so far are kept: `fawn init` goes on with them."))
+        return INTERRUPTED
+    except SetupLeft as left:
+        say("", left)
+        return INTERRUPTED
     return OK
 
 

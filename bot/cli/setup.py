@@ -7,9 +7,10 @@ import pkgutil
 from pathlib import Path
 
 import channels
-from bot.admin.setup import SetupOptions, SetupStopped, set_up_channel
+from bot.admin.setup import SetupLeft, SetupOptions, SetupStopped, set_up_channel
+from bot.admin.terminal import say
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
+from bot.cli.exit_codes import FAULT, INTERRUPTED, OK, fail
 from bot.config.schema import Config
 from catalogue import _
 
@@ -33,8 +34,9 @@ def _set_up(arguments: argparse.Namespace, config: Config) -> int:
         set_up_channel(SetupOptions(arguments.channel, file, arguments.token_stdin, arguments.wait), config)
     except SetupStopped as error:
         return fail(error, FAULT)
-    except (EOFError, KeyboardInterrupt):
-        print()
+    except SetupLeft as left:
+        say("", left)
+        return INTERRUPTED
     return OK
 
 

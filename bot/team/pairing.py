@@ -37,6 +37,7 @@ MAX_WAITING = 200  # people with a code at once
 MAX_ANNOUNCED = 10  # people with a code of whom operators are told in their chat
 MAX_KEPT_BYTES = 64_000  # of a stranger's message
 MAX_NAME_CHARS = 60
+MAX_WORD_CHARS = 32  # of a word alone
 
 CODE = N_(
     "Hello! I don't know you yet. Send this code to whoever runs me: **{code}** (good for one hour)."
@@ -106,17 +107,40 @@ def _answer_stranger(execute: Execute, message: Message, sentence: str, code: st
 
 
 def _keep_message(execute: Execute, person: PersonRow, message: Message) -> None:
-    """Keep the first message until the decision. A command such as "/start" gives way to the first real message."""
+    """Keep the first message until the decision, and the last word alone, which may be a proof.
+
+    A command such as "/start" gives way to the first real message.
+    """
     kept, payload = kept_message(person), message.dump()
-    if (kept is None or kept.kind is not Kind.CHAT) and len(payload) <= MAX_KEPT_BYTES:
+    if kept and kept.kind is Kind.CHAT:
+        if not _written_word(message):
+            return
+        payload = b"\n".join((kept.dump(), payload))
+    if len(payload) <= MAX_KEPT_BYTES:
         people.keep_message(execute, person, message.thread, payload)
 
 
 def kept_message(person: PersonRow) -> Message | None:
     """Return the message of a person who waits."""
+    return next(_kept_messages(person), None)
+
+
+def kept_words(person: PersonRow) -> list[str]:
+    """Return what a person who waits wrote as a word alone: of their first message and their last, at most two."""
+    return [word for word in map(_written_word, _kept_messages(person)) if word]
+
+
+def _written_word(message: Message) -> str:
+    """Return the text of a message, or what follows its "/start", if that is one word; otherwise ""."""
+    word = message.text.removeprefix("start ")
+    return word if len(word) <= MAX_WORD_CHARS and word.isalnum() else ""
+
+
+def _kept_messages(person: PersonRow) -> Iterator[Message]:
+    """Yield what is kept, a line each."""
     with suppress(Damaged):
-        return Message.load(person.message) if person.message else None
-    return None
+        for line in person.message.splitlines():
+            yield Message.load(line)
 
 
 def _ask_operators(execute: Execute, operators: list[PersonRow], person: PersonRow, now: float) -> None:

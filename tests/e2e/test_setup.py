@@ -92,6 +92,64 @@ async def test_a_stranger_who_does_not_have_the_link_is_not_let_in_by_a_script(
     assert service.rows("SELECT person, allowed, operator FROM people ORDER BY person") == [("42", 1, 1), ("77", 0, 0)]
 
 
+async def test_the_word_counts_while_the_question_about_a_stranger_is_open(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = new_service(tmp_path, telegram, model)
+    async with service.wizard("setup", "telegram") as wizard:
+        await wizard.shows("Paste the bot's token")
+        await wizard.types(TOKEN)
+        link = await wizard.shows(r"https://t\.me/fawn_bot\?start=(\w+) and press Start")
+        telegram.send("hello", chat=77)
+        await wizard.shows(r"\(77\) in\? They did not send the word above\. \[y/N\] ")
+        telegram.send(f"/start {link[1]}")
+        await wizard.shows(r"Jane \(42\) in\? \[Y/n\] ")
+        await wizard.types("")
+        await wizard.shows(r"Jane \(42\) is in, and is an operator")
+        assert await wizard.leaves() == 0
+    assert service.rows("SELECT person, allowed, operator FROM people ORDER BY person") == [("42", 1, 1), ("77", 0, 0)]
+
+
+async def test_the_word_counts_after_other_messages_and_after_a_no(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = new_service(tmp_path, telegram, model)
+    async with service.wizard("setup", "telegram") as wizard:
+        await wizard.shows("Paste the bot's token")
+        await wizard.types(TOKEN)
+        link = await wizard.shows(r"https://t\.me/fawn_bot\?start=(\w+) and press Start")
+        telegram.send(ask(text="my first question"))
+        await wizard.shows(r"Jane \(42\) in\? They did not send the word above\. \[y/N\] ")
+        await wizard.types("n")
+        telegram.send(f"/start {link[1]}")
+        await wizard.shows(r"Jane \(42\) in\? \[Y/n\] ")
+        await wizard.types("")
+        await wizard.shows(r"Jane \(42\) is in, and is an operator")
+        await telegram.wait(JANE, "my first question", seconds=PATIENCE_SECONDS)  # nothing is lost
+        assert await wizard.leaves() == 0
+
+
+async def test_who_leaves_early_reads_what_is_done_in_rows_that_end_between_words(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = new_service(tmp_path, telegram, model)
+    async with service.wizard("setup", "telegram", columns=60) as wizard:
+        await wizard.shows("Paste the bot's token")
+        assert await wizard.leaves() == 130
+        await wizard.shows(r"Nothing was written: `fawn setup telegram` begins again\.")
+    async with service.wizard("setup", "telegram", columns=60) as wizard:
+        await wizard.shows("Paste the bot's token")
+        await wizard.types(TOKEN)
+        await wizard.shows("Ctrl-C leaves")
+        assert await wizard.leaves() == 130
+        await wizard.shows(
+            r"Nobody is an operator yet, but the tokens are saved: `fawn\s+setup telegram` goes on from here\."
+        )
+    rows = [row for row in wizard.seen.splitlines() if "/" not in row]  # a path is one word
+    assert max(map(len, rows)) <= 60, rows
+    assert "Traceback" not in wizard.seen
+
+
 async def test_a_script_gets_clear_errors_and_exit_codes(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -58,8 +59,9 @@ class NewService(Service):
         return kept
 
     @asynccontextmanager
-    async def wizard(self, *arguments: str) -> AsyncIterator[Wizard]:
+    async def wizard(self, *arguments: str, columns: int = 200) -> AsyncIterator[Wizard]:
         screen, terminal = pty.openpty()
+        termios.tcsetwinsize(terminal, (40, columns))
         process = await asyncio.create_subprocess_exec(
             *PROGRAM,
             *arguments,

@@ -68,7 +68,7 @@ def play_scenes(columns: int, folder: Path) -> Iterator[tuple[str, str]]:
     window.patience = 120  # each word of the demo takes its time, on a busy machine more
     try:
         window.prompt()
-        window.until(lambda: "/login#" in "".join(window.rows()))
+        window.until(lambda: "› Ask me" in "".join(window.rows()).partition("/login#")[2])  # drawn again below the link
         yield "start", picture(window.rows())
         for scene in SCENES:
             for typed, answer in scene.typed:

@@ -22,7 +22,7 @@ from agent.setting import Secret
 from bot.admin.doctor import check_channel, render_finding
 from bot.admin.env_file import set_variables
 from bot.admin.operations import Answer, NotRunning, call_service
-from bot.admin.terminal import LOOK_SECONDS, QuestionClosed, ask, confirm, confirm_while, say
+from bot.admin.terminal import LOOK_SECONDS, QuestionVoid, ask, confirm, confirm_while, say
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
 from bot.config.schema import ChannelConfig, Config
@@ -332,7 +332,7 @@ def _let_first_person_in(
 
         try:
             rights = _decide(request, holds) if options.interactive else _Rights(request.proved, request.proved)
-        except QuestionClosed:
+        except QuestionVoid:
             continue
         decided.add(request)
         if not rights.let_in:
@@ -350,7 +350,7 @@ class _Rights(NamedTuple):
 
 
 def _decide(request: _Request, holds: Callable[[], bool]) -> _Rights:
-    """Ask what a person may. Raises QuestionClosed, EOFError and KeyboardInterrupt."""
+    """Ask what a person may. Raises QuestionVoid, EOFError and KeyboardInterrupt."""
     if request.proved:
         let_in = confirm_while(_(LET_IN, name=request.name), holds, default=True)
         return _Rights(let_in, let_in)

@@ -14,7 +14,7 @@ YES = ("y", "yes", "是")
 LOOK_SECONDS = 0.5  # between two looks whether an open question still holds
 
 
-class QuestionClosed(Exception):
+class QuestionVoid(Exception):
     """A question no longer holds."""
 
 
@@ -50,7 +50,7 @@ def confirm(question: str, *, default: bool = True) -> bool:
 
 
 def confirm_while(question: str, holds: Callable[[], bool], *, default: bool) -> bool:
-    """Ask yes or no as `confirm` does. Raises QuestionClosed once the question no longer holds.
+    """Ask yes or no as `confirm` does. Raises QuestionVoid once the question no longer holds.
 
     `holds` is called every LOOK_SECONDS. What was typed until a question closed answers nothing.
     """
@@ -59,7 +59,7 @@ def confirm_while(question: str, holds: Callable[[], bool], *, default: bool) ->
         if not holds():
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
             print(flush=True)
-            raise QuestionClosed
+            raise QuestionVoid
     if not (line := sys.stdin.readline()):
         raise EOFError
     return _is_yes(line, default)

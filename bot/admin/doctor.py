@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import platform
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -319,11 +321,21 @@ def _innermost_error(error: BaseException) -> BaseException:
 # ---------------------------------------------------------------- channels
 
 
+def _check_console(entry: ChannelConfig, subject: str) -> Finding:
+    """Find out whether the agent's files can be saved: the folder is made when the first one comes."""
+    folder = Path(os.path.abspath(entry.settings.downloads))
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        fix = _("set `channels.console.downloads` to a folder of your own")
+        return Finding("fault", subject, _("files cannot be saved: {folder} is not writable", folder=there), fix)
+    return Finding("ok", subject, _("a terminal") if sys.stdin and sys.stdin.isatty() else _("configured"))
+
+
 async def check_channel(entry: ChannelConfig) -> Finding:
     """Probe the account through the channel's own `probe`."""
     subject = _(CHANNEL, name=entry.name)
     if entry.name == "console":
-        return Finding("ok", subject, _("a terminal") if sys.stdin and sys.stdin.isatty() else _("configured"))
+        return _check_console(entry, subject)
     try:
         async with asyncio.timeout(CHANNEL_TIMEOUT_SECONDS):
             account = await importlib.import_module(entry.module).probe(entry.settings)

@@ -46,7 +46,7 @@ def ask(question: str, read: Callable[[str], str] = input) -> str:
 
 def confirm(question: str, *, default: bool = True) -> bool:
     """Ask yes or no; Enter is the default."""
-    return _is_yes(ask(question), default)
+    return confirm_while(question, lambda: True, default=default)
 
 
 def confirm_while(question: str, holds: Callable[[], bool], *, default: bool) -> bool:

@@ -7,13 +7,12 @@ import asyncio
 import sys
 
 from bot.admin.operations import Answer
+from bot.admin.terminal import confirm, say
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
 from catalogue import _, list_items, ngettext
-
-YES = ("y", "yes", "是")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,29 +22,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
-    return asyncio.run(_ask_and_forget(config, arguments.channel, arguments.person, is_sure=arguments.yes))
-
-
-async def _ask_and_forget(config: Config, channel: str, person: str, *, is_sure: bool) -> int:
-    given = {"channel": channel, "person": person}
+    given = {"channel": arguments.channel, "person": arguments.person}
     try:
-        look = await ask_service(config, "forget.look", given)
+        look = asyncio.run(ask_service(config, "forget.look", given))
         if not look["known"]:
             raise OperationFailed(
                 _("nothing is stored of {person} on {channel}: `fawn pair list` shows the ids of people", **given)
             )
-        if not is_sure:
-            print(_describe_traces(look, **given), flush=True)
-            if not sys.stdin.isatty():
-                raise OperationFailed(_("not forgotten: add --yes where nobody can be asked"))
-            answered = await asyncio.to_thread(input, _("Forget them for ever? [y/N] "))
-            if answered.strip().lower() not in YES:
-                print(_("Nothing has changed."))
-                return FAULT
-        answer = await ask_service(config, "forget", given)
+        if not arguments.yes and not _is_sure(_describe_traces(look, **given)):
+            say(_("Nothing has changed."))
+            return FAULT
+        answer = asyncio.run(ask_service(config, "forget", given))
     except OperationFailed as error:
         return fail(error, FAULT)
-    print(
+    say(
         _(
             "Fawn forgets {person} on {channel} within moments; if it does not run, after its next start.",
             person=answer["person"],
@@ -53,8 +43,22 @@ async def _ask_and_forget(config: Config, channel: str, person: str, *, is_sure:
         )
     )
     if look["paired"]:
-        print(_("They may still talk to Fawn. To end that: `fawn pair revoke {channel} {person}`.", **given))
+        say(_("They may still talk to Fawn. To end that: `fawn pair revoke {channel} {person}`.", **given))
     return OK
+
+
+def _is_sure(traces: str) -> bool:
+    """Ask with what is stored. Raises OperationFailed where nobody can be asked, and KeyboardInterrupt."""
+    say(traces)
+    if not sys.stdin.isatty():
+        raise OperationFailed(_("not forgotten: add --yes where nobody can be asked"))
+    try:
+        return confirm(_("Forget them for ever? [y/N] "), default=False)
+    except EOFError:
+        return False
+    except KeyboardInterrupt:
+        say("", _("Nothing has changed."))
+        raise
 
 
 def _describe_traces(look: Answer, channel: str, person: str) -> str:

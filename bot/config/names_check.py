@@ -53,6 +53,7 @@ def check_names(
     _check_people(document, config, entries, modules)
     _check_push(document, config, modules)
     _check_folders(document, config)
+    _check_downloads(document, entries)
 
 
 def _check_models(document: Document, config: FileConfig, models: Collection[str]) -> None:
@@ -205,6 +206,19 @@ def _check_folders(document: Document, config: FileConfig) -> None:
     for i, folder in enumerate(config.skills.folders):
         if not Path(folder).is_dir():
             _fault_of_folder(document, ("skills", "folders", i), folder)
+
+
+def _check_downloads(document: Document, entries: Iterable[ChannelConfig]) -> None:
+    """The folder into which a channel puts the agent's files can be one."""
+    for entry in entries:
+        if not (folder := getattr(entry.settings, "downloads", "")):
+            continue
+        path, at = Path(os.path.abspath(folder)), ("channels", entry.name, "downloads")
+        fix = _("name a folder of its own, such as ./downloads; it is made when a file comes")
+        if _is_of_the_system(path):
+            document.fault(at, _("is a folder of the system"), fix)
+        elif not next(each for each in (path, *path.parents) if each.exists()).is_dir():
+            document.fault(at, _("is a file, not a folder"), fix)
 
 
 def check_server_folders(document: Document, servers: Mapping[Location, McpServerSettings]) -> None:

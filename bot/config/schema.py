@@ -316,7 +316,9 @@ class FileConfig:
     goal: GoalConfig = GoalConfig()
     encryption: EncryptionConfig = setting(EncryptionConfig(), "what is stored of secrets, and backups, is encrypted")
     backup: BackupConfig = setting(BackupConfig(), "backups at set times (docs/operations.md)")
-    keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
+    keep_days: int = setting(
+        90, "finished rows and threads' folders that are unused for so long are deleted", ge=1, le=36_500
+    )
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
     language: Literal["auto", "en", "zh"] = setting(
         "auto",

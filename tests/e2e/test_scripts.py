@@ -12,6 +12,7 @@ from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import PROGRAM, Service, ask
+from tests.support.wizard import at_terminal
 
 
 def idle_service(folder: Path, telegram: FakeTelegram, model: FakeModel) -> Service:
@@ -101,6 +102,11 @@ async def test_forgetting_asks_with_name_and_counts(telegram: FakeTelegram, star
     assert (code, "nothing is stored of 999 on telegram" in text) == (1, True), text
     code, text = await service.fawn("forget", "telegram", str(JANE))
     assert (code, "1 message" in text, "--yes" in text) == (1, True, True), text
+    assert service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'") == []
+    async with at_terminal(service, "forget", "telegram", str(JANE)) as terminal:
+        await terminal.shows(r"1 message(?s:.*)for ever\? \[y/N\] ")
+        assert await terminal.leaves() == 130
+        await terminal.shows("Nothing has changed")
     assert service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'") == []
     code, text = await service.fawn("forget", "telegram", str(JANE), "--yes")
     assert (code, "within moments" in text) == (0, True), text

@@ -9,7 +9,8 @@ import re
 import signal
 import termios
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 from tests.support.service_process import PROGRAM, Service
 
@@ -45,8 +46,11 @@ class Wizard:
         os.write(self.screen, f"{line}\n".encode())
 
     async def leaves(self) -> int:
-        self.process.send_signal(signal.SIGINT)
+        """Press Ctrl-C once it waits: just before a read of the C library, the signal counts only at the next key."""
         async with asyncio.timeout(PATIENCE_SECONDS):
+            while Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+                await asyncio.sleep(0.01)
+            self.process.send_signal(signal.SIGINT)
             return await self.process.wait()
 
 
@@ -58,25 +62,30 @@ class NewService(Service):
         del kept["TELEGRAM_BOT_TOKEN"]
         return kept
 
-    @asynccontextmanager
-    async def wizard(self, *arguments: str, columns: int = 200) -> AsyncIterator[Wizard]:
-        screen, terminal = pty.openpty()
-        termios.tcsetwinsize(terminal, (40, columns))
-        process = await asyncio.create_subprocess_exec(
-            *PROGRAM,
-            *arguments,
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            start_new_session=True,
-        )
-        os.close(terminal)
-        try:
-            yield Wizard(screen, process)
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                await process.wait()
-            os.close(screen)
+    def wizard(self, *arguments: str, columns: int = 200) -> AbstractAsyncContextManager[Wizard]:
+        return at_terminal(self, *arguments, columns=columns)
+
+
+@asynccontextmanager
+async def at_terminal(service: Service, *arguments: str, columns: int = 200) -> AsyncIterator[Wizard]:
+    """Run `fawn` on a pseudo-terminal in the folder of a service."""
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (40, columns))
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        *arguments,
+        cwd=service.folder,
+        env=service.environment(),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    try:
+        yield Wizard(screen, process)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+        os.close(screen)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, NoReturn
 
-from wcwidth import wrap
+from wcwidth import wcswidth, wrap
 
 from catalogue import N_, _
 
@@ -43,6 +43,14 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def add_usage(self, usage: Any, actions: Iterable[Any], groups: Iterable[Any], prefix: str | None = None) -> None:
         super().add_usage(usage, actions, groups, _(USAGE, command="") if prefix is None else prefix)
+
+    def _format_usage(self, usage: Any, actions: Iterable[Any], groups: Iterable[Any], prefix: str | None) -> str:
+        wider = wcswidth(prefix or "") - len(prefix or "")
+        self._width -= wider
+        try:
+            return super()._format_usage(usage, actions, groups, prefix)
+        finally:
+            self._width += wider
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return wrap(" ".join(text.split()), width)

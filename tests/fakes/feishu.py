@@ -20,6 +20,7 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -210,7 +211,8 @@ class FakeFeishu(LocalServer, People):
             headers = {"type": "event", "message_id": event_id, "trace_id": "t", "sum": str(self.fragments)}
             piece = event.payload[number * size : (number + 1) * size]
             frame = Frame(1, {**headers, "seq": str(number)}, piece, sequence=next(self._numbers))
-            await self.sockets[-1].send_bytes(frame.encode())  # with several connections one of them gets it
+            with suppress(ConnectionError):  # its connection has just ended: the event is pushed again later
+                await self.sockets[-1].send_bytes(frame.encode())  # with several connections one of them gets it
 
     def abort(self) -> None:
         """Break every connection."""

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import Field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache, reduce
 from operator import getitem
@@ -301,14 +301,16 @@ def _type_at(kind: Any, way: Location) -> Any:
 
 def _example(why: str, kind: Any, way: Location) -> str:
     """Return how to write the section, or the list of sections, that belongs at `way`; "" if it is none."""
-    if why == "dataclass_type" and (inner := [*_fields_at(kind, way)]):
+    if why == "dataclass_type" and (inner := _fields_at(kind, way)):
         return _("such as `{example}`", example=_written(inner))
-    if why == "tuple_type" and (inner := [*_fields_at(kind, (*way, 0))]):
+    if why == "tuple_type" and (inner := _fields_at(kind, (*way, 0))):
         return _("one item a line: `- {example}`", example=_written(inner))
     return ""
 
 
-def _written(names: Sequence[str]) -> str:
+def _written(inner: Mapping[str, Field[Any]]) -> str:
+    """Return two settings as one writes them: first those that have no value of their own."""
+    names = sorted(inner, key=lambda name: inner[name].default not in (MISSING, "", None))
     return f"{{{', '.join(f'{name}: …' for name in names[:2])}}}"
 
 

@@ -120,7 +120,7 @@ def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
     assert len(lines) == 5
     measured = text("docs/benchmarks.md")
     for line in lines:
-        [command] = re.findall(r"\(`(python -m bench \w+)`\)", line)
+        [command] = re.findall(r"\(`(python -m bench \w+)(?: --full)?`\)", line)
         figures = re.findall(r"[\d.,]+ (?:messages|lost|doubled|ms|MB)|\d+ of \d+ exact|of \d+ and \d+", line)
         assert command in measured
         assert figures
